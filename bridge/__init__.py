@@ -1,0 +1,3 @@
+"""A bridge between OpenAI clients and a Codex app-server subprocess."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,301 @@
+"""TurnEvents as a Responses event stream, and as a response object.
+
+The order is the API's: created, in_progress, then for each item added, its parts and deltas, done; one terminal event.
+`sequence_number` counts from 0 without gaps. A text delta costs one bytes template and one `orjson.dumps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from orjson import dumps
+
+from bridge.api.responses.response import Echo, error_object, usage_object
+from bridge.errors import BridgeError, UpstreamError
+from bridge.turn.events import (
+    Finished,
+    ReasoningDelta,
+    ReasoningDone,
+    Restarted,
+    TextDelta,
+    TextDone,
+    ToolCall,
+    TurnEvent,
+    Usage,
+    UsageUpdate,
+)
+
+NewId = Callable[[str], str]
+
+
+class _OpenText:
+    """The message item that is being written."""
+
+    def __init__(self, source: str, item_id: str, index: int) -> None:
+        self.source = source
+        self.id = item_id
+        self.index = index
+        self.pieces: list[str] = []
+        self.delta_head = (
+            b"event: response.output_text.delta\ndata: "
+            b'{"type":"response.output_text.delta","item_id":%b,"output_index":%d,"content_index":0,"logprobs":[],'
+            b'"sequence_number":' % (dumps(item_id), index)
+        )
+
+
+class _OpenReasoning:
+    """The reasoning item that is being written: texts by part, and the summary part that is open."""
+
+    def __init__(self, source: str, item_id: str, index: int) -> None:
+        self.source = source
+        self.id = item_id
+        self.index = index
+        self.summary: dict[int, list[str]] = {}
+        self.content: dict[int, list[str]] = {}
+        self.open_part: int | None = None
+
+
+class ResponsesEncoder:
+    """One response. When not `streaming`, nothing is shown before the end, so an upstream restart is forgiven."""
+
+    def __init__(self, echo: Echo, new_id: NewId, *, created_at: int, streaming: bool = True) -> None:
+        self.id = new_id("resp")
+        self.finished = False
+        self.visible = False
+        self.failure: BridgeError | None = None
+        self._echo = echo
+        self._new_id = new_id
+        self._created_at = created_at
+        self._streaming = streaming
+        self._sequence = 0
+        self._output: list[dict[str, Any]] = []
+        self._open: _OpenText | _OpenReasoning | None = None
+        self._usage: Usage | None = None
+        self._out: list[bytes] = []
+        self._final: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ResponsesEncoder {self.id} items={len(self._output)} finished={self.finished}>"
+
+    def begin(self) -> bytes:
+        response = self._response("in_progress")
+        self._emit("response.created", response=response)
+        self._emit("response.in_progress", response=response)
+        return self._take()
+
+    def feed(self, events: list[TurnEvent]) -> bytes:
+        for event in events:
+            if self.finished:
+                break
+            if isinstance(event, TextDelta):
+                self._text(event)
+            elif isinstance(event, TextDone):
+                if isinstance(self._open, _OpenText) and self._open.source == event.item:
+                    self._close_open("completed")
+            elif isinstance(event, ToolCall):
+                self._tool_call(event)
+            elif isinstance(event, ReasoningDelta):
+                self._reasoning(event)
+            elif isinstance(event, ReasoningDone):
+                if isinstance(self._open, _OpenReasoning) and self._open.source == event.item:
+                    self._close_open("completed")
+            elif isinstance(event, UsageUpdate):
+                self._usage = event.usage
+            elif isinstance(event, Restarted):
+                self._restart(event)
+            else:
+                self._finish(event)
+        return self._take()
+
+    def body(self) -> bytes:
+        assert self._final is not None
+        return dumps(self._final)
+
+    # Items
+
+    def _text(self, event: TextDelta) -> None:
+        opened = self._open
+        if not isinstance(opened, _OpenText) or opened.source != event.item:
+            opened = self._open_text(event.item)
+        opened.pieces.extend(event.pieces)
+        out, head, number = self._out, opened.delta_head, self._sequence
+        for piece in event.pieces:
+            out.append(b'%b%d,"delta":%b}\n\n' % (head, number, dumps(piece)))
+            number += 1
+        self._sequence = number
+
+    def _open_text(self, source: str) -> _OpenText:
+        self._close_open("completed")
+        opened = _OpenText(source, self._new_id("msg"), len(self._output))
+        self._open = opened
+        self.visible = True
+        self._emit(
+            "response.output_item.added",
+            output_index=opened.index,
+            item=_message(opened.id, "in_progress", None),
+        )
+        self._emit(
+            "response.content_part.added",
+            item_id=opened.id,
+            output_index=opened.index,
+            content_index=0,
+            part=_text_part(""),
+        )
+        return opened
+
+    def _reasoning(self, event: ReasoningDelta) -> None:
+        opened = self._open
+        if not isinstance(opened, _OpenReasoning) or opened.source != event.item:
+            opened = self._open_reasoning(event.item)
+        where: dict[str, Any] = {"item_id": opened.id, "output_index": opened.index}
+        if event.raw:
+            for piece in event.pieces:
+                self._emit("response.reasoning_text.delta", **where, content_index=event.index, delta=piece)
+            opened.content.setdefault(event.index, []).extend(event.pieces)
+            return
+        if opened.open_part != event.index:
+            self._close_summary_part(opened)
+            opened.open_part = event.index
+            self._emit(
+                "response.reasoning_summary_part.added",
+                **where,
+                summary_index=event.index,
+                part={"type": "summary_text", "text": ""},
+            )
+        for piece in event.pieces:
+            self._emit("response.reasoning_summary_text.delta", **where, summary_index=event.index, delta=piece)
+        opened.summary.setdefault(event.index, []).extend(event.pieces)
+
+    def _open_reasoning(self, source: str) -> _OpenReasoning:
+        self._close_open("completed")
+        opened = _OpenReasoning(source, self._new_id("rs"), len(self._output))
+        self._open = opened
+        self.visible = True
+        item = {"id": opened.id, "type": "reasoning", "summary": [], "status": "in_progress"}
+        self._emit("response.output_item.added", output_index=opened.index, item=item)
+        return opened
+
+    def _tool_call(self, call: ToolCall) -> None:
+        self._close_open("completed")
+        self.visible = True
+        index = len(self._output)
+        item = {
+            "id": call.id,
+            "type": "function_call",
+            "status": "completed",
+            "call_id": call.call_id,
+            "name": call.name,
+            "arguments": call.arguments,
+        }
+        self._emit(
+            "response.output_item.added",
+            output_index=index,
+            item=item | {"status": "in_progress", "arguments": ""},
+        )
+        where = {"item_id": call.id, "output_index": index}
+        self._emit("response.function_call_arguments.delta", **where, delta=call.arguments)
+        self._emit("response.function_call_arguments.done", **where, name=call.name, arguments=call.arguments)
+        self._item_done(item)
+
+    # Ends
+
+    def _close_open(self, status: str) -> None:
+        opened, self._open = self._open, None
+        if isinstance(opened, _OpenText):
+            self._close_text(opened, status)
+        elif isinstance(opened, _OpenReasoning):
+            self._close_reasoning(opened, status)
+
+    def _close_text(self, opened: _OpenText, status: str) -> None:
+        text = "".join(opened.pieces)
+        where: dict[str, Any] = {"item_id": opened.id, "output_index": opened.index, "content_index": 0}
+        self._emit("response.output_text.done", **where, text=text, logprobs=[])
+        self._emit("response.content_part.done", **where, part=_text_part(text))
+        self._item_done(_message(opened.id, status, text))
+
+    def _close_reasoning(self, opened: _OpenReasoning, status: str) -> None:
+        self._close_summary_part(opened)
+        where: dict[str, Any] = {"item_id": opened.id, "output_index": opened.index}
+        content = []
+        for index in sorted(opened.content):
+            text = "".join(opened.content[index])
+            content.append({"type": "reasoning_text", "text": text})
+            self._emit("response.reasoning_text.done", **where, content_index=index, text=text)
+        summary = [{"type": "summary_text", "text": "".join(opened.summary[index])} for index in sorted(opened.summary)]
+        item: dict[str, Any] = {"id": opened.id, "type": "reasoning", "summary": summary, "status": status}
+        if content:
+            item["content"] = content
+        self._item_done(item)
+
+    def _close_summary_part(self, opened: _OpenReasoning) -> None:
+        index, opened.open_part = opened.open_part, None
+        if index is None:
+            return
+        text = "".join(opened.summary.get(index, ()))
+        where: dict[str, Any] = {"item_id": opened.id, "output_index": opened.index, "summary_index": index}
+        self._emit("response.reasoning_summary_text.done", **where, text=text)
+        self._emit("response.reasoning_summary_part.done", **where, part={"type": "summary_text", "text": text})
+
+    def _item_done(self, item: dict[str, Any]) -> None:
+        self._emit("response.output_item.done", output_index=len(self._output), item=item)
+        self._output.append(item)
+
+    def _restart(self, event: Restarted) -> None:
+        if not self.visible:
+            return
+        if self._streaming:
+            self._finish(Finished("failed", error=restart_error(event)))
+        else:
+            self._output.clear()
+            self._open = None
+            self.visible = False
+
+    def _finish(self, end: Finished) -> None:
+        self._close_open("completed" if end.outcome == "completed" else "incomplete")
+        self.finished = True
+        if end.outcome == "completed":
+            self._final = self._response("completed")
+            self._emit("response.completed", response=self._final)
+        elif end.outcome == "incomplete":
+            self._final = self._response("incomplete", incomplete_details={"reason": end.reason})
+            self._emit("response.incomplete", response=self._final)
+        else:
+            self.failure = end.error or UpstreamError("The turn was interrupted.", code="interrupted")
+            self._final = self._response("failed", error=error_object(self.failure))
+            self._emit("response.failed", response=self._final)
+
+    # Writing
+
+    def _response(self, status: str, **members: Any) -> dict[str, Any]:
+        usage = usage_object(self._usage) if status != "in_progress" and self._usage else None
+        return self._echo.response(
+            self.id, self._created_at, status=status, output=list(self._output), usage=usage, **members
+        )
+
+    def _emit(self, kind: str, **members: Any) -> None:
+        payload = {"type": kind, "sequence_number": self._sequence, **members}
+        self._sequence += 1
+        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), dumps(payload)))
+
+    def _take(self) -> bytes:
+        out, self._out = self._out, []
+        return b"".join(out)
+
+
+def restart_error(event: Restarted) -> UpstreamError:
+    """The upstream begins anew after part of its answer has been shown: that cannot be taken back."""
+    return UpstreamError(
+        f"The model's stream broke after part of the answer had been sent ({event.message}). Try again.",
+        code="stream_interrupted",
+        severity="transient",
+    )
+
+
+def _message(item_id: str, status: str, text: str | None) -> dict[str, Any]:
+    content = [] if text is None else [_text_part(text)]
+    return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": content}
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

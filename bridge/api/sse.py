@@ -1,0 +1,40 @@
+"""Server-sent events, as bytes."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import orjson
+
+from bridge.errors import BridgeError
+from bridge.turn.events import TurnEvent
+
+KEEPALIVE = b": keepalive\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def data_event(payload: Any) -> bytes:
+    """An event without a name."""
+    return b"data: " + orjson.dumps(payload) + b"\n\n"
+
+
+class Encoder(Protocol):
+    """TurnEvents in, one protocol's bytes out; exactly one terminal event.
+
+    `feed` may be called until `finished`; what comes after the end is ignored. `body` is the non-streamed answer: the
+    same events, collected.
+    """
+
+    finished: bool
+    visible: bool
+    """Something of the answer itself has been encoded; from then on a failure cannot be a status code any more."""
+    failure: BridgeError | None
+
+    def begin(self) -> bytes:
+        """What comes before the first piece of the answer."""
+
+    def feed(self, events: list[TurnEvent]) -> bytes:
+        """The bytes for a batch of events, in order."""
+
+    def body(self) -> bytes:
+        """The non-streamed answer. Only after the end, and only when it did not fail."""

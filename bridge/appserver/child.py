@@ -1,0 +1,469 @@
+"""One running child: its pump, our calls, and the turns that run in it.
+
+The reader takes what the pipe holds, hands each line to its turn or to the RPC peer, and wakes each touched turn once.
+It never waits for anybody. Each turn has one owner task here, which starts it, and after the consumer has let go of it
+interrupts it if need be and frees what the child keeps for it.
+"""
+
+from __future__ import annotations
+
+import collections
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import trio
+
+from bridge import __version__
+from bridge.appserver import current, legacy
+from bridge.appserver.current import CurrentDecoder, CurrentTurn
+from bridge.appserver.dialect import (
+    CLIENT_NAME,
+    PROBE_METHOD,
+    ChildInfo,
+    choose_dialect,
+    parse_methods,
+    parse_user_agent,
+)
+from bridge.appserver.framing import LineSplitter
+from bridge.appserver.legacy import LegacyDecoder, LegacyTurn, choose_sends
+from bridge.appserver.process import Process
+from bridge.appserver.requests import answer_request
+from bridge.appserver.routes import Call, Decoder, Routes, RunningTurn
+from bridge.appserver.rpc import METHOD_NOT_FOUND, OVERLOADED, Peer, Reply, RpcError, key_of
+from bridge.appserver.settings import ChildSettings
+from bridge.appserver.tap import Tap
+from bridge.errors import BackendCrashed, BackendProtocolError, BackendTimeout, BridgeError
+from bridge.turn.events import TurnEvent
+from bridge.turn.turn import Turn
+
+READ_SIZE = 256 * 1024
+STDERR_KEPT = 64 * 1024
+MAX_CALLS = 64
+"""Calls in flight. Codex refuses or even forgets some when 200 come at once."""
+INTERRUPT_TIMEOUT = 5.0
+"""Codex leaves the interruption of an idle thread unanswered."""
+TIMEOUTS_ALLOWED = 3
+"""Calls in a row without an answer after which the child counts as hung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long things may take, in seconds."""
+
+    rpc: float = 30
+    first_event: float = 120
+    idle: float = 300
+    turn: float = 3600
+
+
+class TurnStream:
+    """What a consumer holds of a running turn: `next` until the batch that ends with Finished, then `close`."""
+
+    def __init__(self, running: RunningTurn, limits: Limits) -> None:
+        self.running = running
+        self.released = trio.Event()
+        """The consumer has let go, or has to: the owner task cleans up."""
+        self._limits = limits
+        self._wakeup = trio.Event()
+        self._heard = False
+        self._last = trio.current_time()
+        self._end_of_turn = self._last + limits.turn
+        running.wake = self._wake
+        # The consumer may be stuck in its socket: the owner task must not wait for it to let go.
+        running.on_overflow = self.released.set
+
+    async def next(self) -> list[TurnEvent]:
+        """The events since the last call, waiting for at least one; safe to cancel. Silence ends the turn as failed."""
+        while not (events := self.running.take()):
+            wait = self._limits.idle if self._heard else self._limits.first_event
+            with trio.move_on_at(min(self._last + wait, self._end_of_turn)) as waiting:
+                await self._wakeup.wait()
+            if waiting.cancelled_caught:
+                self.running.fail(self._silence(wait))
+                self.released.set()
+            self._wakeup = trio.Event()
+        self._heard = True
+        self._last = trio.current_time()
+        return events
+
+    def close(self) -> None:
+        """The consumer is done, or gone. A turn that still runs is interrupted."""
+        self.released.set()
+
+    def _wake(self) -> None:
+        self._wakeup.set()
+
+    def _silence(self, wait: float) -> BackendTimeout:
+        if trio.current_time() >= self._end_of_turn:
+            return BackendTimeout(f"The turn took longer than {self._limits.turn:g} s and was stopped.")
+        what = "nothing more came" if self._heard else "the model did not begin to answer"
+        return BackendTimeout(f"After {wait:g} s {what}; the turn was stopped.")
+
+
+class Child:
+    """A started process and the protocol with it. The supervisor runs `pump` and `handshake`."""
+
+    def __init__(
+        self,
+        process: Process,
+        settings: ChildSettings,
+        *,
+        dialect: Literal["auto", "current", "legacy"] = "auto",
+        limits: Limits | None = None,
+        tap: Tap | None = None,
+    ) -> None:
+        self.process = process
+        self.info: ChildInfo | None = None
+        self.models: list[dict[str, Any]] = []
+        self.logged_in: bool | None = None
+        """None where it cannot be known."""
+        self.turns = 0
+        self._settings = settings
+        self._wanted = dialect
+        self._limits = limits or Limits()
+        self._tap = tap
+        self._splitter = LineSplitter()
+        self._routes = Routes()
+        self._peer = Peer(on_notification=self._notification, answer=answer_request, tap=tap)
+        self._decoder: Decoder | None = None
+        self._calls = trio.Semaphore(MAX_CALLS)
+        self._unsent = trio.Event()
+        self._stderr: collections.deque[bytes] = collections.deque()
+        self._stderr_size = 0
+        self._owners: trio.Nursery | None = None
+        self._timeouts = 0
+        self._closed: BridgeError | None = None
+        self.hung = trio.Event()
+        self.idle = trio.Event()
+        self.idle.set()
+
+    def __repr__(self) -> str:
+        return f"<Child pid={self.process.pid} turns={self.turns} {self._peer!r} {self._routes!r}>"
+
+    # Life
+
+    async def pump(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Move bytes until the child's output ends; by then every call and turn has failed."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write)
+            nursery.start_soon(self._drain_stderr)
+            async with trio.open_nursery() as owners:
+                self._owners = owners
+                task_status.started()
+                await self._read()
+                # All turns have failed by now; nothing is left to be freed in a child that is gone.
+                owners.cancel_scope.cancel()
+            nursery.cancel_scope.cancel()
+
+    async def handshake(self) -> ChildInfo:
+        """Introduce ourselves, learn what the child can do, choose the dialect."""
+        opt_out = {
+            "current": current.OPT_OUT,
+            "legacy": legacy.OPT_OUT,
+            "auto": [name for name in current.OPT_OUT if name in legacy.OPT_OUT],
+        }[self._wanted]
+        result = await self.call(
+            "initialize",
+            {
+                "clientInfo": {"name": CLIENT_NAME, "title": "Codex bridge", "version": __version__},
+                "capabilities": {"experimentalApi": True, "optOutNotificationMethods": list(opt_out)},
+            },
+        )
+        self._peer.notify("initialized")
+        self._flush()
+        version, is_codex = parse_user_agent(result.get("userAgent") if isinstance(result, dict) else None)
+        methods = await self._probe()
+        dialect = choose_dialect(self._wanted, methods)
+        self._decoder = CurrentDecoder() if dialect == "current" else LegacyDecoder()
+        self.info = ChildInfo(version, is_codex, dialect, methods)
+        await self._learn_models()
+        if self._tap is not None:
+            self._tap.lifecycle("handshake", {"version": version, "dialect": dialect, "is_codex": is_codex})
+        return self.info
+
+    def close(self, error: BridgeError) -> None:
+        """The child is gone or given up: all its calls and turns fail with `error`."""
+        if self._closed is None:
+            self._closed = error
+            self._peer.close(error)
+            self._routes.fail_all(error)
+
+    def stderr_tail(self) -> str:
+        """The last lines that the child wrote to its stderr."""
+        return b"".join(self._stderr).decode("utf-8", "replace")
+
+    # Calls and turns
+
+    async def call(
+        self,
+        method: str,
+        params: Any,
+        *,
+        timeout: float | None = None,
+        req_id: str | None = None,
+        on_result: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """One RPC. `on_result` runs in the reader, before anything that follows the reply is looked at.
+
+        Raises RpcError, BackendTimeout, or what the child was closed with. An overloaded child is asked again, thrice.
+        """
+        for attempt in range(4):
+            try:
+                return await self._call_once(method, params, timeout or self._limits.rpc, req_id, on_result)
+            except RpcError as error:
+                if error.rpc_code != OVERLOADED or attempt == 3:
+                    raise
+                await trio.sleep(0.1 * 2**attempt * (1 + random.random()))
+        raise AssertionError
+
+    def start(self, turn: Turn, req_id: str | None = None) -> TurnStream:
+        """Begin a turn. Whatever goes wrong arrives as the stream's Finished event."""
+        assert self.info is not None
+        assert self._owners is not None
+        running: RunningTurn
+        if self.info.dialect == "current":
+            running = CurrentTurn(turn, self._settings, can_inject=self.info.can_inject)
+        else:
+            sends = choose_sends(
+                self._settings.legacy_calls,
+                turn,
+                is_codex=self.info.is_codex,
+                skip_turn=self._settings.skip_turn,
+            )
+            running = LegacyTurn(turn, self._settings, sends=sends)
+        running.req_id = req_id
+        stream = TurnStream(running, self._limits)
+        self.turns += 1
+        self.idle = trio.Event() if self.idle.is_set() else self.idle
+        self._owners.start_soon(self._own, stream)
+        return stream
+
+    async def _own(self, stream: TurnStream) -> None:
+        running = stream.running
+        try:
+            await self._begin(stream)
+            await stream.released.wait()
+            await self._release(running)
+        finally:
+            self._routes.unregister(running)
+            self.turns -= 1
+            if not self.turns:
+                self._routes.forget_early()
+                self.idle.set()
+
+    async def _begin(self, stream: TurnStream) -> None:
+        running = stream.running
+        flow = running.begin()
+        try:
+            call = next(flow)
+            while not stream.released.is_set():
+                result = await self.call(
+                    call.method, call.params, req_id=running.req_id, on_result=self._claim(call, running)
+                )
+                call = flow.send(result)
+        except StopIteration:
+            pass
+        except BridgeError as error:
+            running.fail(error)
+            running.wake()
+        except (KeyError, TypeError, AttributeError) as error:
+            running.fail(BackendProtocolError(f"The Codex app-server answered in an unknown form: {error!r}"))
+            running.wake()
+
+    async def _release(self, running: RunningTurn) -> None:
+        """Interrupt a turn that the child still works on, then give back what it holds."""
+        if self._closed is not None:
+            return
+        calls: list[Call] = []
+        interrupt = running.interrupt()
+        if interrupt is not None and not running.ended:
+            calls.append(interrupt)
+        for call in calls + running.end():
+            try:
+                await self.call(call.method, call.params, timeout=INTERRUPT_TIMEOUT, req_id=running.req_id)
+            except BridgeError:
+                # Nobody is left to tell; the reply (or its absence) stands in the log.
+                continue
+
+    def _claim(self, call: Call, running: RunningTurn) -> Callable[[Any], None] | None:
+        claim = call.claim
+        if claim is None:
+            return None
+        return lambda result: self._routes.register(claim(result), running)
+
+    async def _call_once(
+        self,
+        method: str,
+        params: Any,
+        timeout: float,
+        req_id: str | None,
+        on_result: Callable[[Any], None] | None,
+    ) -> Any:
+        if self._closed is not None:
+            raise self._closed
+        answered = trio.Event()
+        replies: list[Reply] = []
+
+        def on_reply(reply: Reply) -> None:
+            if reply.error is None and on_result is not None:
+                try:
+                    on_result(reply.result)
+                except (KeyError, TypeError) as error:
+                    reply = Reply(error=BackendProtocolError(f"{method} was answered in an unknown form: {error!r}"))
+            replies.append(reply)
+            answered.set()
+
+        async with self._calls:
+            call_id = self._peer.call(method, params, on_reply, req_id)
+            self._flush()
+            with trio.move_on_after(timeout):
+                await answered.wait()
+        if not replies:
+            self._peer.forget(call_id)
+            if timeout >= self._limits.rpc:
+                self._timeouts += 1
+                if self._timeouts >= TIMEOUTS_ALLOWED:
+                    self.hung.set()
+            raise BackendTimeout(f"The Codex app-server did not answer {method} within {timeout:g} s.")
+        self._timeouts = 0
+        reply = replies[0]
+        if reply.error is not None:
+            raise reply.error
+        return reply.result
+
+    # Handshake
+
+    async def _probe(self) -> frozenset[str]:
+        try:
+            await self.call(PROBE_METHOD, {})
+        except RpcError as error:
+            methods = parse_methods(error.rpc_message)
+            if methods:
+                return methods
+        # Not a Codex: ask for what matters, one by one. Only "method not found" means that it is not there.
+        known = set()
+        for method in ("newConversation", "turn/start", "thread/inject_items", "model/list"):
+            try:
+                await self.call(method, {})
+            except RpcError as error:
+                if error.rpc_code == METHOD_NOT_FOUND:
+                    continue
+            known.add(method)
+        return frozenset(known)
+
+    async def _learn_models(self) -> None:
+        assert self.info is not None
+        if "model/list" in self.info.methods:
+            try:
+                result = await self.call("model/list", {})
+                self.models = [entry for entry in result["data"] if isinstance(entry.get("id"), str)]
+            except (RpcError, KeyError, TypeError, AttributeError):
+                self.models = []
+        if "account/read" in self.info.methods:
+            try:
+                account = await self.call("account/read", {})
+                self.logged_in = account["account"] is not None or not account["requiresOpenaiAuth"]
+            except (RpcError, KeyError, TypeError):
+                self.logged_in = None
+
+    # The pump
+
+    async def _read(self) -> None:
+        try:
+            while data := await self.process.stdout.receive_some(READ_SIZE):
+                self._receive(self._splitter.feed(bytes(data)))
+            self._receive(self._splitter.finish())
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self.close(BackendCrashed("The Codex app-server went away during the request. Try again."))
+
+    def _receive(self, lines: list[bytes]) -> None:
+        """All lines of one read. Hot: no await, and for a delta no more than one JSON parse and one append."""
+        tap = self._tap
+        if tap is not None:
+            tap.begin_read()
+        receive = self._peer.receive
+        if self._decoder is None:
+            for line in lines:
+                receive(line)
+        else:
+            self._receive_turns(lines, self._decoder)
+        for head in self._splitter.oversize:
+            self._oversize(head)
+        self._splitter.oversize.clear()
+        if tap is not None:
+            tap.end_read()
+        self._routes.wake_touched()
+        self._flush()
+
+    def _receive_turns(self, lines: list[bytes], decoder: Decoder) -> None:
+        tap, receive, get = self._tap, self._peer.receive, self._routes.get
+        delta_start, read_delta, touched = decoder.delta, decoder.read_delta, self._routes.touched
+        seen: list[tuple[bytes, str, str, str | None]] = []
+        for line in lines:
+            if line.startswith(delta_start):
+                try:
+                    key, item, delta = read_delta(line)
+                    turn = get(key)
+                except (ValueError, KeyError, TypeError):
+                    turn = None
+                if turn is not None:
+                    turn.text(item, delta)
+                    if not turn.dirty:
+                        turn.dirty = True
+                        touched.append(turn)
+                    if tap is not None:
+                        seen.append((line, delta, key, turn.req_id))
+                    continue
+            if seen and tap is not None:
+                tap.deltas(seen)
+                seen = []
+            if not line.startswith(decoder.skip):
+                receive(line)
+            elif tap is not None:
+                tap.rpc("in", "rpc_notification", line)
+        if seen and tap is not None:
+            tap.deltas(seen)
+
+    def _notification(self, method: str, params: dict[str, Any]) -> None:
+        self._routes.notify(key_of(params), method, params)
+
+    def _oversize(self, head: bytes) -> None:
+        """A line too long to keep was thrown away: the turn it belonged to cannot be whole any more."""
+        if self._tap is not None:
+            self._tap.lifecycle("oversize_line", {"head": head[:200].decode("utf-8", "replace")})
+        for turn in self._routes.named_in(head):
+            turn.fail(
+                BackendProtocolError("The Codex app-server sent a message that is too large.", code="message_too_large")
+            )
+            self._routes.touch(turn)
+
+    def _flush(self) -> None:
+        if self._peer.outgoing:
+            self._unsent.set()
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._unsent.wait()
+                self._unsent = trio.Event()
+                chunk = b"".join(self._peer.outgoing)
+                self._peer.outgoing.clear()
+                await self.process.stdin.send_all(chunk)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            # The reader sees the end of the child and tells everybody.
+            return
+
+    async def _drain_stderr(self) -> None:
+        """Always read, or a chatty child would block; the last lines are kept for the log and `doctor`."""
+        try:
+            async for data in self.process.stderr:
+                self._stderr.append(bytes(data))
+                self._stderr_size += len(data)
+                while self._stderr_size > STDERR_KEPT and len(self._stderr) > 1:
+                    self._stderr_size -= len(self._stderr.popleft())
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return

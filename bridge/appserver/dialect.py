@@ -1,0 +1,56 @@
+"""What a child is: its version, the methods it knows, and the dialect to speak with it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+DialectName = Literal["current", "legacy"]
+
+CLIENT_NAME = "codex-bridge"
+"""Our name in the handshake; the child repeats it in its user agent, so it holds no blank and no slash."""
+
+PROBE_METHOD = "bridge/probe"
+"""A method that no server has: the refusal of a real Codex lists all those that it has."""
+
+_FIRST_WORD = re.compile(r"^([^ /]*)/(\d+\.\d+\.\d+\S*)")
+_QUOTED = re.compile(r"`([^`]+)`")
+
+
+@dataclass(frozen=True, slots=True)
+class ChildInfo:
+    """The outcome of the handshake."""
+
+    version: str | None
+    is_codex: bool
+    """A real Codex release, which treats `sendUserTurn` followed by `sendUserMessage` as two prompts."""
+    dialect: DialectName
+    methods: frozenset[str] = field(default=frozenset(), repr=False)
+
+    @property
+    def can_inject(self) -> bool:
+        """Whether the history can be given item by item (stateless mode)."""
+        return "thread/inject_items" in self.methods
+
+
+def parse_user_agent(user_agent: object) -> tuple[str | None, bool]:
+    """(version, is a real Codex release) out of `initialize`'s `userAgent`."""
+    found = _FIRST_WORD.match(user_agent) if isinstance(user_agent, str) else None
+    if found is None:
+        return None, False
+    name, version = found.groups()
+    # Codex up to 0.79 names itself, later ones repeat our name. A local build says 0.0.0.
+    return version, name in (CLIENT_NAME, "codex_cli_rs") and version != "0.0.0"
+
+
+def parse_methods(refusal: str) -> frozenset[str]:
+    """The methods that the refusal of the probe lists; empty when it lists none."""
+    return frozenset(_QUOTED.findall(refusal)) - {PROBE_METHOD}
+
+
+def choose_dialect(wanted: Literal["auto", "current", "legacy"], methods: frozenset[str]) -> DialectName:
+    """`auto` is current where the child has `turn/start`, else legacy."""
+    if wanted != "auto":
+        return wanted
+    return "current" if "turn/start" in methods else "legacy"

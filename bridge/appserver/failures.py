@@ -1,0 +1,90 @@
+"""Codex's error kinds as our errors.
+
+`codexErrorInfo` is a string or an object with one key; the legacy dialect spells it in snake case. What is unknown
+is an upstream error with Codex's own words.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from bridge.errors import BridgeError, InvalidRequest, UpstreamError
+from bridge.turn.events import Finished
+
+_INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
+_RETRY_IN = re.compile(r"try again in (\d+(?:\.\d+)?) ?s", re.IGNORECASE)
+_STATUS = re.compile(r"\b(?:status|unexpected status)[: ]+(\d{3})\b")
+
+
+def finished_from_error(message: str, info: object, details: object = None) -> Finished:
+    """The end of a turn that Codex calls failed: incomplete where the answer was cut, else failed."""
+    cut = _INCOMPLETE.search(message)
+    if cut:
+        return Finished("incomplete", reason=cut[1])
+    return Finished("failed", error=error_from_codex(message, info, details))
+
+
+def error_from_codex(message: str, info: object, details: object = None) -> BridgeError:
+    """One of our errors for Codex's `message` and `codexErrorInfo`."""
+    kind, status = _split_info(info)
+    if status is None and (found := _STATUS.search(message)):
+        status = int(found[1])
+    upstream = _upstream_body(message)
+    text = upstream.get("message") or message
+    if isinstance(details, str) and details and details not in text:
+        text = f"{text} ({details})"
+    if kind == "contextwindowexceeded":
+        return InvalidRequest(text, code="context_length_exceeded")
+    if kind in ("usagelimitexceeded", "sessionbudgetexceeded"):
+        return UpstreamError(text, code="insufficient_quota", http_status=429, kind="insufficient_quota")
+    if kind == "ratelimitexceeded" or status == 429:
+        wait = _RETRY_IN.search(message)
+        return UpstreamError(
+            text,
+            code="rate_limit_exceeded",
+            http_status=429,
+            kind="rate_limit_error",
+            severity="transient",
+            retry_after=float(wait[1]) if wait else None,
+        )
+    if kind == "unauthorized" or status == 401:
+        return UpstreamError(
+            f"{text} — log in with `codex login` (or `codex login --device-auth`), then try again.",
+            code="upstream_unauthorized",
+            http_status=401,
+            kind="authentication_error",
+        )
+    if kind in ("badrequest", "cyberpolicy") or status in (400, 404, 422) or upstream:
+        return InvalidRequest(text, code=str(upstream.get("code") or "upstream_rejected"), param=upstream.get("param"))
+    if status == 403:
+        return UpstreamError(text, code="upstream_forbidden", http_status=403, kind="permission_error")
+    if kind == "serveroverloaded":
+        return UpstreamError(text, code="overloaded", http_status=503, severity="transient")
+    return UpstreamError(text, severity="transient")
+
+
+def _split_info(info: object) -> tuple[str, int | None]:
+    """(kind in lower case without separators, HTTP status) of a codexErrorInfo."""
+    detail: object = None
+    if isinstance(info, dict) and len(info) == 1:
+        info, detail = next(iter(info.items()))
+    kind = info.replace("_", "").lower() if isinstance(info, str) else ""
+    status = None
+    if isinstance(detail, dict):
+        status = detail.get("httpStatusCode", detail.get("http_status_code"))
+    return kind, status if isinstance(status, int) else None
+
+
+def _upstream_body(message: str) -> dict[str, Any]:
+    """The provider's own error object, where Codex passes its body on as the message."""
+    if not message.lstrip().startswith("{"):
+        return {}
+    try:
+        body = orjson.loads(message)
+    except orjson.JSONDecodeError:
+        return {}
+    error = body.get("error") if isinstance(body, dict) else None
+    return error if isinstance(error, dict) else {}

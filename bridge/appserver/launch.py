@@ -1,0 +1,194 @@
+"""How a child is started: which program, with which arguments and environment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+import trio
+
+from bridge.appserver.codex_home import read_codex_home
+from bridge.appserver.dialect import ChildInfo
+from bridge.appserver.overrides import build_overrides, shrink_catalog
+from bridge.appserver.process import child_environment
+from bridge.errors import NotReady
+
+CATALOG_TIMEOUT = 15.0
+CATALOG_AGE = 24 * 3600.0
+"""With a login the catalog is the account's and may change; asked for again after a day."""
+
+NO_CODEX = (
+    "No Codex was found. Install it (`pip install 'codex-bridge[codex]'` or `npm install -g @openai/codex`), "
+    "or set CODEX_BIN to a program that speaks its app-server protocol."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A child's command line, whole environment and directory."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str | None = None
+
+
+class Launcher(Protocol):
+    """Knows how to start one kind of child."""
+
+    name: str
+
+    async def command(self) -> Command:
+        """The command to run now. Raises NotReady when there is none."""
+
+    async def learn(self, info: ChildInfo) -> bool:
+        """Told after each handshake; True asks for a restart with a better command."""
+
+
+def find_codex(setting: str | None) -> str | None:
+    """The Codex to run: CODEX_BIN, else `codex` on PATH, else the one from the `codex` extra."""
+    if setting:
+        return shutil.which(setting) or setting
+    if on_path := shutil.which("codex"):
+        return on_path
+    try:
+        from codex_cli_bin import bundled_codex_path  # type: ignore[import-not-found, unused-ignore]
+
+        return str(bundled_codex_path())
+    except (ImportError, FileNotFoundError):
+        return None
+
+
+class CodexLauncher:
+    """Starts `codex app-server`, kept small by overrides, on the user's own CODEX_HOME.
+
+    A real Codex is asked once for its model catalog; from then on it is started with that catalog without the models'
+    prompts and tools. The catalog is kept in `state`, by the identity of the binary.
+    """
+
+    name = "codex"
+
+    def __init__(
+        self, *, binary: str | None, home: Path, state: Path, workdir: Path, native_tools: bool = False
+    ) -> None:
+        self._binary = binary
+        self._home = home
+        self._state = state
+        self._workdir = workdir
+        self._native_tools = native_tools
+        self._asked = False
+
+    async def command(self) -> Command:
+        binary = find_codex(self._binary)
+        if binary is None:
+            raise NotReady(NO_CODEX, code="codex_not_found")
+        catalog = self._catalog_file(binary)
+        arguments = build_overrides(
+            native_tools=self._native_tools,
+            catalog=catalog if catalog.is_file() else None,
+            base_instructions=self._base_instructions(),
+        )
+        return Command([binary, "app-server", *arguments], self._environment(), str(self._workdir))
+
+    async def learn(self, info: ChildInfo) -> bool:
+        if not info.is_codex or self._native_tools or self._asked:
+            return False
+        self._asked = True
+        binary = find_codex(self._binary)
+        if binary is None:
+            return False
+        path = self._catalog_file(binary)
+        has_login = read_codex_home(self._home).has_login
+        if path.is_file() and not (has_login and _age(path) > CATALOG_AGE):
+            return False
+        catalog = await self._ask_catalog(binary, has_login)
+        if catalog is None:
+            return False
+        new = orjson.dumps(shrink_catalog(catalog))
+        if path.is_file() and path.read_bytes() == new:
+            os.utime(path)
+            return False
+        _write_private(path, new)
+        return True
+
+    async def _ask_catalog(self, binary: str, has_login: bool) -> dict[str, Any] | None:
+        """The model catalog as Codex prints it; None from a Codex that cannot (before about 0.110)."""
+        attempts = [[], ["--bundled"]] if has_login else [["--bundled"]]
+        for flags in attempts:
+            with trio.move_on_after(CATALOG_TIMEOUT):
+                done = await trio.run_process(
+                    [binary, "debug", "models", *flags],
+                    capture_stdout=True,
+                    check=False,
+                    stderr=subprocess.DEVNULL,
+                    env=self._environment(),
+                )
+                try:
+                    catalog = orjson.loads(done.stdout)
+                except orjson.JSONDecodeError:
+                    continue
+                if isinstance(catalog, dict) and isinstance(catalog.get("models"), list):
+                    return catalog
+        return None
+
+    def _environment(self) -> dict[str, str]:
+        home = read_codex_home(self._home)
+        return child_environment(os.environ, also=home.variables, extra={"CODEX_HOME": str(self._home)})
+
+    def _catalog_file(self, binary: str) -> Path:
+        real = Path(binary).resolve()
+        try:
+            status = real.stat()
+            identity = f"{real}\0{status.st_size}\0{status.st_mtime_ns}\0{self._home}"
+        except OSError:
+            identity = str(real)
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        return self._state / f"catalog-{digest}.json"
+
+    def _base_instructions(self) -> Path:
+        """A file that stands for "no prompt": Codex refuses an empty one."""
+        path = self._state / "base-instructions.md"
+        if not path.is_file():
+            _write_private(path, b".")
+        return path
+
+
+class StandinLauncher:
+    """Starts the built-in app-server, which needs no Codex, no account and no network."""
+
+    name = "mock"
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+
+    async def command(self) -> Command:
+        argv = [sys.executable, "-m", "bridge", "app-server", *self._arguments]
+        # The package may be run from a checkout that only the path knows.
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        return Command(argv, child_environment(os.environ, extra={"PYTHONPATH": path}))
+
+    async def learn(self, info: ChildInfo) -> bool:
+        return False
+
+
+def _age(path: Path) -> float:
+    import time
+
+    return time.time() - path.stat().st_mtime
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    """Whole or not at all, readable by us alone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    temporary.replace(path)

@@ -1,0 +1,310 @@
+"""The legacy dialect: newConversation, sendUserTurn, sendUserMessage (seed 003; Codex up to 0.107).
+
+The three builders give the documented payloads key for key, in the documented order. Around them the server needs a
+listener before the turn and its removal after it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import orjson
+
+from bridge.appserver.failures import finished_from_error
+from bridge.appserver.routes import Call, Flow, RunningTurn
+from bridge.appserver.settings import ChildSettings
+from bridge.appserver.transcript import flatten, system_texts
+from bridge.tools.instructions import build_instructions, join_developer_text
+from bridge.turn.events import Usage, UsageUpdate
+from bridge.turn.items import FunctionTool, Text
+from bridge.turn.turn import Turn
+
+Sends = Literal["both", "turn", "message"]
+
+OPT_OUT = (
+    "item/started",
+    "item/completed",
+    "item/agentMessage/delta",
+    "item/reasoning/summaryPartAdded",
+    "item/reasoning/summaryTextDelta",
+    "item/reasoning/textDelta",
+    "thread/started",
+    "thread/status/changed",
+    "thread/tokenUsage/updated",
+    "turn/started",
+    "turn/completed",
+    "error",
+    "deprecationNotice",
+    "account/rateLimits/updated",
+    "codex/event/agent_message_delta",
+    "codex/event/agent_reasoning_delta",
+    "codex/event/agent_reasoning_raw_content_delta",
+    "codex/event/agent_reasoning",
+    "codex/event/agent_reasoning_raw_content",
+    "codex/event/item_started",
+    "codex/event/user_message",
+    "codex/event/deprecation_notice",
+    "codex/event/mcp_startup_complete",
+)
+"""The second and third spelling of what `codex/event/*` says once, and what we do not use."""
+
+
+class LegacyDecoder:
+    """Reads the legacy dialect from the wire.
+
+    Codex sends each delta three times; the one that names its item comes first and is used. A child that has only
+    the plain `agent_message_delta` is read by that, so the plain form is skipped only once the better one was seen.
+    """
+
+    delta = b'{"method":"codex/event/agent_message_content_delta","params":{'
+    _twin = b'{"method":"item/agentMessage/delta","params":'
+    _plain = b'{"method":"codex/event/agent_message_delta","params":'
+
+    def __init__(self) -> None:
+        self.skip: tuple[bytes, ...] = (self._twin,)
+
+    def read_delta(self, line: bytes) -> tuple[str, str, str]:
+        params = orjson.loads(line)["params"]
+        if len(self.skip) == 1:
+            self.skip = (self._twin, self._plain)
+        message = params["msg"]
+        return params["conversationId"], message["item_id"], message["delta"]
+
+
+class LegacyTurn(RunningTurn):
+    """One turn in the legacy dialect. `sends` says which of the two sending calls are made."""
+
+    def __init__(self, turn: Turn, settings: ChildSettings, *, sends: Sends) -> None:
+        super().__init__()
+        self._turn = turn
+        self._settings = settings
+        self._sends = sends
+        self._subscription: str | None = None
+        self._plain_item = 0
+        self._reasoning_part = 0
+
+    def begin(self) -> Flow:
+        result = yield Call(
+            "newConversation",
+            build_new_conversation(self._turn, self._settings),
+            claim=lambda result: str(result["conversationId"]),
+        )
+        conversation = result["conversationId"]
+        result = yield Call("addConversationListener", {"conversationId": conversation, "experimentalRawEvents": False})
+        self._subscription = result.get("subscriptionId")
+        if self._sends != "message":
+            alone = self._sends == "turn"
+            yield Call(
+                "sendUserTurn",
+                build_send_user_turn(self._turn, self._settings, conversation, alone=alone),
+            )
+        if self._sends != "turn":
+            yield Call("sendUserMessage", build_send_user_message(self._turn, self._settings, conversation))
+
+    def interrupt(self) -> Call | None:
+        return None if self.key is None else Call("interruptConversation", {"conversationId": self.key})
+
+    def end(self) -> list[Call]:
+        if self._subscription is None:
+            return []
+        return [Call("removeConversationListener", {"subscriptionId": self._subscription})]
+
+    def receive(self, method: str, params: dict[str, Any]) -> None:
+        if not method.startswith("codex/event"):
+            return
+        message = params["msg"]
+        kind = message["type"]
+        if kind == "agent_message_content_delta":
+            self.text(message["item_id"], message["delta"])
+        elif kind == "agent_message_delta":
+            # Only where the form with the item's id does not come before it.
+            if not self._streamed or f"message-{self._plain_item}" in self._streamed:
+                self.text(f"message-{self._plain_item}", message["delta"])
+        elif kind == "agent_message":
+            self._message_done(message)
+        elif kind == "item_completed":
+            self._item_completed(message["item"])
+        elif kind == "reasoning_content_delta":
+            index = message.get("summary_index", 0)
+            self.reasoning(message["item_id"], index, message["delta"], raw=False)
+        elif kind == "reasoning_raw_content_delta":
+            index = message.get("content_index", 0)
+            self.reasoning(message["item_id"], index, message["delta"], raw=True)
+        elif kind == "token_count":
+            self._token_count(message.get("info"))
+        elif kind == "stream_error":
+            self.restart(str(message.get("message")))
+        elif kind == "error":
+            self.fail_later(finished_from_error(str(message.get("message")), message.get("codex_error_info")))
+        elif kind == "turn_aborted":
+            self.cancelled()
+        elif kind == "task_complete":
+            self._task_complete(message)
+
+    def _message_done(self, message: dict[str, Any]) -> None:
+        """The whole message without its id: of use only where nothing else told of it."""
+        item = f"message-{self._plain_item}"
+        if not self._streamed or item in self._streamed:
+            self.text_done(item, message["message"])
+            self._plain_item += 1
+
+    def _item_completed(self, item: dict[str, Any]) -> None:
+        kind = item["type"].lower()
+        if kind == "agentmessage":
+            self.text_done(item["id"], "".join(part["text"] for part in item["content"]))
+        elif kind == "reasoning":
+            self.reasoning_done(item["id"], item.get("summary_text") or [], item.get("raw_content") or [])
+
+    def _token_count(self, info: dict[str, Any] | None) -> None:
+        if info is None:
+            return
+        # The conversation is this turn's alone, so its total is the turn's.
+        counts = info.get("total_token_usage") or info["last_token_usage"]
+        self.usage(
+            UsageUpdate(
+                Usage(
+                    input=counts["input_tokens"],
+                    cached=counts.get("cached_input_tokens", 0),
+                    output=counts["output_tokens"],
+                    reasoning=counts.get("reasoning_output_tokens", 0),
+                )
+            )
+        )
+
+    def _task_complete(self, message: dict[str, Any]) -> None:
+        """The end, of a failed turn too: an `error` came before it then."""
+        last = message.get("last_agent_message")
+        if not self._said and isinstance(last, str) and last:
+            self.text_done("message-last", last)
+        self.complete()
+
+
+def choose_sends(
+    wanted: Literal["auto", "both", "turn", "message"], turn: Turn, *, is_codex: bool, skip_turn: bool
+) -> Sends:
+    """Which sending calls a request makes (payloads §1, "Which of the two sends, really").
+
+    The document sends both, and for responses the message alone when `skip_turn` is set. A real Codex takes the second
+    call for a second prompt, so it gets one.
+    """
+    if wanted != "auto":
+        return wanted
+    message_alone = turn.endpoint == "responses" and skip_turn
+    if is_codex:
+        return "message" if message_alone else "turn"
+    return "message" if message_alone else "both"
+
+
+def build_new_conversation(turn: Turn, settings: ChildSettings) -> dict[str, Any]:
+    """Parameters of newConversation (seed 003 §1)."""
+    params: dict[str, Any] = {
+        "model": turn.model,
+        "cwd": settings.workdir,
+        "approvalPolicy": settings.approval_policy,
+        "sandbox": settings.sandbox_mode,
+    }
+    developer = developer_instructions(turn)
+    if developer is not None:
+        params["developerInstructions"] = developer
+    return params | {
+        "baseInstructions": _base_instructions(turn, settings),
+        "compactPrompt": None,
+        "config": None,
+        "includeApplyPatchTool": settings.include_apply_patch_tool,
+    }
+
+
+def build_send_user_turn(
+    turn: Turn, settings: ChildSettings, conversation_id: str, *, alone: bool = False
+) -> dict[str, Any]:
+    """Parameters of sendUserTurn (seed 003 §2).
+
+    The effort stands here for chat only, because responses carry it in the message; when the turn is sent `alone` no
+    message follows, and it stands here for both.
+    """
+    params: dict[str, Any] = {
+        "conversationId": conversation_id,
+        "items": _items(turn),
+        "cwd": settings.workdir,
+        "approvalPolicy": settings.approval_policy,
+        "sandboxPolicy": {"type": settings.sandbox_mode},
+        "model": turn.model,
+        "summary": turn.summary or "auto",
+    }
+    if turn.effort is not None and (turn.endpoint == "chat" or alone):
+        params["effort"] = turn.effort
+    if turn.n is not None:
+        params |= {"choiceCount": turn.n, "choice_count": turn.n}
+    params |= _tools(turn, settings)
+    schema = turn.output_format.schema if turn.output_format else None
+    params |= {"outputSchema": schema, "output_schema": schema}
+    developer = developer_instructions(turn)
+    if developer is not None:
+        params["developerInstructions"] = developer
+    return params
+
+
+def build_send_user_message(turn: Turn, settings: ChildSettings, conversation_id: str) -> dict[str, Any]:
+    """Parameters of sendUserMessage (seed 003 §3)."""
+    chat = turn.endpoint == "chat"
+    temperature = turn.temperature if chat else None
+    top_p = turn.top_p if chat else None
+    params: dict[str, Any] = {
+        "conversationId": conversation_id,
+        "items": _items(turn),
+        "includeUsage": turn.include_usage,
+        "include_usage": turn.include_usage,
+        "stream": settings.stream_default if turn.stream is None else turn.stream,
+        "temperature": temperature,
+        "topP": top_p,
+        "top_p": top_p,
+    }
+    if turn.max_output_tokens is not None:
+        params |= {"maxOutputTokens": turn.max_output_tokens, "max_output_tokens": turn.max_output_tokens}
+    params |= _tools(turn, settings)
+    raw = dict(turn.output_format.raw) if turn.output_format else None
+    schema = turn.output_format.schema if turn.output_format else None
+    params |= {"responseFormat": raw, "response_format": raw}
+    if turn.effort is not None and not chat:
+        params["reasoning"] = {"effort": turn.effort}
+    return params | {"finalOutputJsonSchema": schema, "final_output_json_schema": schema}
+
+
+def developer_instructions(turn: Turn) -> str | None:
+    """The injected text, then `instructions`, then (responses only) the system and developer items."""
+    texts = system_texts(turn.items, guard_tags=turn.parses_tool_calls) if turn.endpoint == "responses" else []
+    return join_developer_text(build_instructions(turn.functions, turn.tool_choice), turn.instructions, *texts)
+
+
+def _base_instructions(turn: Turn, settings: ChildSettings) -> str | None:
+    if turn.endpoint != "chat" or settings.drops_system_prompt("chat", "legacy"):
+        return None
+    return join_developer_text(*system_texts(turn.items, guard_tags=turn.parses_tool_calls))
+
+
+def _items(turn: Turn) -> list[dict[str, Any]]:
+    return [
+        {"type": "text", "data": {"text": part.text}}
+        if isinstance(part, Text)
+        else {"type": "image", "data": {"image_url": part.url}}
+        for part in flatten(turn.items, guard_tags=turn.parses_tool_calls)
+    ]
+
+
+def _tools(turn: Turn, settings: ChildSettings) -> dict[str, Any]:
+    if not turn.tools or settings.omit_tool_manifest:
+        return {}
+    functions = [_definition(tool) for tool in turn.functions]
+    others = [dict(tool.data) for tool in turn.tools if not isinstance(tool, FunctionTool)]
+    return {"tools": {"definitions": functions + others}}
+
+
+def _definition(tool: FunctionTool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    if tool.parameters is not None:
+        function["parameters"] = tool.parameters
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}

@@ -1,0 +1,62 @@
+"""Several supervised children behind one door; a turn goes to the least busy one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from bridge.appserver.child import Child
+from bridge.appserver.supervisor import Supervisor
+
+
+class Pool:
+    """`--workers` supervisors. With one, which is the default, it adds nothing."""
+
+    def __init__(self, supervisors: Sequence[Supervisor]) -> None:
+        self.supervisors = tuple(supervisors)
+
+    async def run(self) -> None:
+        """Run all supervisors until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for supervisor in self.supervisors:
+                nursery.start_soon(supervisor.run)
+
+    async def acquire(self) -> Child:
+        """The ready child with the fewest turns, or the first one to become ready. Raises NotReady."""
+        ready = [supervisor.child for supervisor in self.supervisors if supervisor.child is not None]
+        if ready:
+            return min(ready, key=lambda child: child.turns)
+        return await self._most_hopeful().acquire()
+
+    @property
+    def child(self) -> Child | None:
+        """Any ready child, for what is the same in all of them (models, version)."""
+        return next((supervisor.child for supervisor in self.supervisors if supervisor.child), None)
+
+    @property
+    def turns(self) -> int:
+        """Turns running now."""
+        return sum(supervisor.child.turns for supervisor in self.supervisors if supervisor.child)
+
+    def status(self) -> tuple[str, str]:
+        """(state, reason) of the best of them."""
+        best = self._most_hopeful()
+        return best.state, best.reason
+
+    async def drain(self) -> None:
+        """Wait until no turn runs anywhere."""
+        for supervisor in self.supervisors:
+            await supervisor.drain()
+
+    def shut_down(self) -> None:
+        """Fail what still runs and take nothing more."""
+        for supervisor in self.supervisors:
+            supervisor.shut_down()
+
+    def _most_hopeful(self) -> Supervisor:
+        order = ("handshake_complete", "handshake_pending", "worker_not_started", "restarting")
+        return min(
+            self.supervisors,
+            key=lambda supervisor: order.index(supervisor.state) if supervisor.state in order else len(order),
+        )

@@ -1,0 +1,312 @@
+"""From the child's notifications to each turn's own list of events.
+
+One read of the child's output may hold hundreds of deltas for many turns. They are appended to each turn's list, and
+each touched turn is named once, so that it is woken once. Nothing here waits for a consumer: a turn whose list grows
+beyond its bound fails alone, as `slow_client`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bridge.errors import BridgeError, SlowClient, UpstreamError
+from bridge.turn.events import (
+    Finished,
+    ReasoningDelta,
+    ReasoningDone,
+    Restarted,
+    TextDelta,
+    TextDone,
+    TurnEvent,
+    UsageUpdate,
+)
+
+MAX_BUFFERED = 8 * 1024 * 1024
+"""Characters that may wait for one slow client."""
+
+MAX_EARLY = 512
+"""Notifications kept for threads that nobody has claimed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One RPC of a turn's flow."""
+
+    method: str
+    params: dict[str, Any]
+    claim: Callable[[Any], str] | None = None
+    """Reads the key of the turn's notifications out of the result; the turn is registered in that very moment."""
+
+
+Flow = Generator[Call, Any, None]
+"""The calls that start a turn, in order: yields a Call, is sent its result."""
+
+
+class RunningTurn:
+    """The events of one turn while it runs; the dialects' decoders build on it.
+
+    Consumers call `take`. Everything else is called by the decoder. After `finish` nothing is added any more.
+    """
+
+    def __init__(self, max_buffered: int = MAX_BUFFERED) -> None:
+        self.key: str | None = None
+        self.req_id: str | None = None
+        self.dirty = False
+        self.finished = False
+        self.ended = False
+        """The child itself has ended the turn: nothing is left to interrupt."""
+        self.wake: Callable[[], None] = lambda: None
+        self.on_overflow: Callable[[], None] = lambda: None
+        self._max_buffered = max_buffered
+        self._events: list[TurnEvent] = []
+        self._size = 0
+        self._item: str | None = None
+        self._pieces: list[str] = []
+        self._streamed: dict[str, int] = {}
+        self._said = False
+        self._failure: Finished | None = None
+
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "running"
+        return f"<{type(self).__name__} {self.key} {state} events={len(self._events)}>"
+
+    # What a dialect adds.
+
+    def begin(self) -> Flow:
+        """The calls that start the turn."""
+        raise NotImplementedError
+
+    def interrupt(self) -> Call | None:
+        """The call that stops it, once it can be stopped."""
+        raise NotImplementedError
+
+    def end(self) -> list[Call]:
+        """The calls that free what the child keeps for it."""
+        raise NotImplementedError
+
+    def receive(self, method: str, params: dict[str, Any]) -> None:
+        """Take one notification in."""
+        raise NotImplementedError
+
+    # What consumers call.
+
+    def take(self) -> list[TurnEvent]:
+        """All events since the last call."""
+        events, self._events = self._events, []
+        self._item = None
+        self._size = 0
+        return events
+
+    # What decoders call.
+
+    def text(self, item: str, delta: str) -> None:
+        """A piece of the assistant's text. The hottest function of the program: once per token."""
+        if item == self._item:
+            self._pieces.append(delta)
+        else:
+            self._open_run(item, delta)
+        self._size += len(delta)
+        self._streamed[item] += len(delta)
+
+    def text_done(self, item: str, full: str) -> None:
+        """A message is complete; what was not streamed of it is added now."""
+        rest = full[self._streamed.get(item, 0) :]
+        if rest:
+            self.text(item, rest)
+        if item in self._streamed:
+            self.add(TextDone(item))
+
+    def reasoning(self, item: str, index: int, delta: str, *, raw: bool) -> None:
+        """A piece of a reasoning item."""
+        last = self._events[-1] if self._events else None
+        if (
+            isinstance(last, ReasoningDelta)
+            and last.item == item
+            and last.index == index
+            and last.raw == raw
+            and self._item is None
+        ):
+            last.pieces.append(delta)
+        else:
+            self.add(ReasoningDelta(item, index, [delta], raw))
+        self._streamed.setdefault(item, 0)
+        self._size += len(delta)
+
+    def reasoning_done(self, item: str, summary: list[str], content: list[str]) -> None:
+        """A reasoning item is complete; if nothing of it was streamed it is added now."""
+        if item not in self._streamed:
+            for index, part in enumerate(summary):
+                self.reasoning(item, index, part, raw=False)
+            for index, part in enumerate(content):
+                self.reasoning(item, index, part, raw=True)
+        if item in self._streamed:
+            self.add(ReasoningDone(item))
+
+    def restart(self, message: str) -> None:
+        """The upstream retries: void what was said. Silent when nothing was."""
+        if self._streamed:
+            self._streamed.clear()
+            self._said = False
+            self.add(Restarted(message))
+
+    def fail_later(self, failure: Finished) -> None:
+        """Remember why the turn will fail; the child's own end of the turn is still to come."""
+        self._failure = failure
+
+    def complete(self) -> None:
+        """The child says that the turn is over: success, unless a failure was remembered or nothing was said."""
+        self.ended = True
+        if self._failure is not None:
+            self.finish(self._failure)
+        elif self._said:
+            self.finish(Finished("completed"))
+        else:
+            self.fail(UpstreamError("The model ended its turn without an answer.", code="empty_response"))
+
+    def cancelled(self) -> None:
+        """The child says that the turn was interrupted."""
+        self.ended = True
+        self.finish(Finished("cancelled"))
+
+    def fail(self, error: BridgeError) -> None:
+        """The turn ends with `error`."""
+        self.finish(Finished("failed", error=error))
+
+    def finish(self, end: Finished) -> None:
+        """The one end of the turn; later ones are ignored."""
+        if not self.finished:
+            self.add(end)
+            self.finished = True
+
+    def usage(self, update: UsageUpdate) -> None:
+        """Usage so far."""
+        self.add(update)
+
+    def add(self, event: TurnEvent) -> None:
+        """Append one event, in order."""
+        if self.finished:
+            return
+        self._item = None
+        self._events.append(event)
+
+    def check_bound(self) -> None:
+        """Called once per read: fail this turn alone when its consumer is too slow."""
+        if self._size > self._max_buffered and not self.finished:
+            self._events.clear()
+            self.on_overflow()
+            self.fail(
+                SlowClient(f"The client read too slowly: more than {self._max_buffered:,} characters were waiting.")
+            )
+
+    def _open_run(self, item: str, delta: str) -> None:
+        self._streamed.setdefault(item, 0)
+        self._said = True
+        self._pieces = [delta]
+        self.add(TextDelta(item, self._pieces))
+        if not self.finished:
+            self._item = item
+
+
+class Decoder(Protocol):
+    """How one dialect is read from the wire."""
+
+    @property
+    def skip(self) -> tuple[bytes, ...]:
+        """Beginnings of lines that repeat what another line says; they are dropped unparsed."""
+
+    @property
+    def delta(self) -> bytes:
+        """The beginning of a text delta's line."""
+
+    def read_delta(self, line: bytes) -> tuple[str, str, str]:
+        """(key, item, delta) of such a line. Raises for one of another shape."""
+
+
+class Routes:
+    """Finds the turn that a notification belongs to. Early ones are kept, bounded, until their turn is registered."""
+
+    def __init__(self) -> None:
+        self.touched: list[RunningTurn] = []
+        self.unclaimed = 0
+        """Notifications of threads that no turn owns (any more)."""
+        self._turns: dict[str, RunningTurn] = {}
+        self._early: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        self._early_count = 0
+
+    def __repr__(self) -> str:
+        return f"<Routes turns={len(self._turns)} early={self._early_count}>"
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def register(self, key: str, turn: RunningTurn) -> None:
+        """From now on `key` is this turn's; what came early for it is delivered."""
+        turn.key = key
+        self._turns[key] = turn
+        for method, params in self._early.pop(key, ()):
+            self._early_count -= 1
+            self._deliver(turn, method, params)
+
+    def unregister(self, turn: RunningTurn) -> None:
+        """Its notifications are nobody's any more."""
+        if turn.key is not None and self._turns.get(turn.key) is turn:
+            del self._turns[turn.key]
+
+    def get(self, key: str) -> RunningTurn | None:
+        """The turn that owns `key`."""
+        return self._turns.get(key)
+
+    def notify(self, key: str | None, method: str, params: dict[str, Any]) -> None:
+        """Deliver one notification."""
+        if key is None:
+            return
+        turn = self._turns.get(key)
+        if turn is not None:
+            self._deliver(turn, method, params)
+        elif self._early_count < MAX_EARLY:
+            self._early.setdefault(key, []).append((method, params))
+            self._early_count += 1
+        else:
+            self.unclaimed += 1
+
+    def forget_early(self) -> None:
+        """Nobody is about to register: what is still unclaimed never will be."""
+        self.unclaimed += self._early_count
+        self._early.clear()
+        self._early_count = 0
+
+    def named_in(self, head: bytes) -> list[RunningTurn]:
+        """The turns whose key stands in the first bytes of a line."""
+        return [turn for key, turn in self._turns.items() if key.encode() in head]
+
+    def touch(self, turn: RunningTurn) -> None:
+        """This turn has something new."""
+        if not turn.dirty:
+            turn.dirty = True
+            self.touched.append(turn)
+
+    def wake_touched(self) -> None:
+        """Wake every touched turn once."""
+        touched, self.touched = self.touched, []
+        for turn in touched:
+            turn.dirty = False
+            turn.check_bound()
+            turn.wake()
+
+    def fail_all(self, error: BridgeError) -> None:
+        """The child is gone."""
+        for turn in list(self._turns.values()):
+            turn.ended = True
+            turn.fail(error)
+            turn.wake()
+
+    def _deliver(self, turn: RunningTurn, method: str, params: dict[str, Any]) -> None:
+        try:
+            turn.receive(method, params)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            # A notification of an unexpected shape is the child's mistake. It must not stop the reader, on which all
+            # other turns depend.
+            self.unclaimed += 1
+        self.touch(turn)

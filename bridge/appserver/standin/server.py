@@ -1,0 +1,351 @@
+"""The stand-in: an app-server over stdio that needs no Codex and no account, and speaks both dialects.
+
+It is the mock backend and the tests' fake child in one. Requests go through jsonrpcserver's synchronous dispatch; each
+turn is a task that performs its steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+import trio
+from jsonrpcserver import Error, Result, Success, dispatch_to_serializable
+
+from bridge import __version__
+from bridge.appserver.framing import LineSplitter
+from bridge.appserver.standin.script import MODES, Prompt, Script, mode_of, steps_for_mode
+from bridge.appserver.standin.voices import CurrentVoice, LegacyVoice, Voice, encode
+
+StandinDialect = Literal["both", "current", "legacy"]
+FLOOD_DELTA = "flood "
+
+
+@dataclass(slots=True)
+class Thread:
+    """A thread or conversation and what was said in it."""
+
+    id: str
+    voice: type[CurrentVoice] | type[LegacyVoice]
+    model: str | None
+    developer: str
+    items: list[dict[str, Any]] = field(default_factory=list)
+    sent: Any = None
+    """The input that runs now: a `sendUserMessage` that repeats it is the same prompt, not another one."""
+    scope: trio.CancelScope | None = None
+
+
+class Methods(dict[str, Callable[..., Result]]):
+    """Unknown methods are refused as Codex does it: with the list of the known ones."""
+
+    def __missing__(self, name: str) -> Callable[..., Result]:
+        known = ", ".join(f"`{method}`" for method in self)
+        message = f"Invalid request: unknown variant `{name}`, expected one of {known}"
+        return lambda *_, **__: Error(code=-32600, message=message)
+
+
+class Standin:
+    """One connection. `run` serves stdin and stdout until stdin ends."""
+
+    def __init__(self, *, mode: str = "echo", dialect: StandinDialect = "both", script: Script | None = None) -> None:
+        self._mode = mode
+        self._script = script
+        self._threads: dict[str, Thread] = {}
+        self._ids = itertools.count(1)
+        self._turns = itertools.count()
+        self._lock = trio.Lock()
+        self._out = trio.lowlevel.FdStream(os.dup(sys.stdout.fileno()))
+        self._nursery: trio.Nursery | None = None
+        self._later: list[Callable[[], None]] = []
+        self._opt_out: frozenset[str] = frozenset()
+        self._methods = Methods(self._common())
+        if dialect != "legacy":
+            self._methods |= self._current()
+        if dialect != "current":
+            self._methods |= self._legacy()
+
+    async def run(self) -> None:
+        """Serve until the end of stdin (or for ever, where the script ignores it)."""
+        script = self._script
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            if script is not None and script.ignore_sigterm:
+                await nursery.start(_ignore_sigterm)
+            for step in script.startup if script else ():
+                await self._fault(step)
+            async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
+                splitter = LineSplitter()
+                async for data in stdin:
+                    for line in splitter.feed(bytes(data)):
+                        await self._receive(line)
+            if script is not None and script.ignore_eof:
+                await trio.sleep_forever()
+            nursery.cancel_scope.cancel()
+
+    async def _receive(self, line: bytes) -> None:
+        try:
+            message = orjson.loads(line)
+            method = message["method"]
+        except (ValueError, KeyError, TypeError):
+            return
+        if "id" not in message:
+            return
+        script = self._script
+        if script is not None and method in script.mute:
+            return
+        if script is not None and method in script.refuse:
+            reply: Any = {"id": message["id"], "error": script.refuse[method]}
+        else:
+            reply = dispatch_to_serializable(
+                line, methods=self._methods, deserializer=orjson.loads, validator=lambda _: None
+            )
+        await self._send(orjson.dumps(reply) + b"\n")
+        # What a call starts begins after its reply has gone out.
+        later, self._later = self._later, []
+        for start in later:
+            start()
+
+    # Methods
+
+    def _common(self) -> dict[str, Callable[..., Result]]:
+        return {"initialize": self._initialize, "model/list": self._model_list, "account/read": self._account}
+
+    def _current(self) -> dict[str, Callable[..., Result]]:
+        return {
+            "thread/start": self._thread_start,
+            "thread/inject_items": self._inject,
+            "turn/start": self._turn_start,
+            "turn/interrupt": lambda threadId, **_: self._interrupt(threadId, {}),
+            "thread/unsubscribe": self._unsubscribe,
+        }
+
+    def _legacy(self) -> dict[str, Callable[..., Result]]:
+        return {
+            "newConversation": self._new_conversation,
+            "addConversationListener": lambda conversationId, **_: Success({"subscriptionId": f"sub-{conversationId}"}),
+            "sendUserTurn": self._send_user,
+            "sendUserMessage": self._send_user,
+            "interruptConversation": lambda conversationId, **_: self._interrupt(
+                conversationId, {"abortReason": "interrupted"}
+            ),
+            "removeConversationListener": lambda **_: Success({}),
+        }
+
+    def _initialize(self, capabilities: Any = None, **_: Any) -> Result:
+        if isinstance(capabilities, dict):
+            self._opt_out = frozenset(capabilities.get("optOutNotificationMethods") or ())
+        agent = f"codex-bridge-standin/{__version__} (stand-in)"
+        return Success({"userAgent": (self._script and self._script.user_agent) or agent})
+
+    def _model_list(self, **_: Any) -> Result:
+        return Success(
+            {
+                "data": [
+                    {"id": f"mock-{mode}", "model": f"mock-{mode}", "isDefault": mode == self._mode} for mode in MODES
+                ]
+            }
+        )
+
+    def _account(self, **_: Any) -> Result:
+        return Success({"account": None, "requiresOpenaiAuth": False})
+
+    def _thread_start(self, model: Any = None, developerInstructions: Any = None, **_: Any) -> Result:
+        thread = self._new_thread(CurrentVoice, model, developerInstructions)
+        return Success({"thread": {"id": thread.id}, "model": model})
+
+    def _new_conversation(self, model: Any = None, developerInstructions: Any = None, **_: Any) -> Result:
+        thread = self._new_thread(LegacyVoice, model, developerInstructions)
+        return Success({"conversationId": thread.id, "model": model})
+
+    def _new_thread(self, voice: Any, model: Any, developer: Any) -> Thread:
+        thread = Thread(f"00000000-0000-4000-8000-{next(self._ids):012x}", voice, model, developer or "")
+        self._threads[thread.id] = thread
+        return thread
+
+    def _inject(self, threadId: str, items: Any, **_: Any) -> Result:
+        thread = self._threads.get(threadId)
+        if thread is None:
+            return _no_thread(threadId)
+        thread.items.extend(items)
+        return Success({})
+
+    def _turn_start(self, threadId: str, input: Any = (), **_: Any) -> Result:
+        thread = self._threads.get(threadId)
+        if thread is None:
+            return _no_thread(threadId)
+        text = "\n".join(part.get("text", "") for part in input)
+        return Success({"turn": {"id": self._begin(thread, text), "items": [], "status": "inProgress"}})
+
+    def _send_user(self, conversationId: str, items: Any = (), **_: Any) -> Result:
+        thread = self._threads.get(conversationId)
+        if thread is None:
+            return _no_thread(conversationId)
+        if thread.scope is None or thread.sent != items:
+            thread.sent = items
+            texts = [item["data"]["text"] for item in items if item["type"] == "text"]
+            self._begin(thread, "\n".join(texts))
+        return Success({})
+
+    def _interrupt(self, key: str, result: dict[str, Any]) -> Result:
+        thread = self._threads.get(key)
+        if thread is None or thread.scope is None:
+            return Error(code=-32600, message="no active turn to interrupt")
+        thread.scope.cancel()
+        return Success(result)
+
+    def _unsubscribe(self, threadId: str, **_: Any) -> Result:
+        self._threads.pop(threadId, None)
+        return Success({"status": "unsubscribed"})
+
+    # Turns
+
+    def _begin(self, thread: Thread, text: str) -> str:
+        turn = f"turn-{next(self._ids)}"
+        prompt = read_prompt(thread, text)
+        number = next(self._turns)
+        steps = (
+            steps_for_mode(mode_of(thread.model, self._mode), prompt)
+            if self._script is None
+            else list(self._script.steps(number))
+        )
+        thread.scope = trio.CancelScope()
+        voice = thread.voice(thread.id, turn)
+        assert self._nursery is not None
+        nursery = self._nursery
+        self._later.append(lambda: nursery.start_soon(self._perform, thread, voice, steps))
+        return turn
+
+    async def _perform(self, thread: Thread, voice: Voice, steps: list[dict[str, Any]]) -> None:
+        scope = thread.scope
+        assert scope is not None
+        ended = False
+        with scope:
+            await self._say(voice.started())
+            ended = await self._steps(voice, steps)
+            if not ended:
+                await self._say(voice.completed())
+        if scope.cancelled_caught:
+            await self._say(voice.interrupted())
+        thread.scope = None
+
+    async def _steps(self, voice: Voice, steps: list[dict[str, Any]]) -> bool:
+        """Perform the steps; True when one of them has ended the turn."""
+        item = f"msg-{next(self._ids)}"
+        said: list[str] = []
+        for step in steps:
+            if "deltas" in step or "text" in step:
+                for delta in _deltas(step):
+                    said.append(delta)
+                    await self._say(voice.delta(item, delta))
+            elif "flood" in step:
+                for _ in range(step["flood"]):
+                    said.append(FLOOD_DELTA)
+                    await self._say(voice.delta(item, FLOOD_DELTA))
+            elif "no_delta" in step:
+                said.append(step["no_delta"])
+            elif "reasoning" in step or "raw_reasoning" in step:
+                await self._reason(voice, step)
+            elif "usage" in step:
+                if said:
+                    await self._say(voice.message_done(item, "".join(said)))
+                    said, item = [], f"msg-{next(self._ids)}"
+                await self._say(voice.usage(step["usage"]))
+            elif "retry" in step:
+                said, item = [], f"msg-{next(self._ids)}"
+                await self._say(voice.retry(step["retry"]))
+            elif "error" in step:
+                await self._say(voice.failed(step["error"]["message"], step["error"].get("info")))
+                return True
+            elif "interrupted" in step:
+                await self._say(voice.interrupted())
+                return True
+            elif "request" in step:
+                await self._send(orjson.dumps({"id": f"ask-{next(self._ids)}", **step["request"]}) + b"\n")
+            else:
+                await self._fault(step)
+        if said:
+            await self._say(voice.message_done(item, "".join(said)))
+        return False
+
+    async def _reason(self, voice: Voice, step: dict[str, Any]) -> None:
+        item = f"rs-{next(self._ids)}"
+        parts: dict[bool, list[str]] = defaultdict(list)
+        for raw, name in ((False, "reasoning"), (True, "raw_reasoning")):
+            for index, part in enumerate(step.get(name, ())):
+                parts[raw].append(part)
+                await self._say(voice.reasoning(item, index, part, raw=raw))
+        await self._say(voice.reasoning_done(item, parts[False], parts[True]))
+
+    async def _fault(self, step: dict[str, Any]) -> None:
+        if "sleep" in step:
+            await trio.sleep(step["sleep"])
+        elif "garbage" in step:
+            await self._send(step["garbage"].encode("utf-8", "surrogateescape") + b"\n")
+        elif "exit" in step:
+            os._exit(step["exit"])
+        elif "signal" in step:
+            os.kill(os.getpid(), step["signal"])
+            await trio.sleep_forever()
+        elif "hang" in step:
+            await trio.sleep_forever()
+        elif "stderr" in step:
+            os.write(2, b"x" * 1023 + b"\n" if step["stderr"] is True else step["stderr"].encode() + b"\n")
+        elif "close_stdout" in step:
+            await self._out.aclose()
+            os.close(1)
+
+    async def _say(self, messages: list[dict[str, Any]]) -> None:
+        wanted = [message for message in messages if message["method"] not in self._opt_out]
+        if wanted:
+            await self._send(encode(wanted))
+
+    async def _send(self, data: bytes) -> None:
+        split = self._script.split if self._script else 0
+        async with self._lock:
+            try:
+                for start in range(0, len(data), split or len(data)):
+                    await self._out.send_all(data[start : start + (split or len(data))])
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return
+
+
+def read_prompt(thread: Thread, text: str) -> Prompt:
+    """What a model would see of the thread: injected items, or the labelled transcript of the legacy dialect."""
+    user = text
+    has_output = "[function_call_output " in text
+    if "[user] " in text:
+        user = text.rpartition("[user] ")[2].partition("\n[")[0]
+    for item in thread.items:
+        if item.get("type") == "function_call_output":
+            has_output = True
+        elif item.get("role") == "user":
+            has_output = False
+            user = "\n".join(part.get("text", "") for part in item.get("content", ()))
+    if thread.items and not user:
+        user = text
+    return Prompt(thread.developer, user, has_output)
+
+
+def _deltas(step: dict[str, Any]) -> list[str]:
+    if "deltas" in step:
+        return list(step["deltas"])
+    text, chunk = step["text"], step.get("chunk") or len(step["text"]) or 1
+    return [text[start : start + chunk] for start in range(0, len(text), chunk)]
+
+
+def _no_thread(key: str) -> Result:
+    return Error(code=-32600, message=f"thread not found: {key}")
+
+
+async def _ignore_sigterm(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            pass

@@ -1,0 +1,156 @@
+"""What the stand-in says on the wire: a turn's notifications as a real Codex spells them, in each dialect. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+Message = dict[str, Any]
+
+
+class CurrentVoice:
+    """Notifications of the current dialect."""
+
+    def __init__(self, thread: str, turn: str) -> None:
+        self._base = {"threadId": thread, "turnId": turn}
+        self._turn = turn
+        self._thread = thread
+        self._text: list[str] = []
+
+    def started(self) -> list[Message]:
+        return [_note("turn/started", {"threadId": self._thread, "turn": self._turn_object("inProgress")})]
+
+    def delta(self, item: str, delta: str) -> list[Message]:
+        self._text.append(delta)
+        return [_note("item/agentMessage/delta", {**self._base, "itemId": item, "delta": delta})]
+
+    def message_done(self, item: str, text: str) -> list[Message]:
+        done = {"type": "agentMessage", "id": item, "text": text, "phase": None}
+        return [_note("item/completed", {"item": done, **self._base})]
+
+    def reasoning(self, item: str, index: int, delta: str, *, raw: bool) -> list[Message]:
+        name, position = ("textDelta", "contentIndex") if raw else ("summaryTextDelta", "summaryIndex")
+        return [_note(f"item/reasoning/{name}", {**self._base, "itemId": item, "delta": delta, position: index})]
+
+    def reasoning_done(self, item: str, summary: list[str], content: list[str]) -> list[Message]:
+        done = {"type": "reasoning", "id": item, "summary": summary, "content": content}
+        return [_note("item/completed", {"item": done, **self._base})]
+
+    def usage(self, counts: dict[str, int]) -> list[Message]:
+        total = {
+            "totalTokens": counts.get("input", 0) + counts.get("output", 0),
+            "inputTokens": counts.get("input", 0),
+            "cachedInputTokens": counts.get("cached", 0),
+            "outputTokens": counts.get("output", 0),
+            "reasoningOutputTokens": counts.get("reasoning", 0),
+        }
+        return [_note("thread/tokenUsage/updated", {**self._base, "tokenUsage": {"total": total, "last": total}})]
+
+    def retry(self, message: str) -> list[Message]:
+        return [_note("error", {"error": self._error(message, None), "willRetry": True, **self._base})]
+
+    def failed(self, message: str, info: Any) -> list[Message]:
+        error = self._error(message, info)
+        return [
+            _note("error", {"error": error, "willRetry": False, **self._base}),
+            _note("turn/completed", {"threadId": self._thread, "turn": self._turn_object("failed", error)}),
+        ]
+
+    def completed(self) -> list[Message]:
+        return [_note("turn/completed", {"threadId": self._thread, "turn": self._turn_object("completed")})]
+
+    def interrupted(self) -> list[Message]:
+        return [_note("turn/completed", {"threadId": self._thread, "turn": self._turn_object("interrupted")})]
+
+    def _turn_object(self, status: str, error: Any = None) -> Message:
+        return {"id": self._turn, "items": [], "status": status, "error": error}
+
+    def _error(self, message: str, info: Any) -> Message:
+        return {"message": message, "codexErrorInfo": info, "additionalDetails": None}
+
+
+class LegacyVoice:
+    """Notifications of the legacy dialect; each delta in three spellings, as Codex 0.107 sends it."""
+
+    def __init__(self, conversation: str, turn: str) -> None:
+        self._conversation = conversation
+        self._turn = turn
+        self._ids = {"thread_id": conversation, "turn_id": turn}
+        self._last: str | None = None
+
+    def started(self) -> list[Message]:
+        return [self._event("task_started", {"turn_id": self._turn})]
+
+    def delta(self, item: str, delta: str) -> list[Message]:
+        twin = {"threadId": self._conversation, "turnId": self._turn, "itemId": item, "delta": delta}
+        return [
+            self._event("agent_message_content_delta", {**self._ids, "item_id": item, "delta": delta}),
+            {"method": "item/agentMessage/delta", "params": twin},
+            self._event("agent_message_delta", {"delta": delta}),
+        ]
+
+    def message_done(self, item: str, text: str) -> list[Message]:
+        self._last = text
+        done = {"type": "AgentMessage", "id": item, "content": [{"type": "Text", "text": text}]}
+        return [
+            self._event("item_completed", {**self._ids, "item": done}),
+            self._event("agent_message", {"message": text}),
+        ]
+
+    def reasoning(self, item: str, index: int, delta: str, *, raw: bool) -> list[Message]:
+        name, position = (
+            ("reasoning_raw_content_delta", "content_index") if raw else ("reasoning_content_delta", "summary_index")
+        )
+        return [self._event(name, {**self._ids, "item_id": item, "delta": delta, position: index})]
+
+    def reasoning_done(self, item: str, summary: list[str], content: list[str]) -> list[Message]:
+        done = {"type": "Reasoning", "id": item, "summary_text": summary, "raw_content": content}
+        return [self._event("item_completed", {**self._ids, "item": done})]
+
+    def usage(self, counts: dict[str, int]) -> list[Message]:
+        total = {
+            "input_tokens": counts.get("input", 0),
+            "cached_input_tokens": counts.get("cached", 0),
+            "output_tokens": counts.get("output", 0),
+            "reasoning_output_tokens": counts.get("reasoning", 0),
+            "total_tokens": counts.get("input", 0) + counts.get("output", 0),
+        }
+        return [self._event("token_count", {"info": {"total_token_usage": total, "last_token_usage": total}})]
+
+    def retry(self, message: str) -> list[Message]:
+        return [self._event("stream_error", {"message": message})]
+
+    def failed(self, message: str, info: Any) -> list[Message]:
+        return [
+            self._event("error", {"message": message, "codex_error_info": info}),
+            self._event("task_complete", {"last_agent_message": None}),
+        ]
+
+    def completed(self) -> list[Message]:
+        return [self._event("task_complete", {"last_agent_message": self._last})]
+
+    def interrupted(self) -> list[Message]:
+        return [self._event("turn_aborted", {"reason": "interrupted"})]
+
+    def _event(self, kind: str, members: Message) -> Message:
+        return {
+            "method": f"codex/event/{kind}",
+            "params": {
+                "id": self._turn,
+                "msg": {"type": kind, **members},
+                "conversationId": self._conversation,
+            },
+        }
+
+
+Voice = CurrentVoice | LegacyVoice
+
+
+def _note(method: str, params: Message) -> Message:
+    return {"method": method, "params": params, "emittedAtMs": 0}
+
+
+def encode(messages: list[Message]) -> bytes:
+    """Lines for the wire."""
+    return b"".join(orjson.dumps(message) + b"\n" for message in messages)

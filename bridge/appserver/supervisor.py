@@ -1,0 +1,201 @@
+"""Keeps one child alive: start, handshake, restart with back-off and a limit, drain.
+
+A turn never outlives its child; a child outlives its turns. When it dies too often the supervisor goes degraded: it
+says why, and tries again after a longer while. It never takes the listener down.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import trio
+
+from bridge.appserver.child import Child, Limits
+from bridge.appserver.launch import Launcher
+from bridge.appserver.process import spawn, stop
+from bridge.appserver.settings import ChildSettings
+from bridge.appserver.tap import Tap
+from bridge.errors import BackendCrashed, BridgeError, NotReady
+
+log = logging.getLogger("bridge.supervisor")
+
+State = Literal[
+    "worker_not_started",
+    "handshake_pending",
+    "handshake_complete",
+    "handshake_failed",
+    "restarting",
+    "degraded",
+    "shutdown_initiated",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """Back-off between starts, and the number of deaths in a period after which it is degraded."""
+
+    first_delay: float = 0.25
+    max_delay: float = 30.0
+    max_deaths: int = 5
+    period: float = 60.0
+    degraded_delay: float = 60.0
+
+
+class Supervisor:
+    """Owns one child at a time. `run` is its task; `acquire` waits for a child that can take a turn."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        settings: ChildSettings,
+        *,
+        dialect: Literal["auto", "current", "legacy"] = "auto",
+        limits: Limits | None = None,
+        policy: RestartPolicy | None = None,
+        tap: Tap | None = None,
+        on_demand: bool = False,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.state: State = "worker_not_started"
+        self.reason = "not started yet"
+        self.restarts = 0
+        self.child: Child | None = None
+        self._launcher = launcher
+        self._settings = settings
+        self._dialect = dialect
+        self._limits = limits or Limits()
+        self._policy = policy or RestartPolicy()
+        self._tap = tap
+        self._jitter = jitter
+        self._deaths: collections.deque[float] = collections.deque(maxlen=self._policy.max_deaths)
+        self._changed = trio.Event()
+        self._wanted = trio.Event()
+        if not on_demand:
+            self._wanted.set()
+
+    def __repr__(self) -> str:
+        return f"<Supervisor {self._launcher.name} {self.state} {self.child!r}>"
+
+    async def acquire(self) -> Child:
+        """A child that is ready, waiting for one that is just starting. Raises NotReady with the reason otherwise."""
+        self._wanted.set()
+        with trio.move_on_after(self._limits.rpc):
+            while True:
+                if self.child is not None:
+                    return self.child
+                if self.state in ("handshake_failed", "degraded", "shutdown_initiated"):
+                    break
+                await self._changed.wait()
+        raise NotReady(f"The Codex app-server is not ready: {self.reason}", code=self.state, retry_after=2)
+
+    async def run(self) -> None:
+        """Start children until cancelled."""
+        await self._wanted.wait()
+        failures = 0
+        while True:
+            started = trio.current_time()
+            restart_now = await self._run_once()
+            if self.state == "shutdown_initiated":
+                return
+            if restart_now:
+                continue
+            now = trio.current_time()
+            failures = 0 if now - started > self._policy.period else failures + 1
+            self._deaths.append(now)
+            self.restarts += 1
+            delay = self._delay(now, failures)
+            log.warning("%s child: %s; next start in %.1f s", self._launcher.name, self.reason, delay)
+            if self._tap is not None:
+                self._tap.lifecycle("restart", {"reason": self.reason, "delay": round(delay, 3)})
+            await trio.sleep(delay)
+
+    async def drain(self) -> None:
+        """Wait until no turn runs. The caller bounds it."""
+        while self.child is not None and self.child.turns:
+            await self.child.idle.wait()
+
+    def shut_down(self) -> None:
+        """Take no more turns; fail those that still run."""
+        self._become("shutdown_initiated", "the bridge is shutting down")
+        child, self.child = self.child, None
+        if child is not None:
+            child.close(NotReady("The bridge is shutting down.", code="shutdown_initiated", retry_after=5))
+
+    async def _run_once(self) -> bool:
+        """One life of a child. True: it was ended on purpose, to be started again at once."""
+        self._become("handshake_pending", "starting")
+        try:
+            command = await self._launcher.command()
+            process = await spawn(command.argv, env=command.env, cwd=command.cwd)
+        except BridgeError as error:
+            self._become("handshake_failed", error.message)
+            return False
+        child = Child(process, self._settings, dialect=self._dialect, limits=self._limits, tap=self._tap)
+        if self._tap is not None:
+            self._tap.lifecycle("backend_start", {"pid": process.pid, "argv": list(command.argv)})
+        restart_now = False
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._pump, child, nursery.cancel_scope)
+                restart_now = await self._shake_hands(child)
+                if not restart_now and self.child is child:
+                    await child.hung.wait()
+                    self.reason = "it does not answer any more"
+                nursery.cancel_scope.cancel()
+        finally:
+            self.child = None if self.child is child else self.child
+            child.close(BackendCrashed("The Codex app-server was restarted during the request. Try again."))
+            await stop(process)
+            if self._tap is not None:
+                tail = child.stderr_tail()[-4000:]
+                self._tap.lifecycle("backend_exit", {"code": process.returncode, "stderr": tail})
+        if not restart_now and self.state == "handshake_complete":
+            self._become("restarting", f"it ended with code {process.returncode}")
+        return restart_now
+
+    async def _pump(
+        self,
+        child: Child,
+        scope: trio.CancelScope,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        await child.pump(task_status)
+        scope.cancel()
+
+    async def _shake_hands(self, child: Child) -> bool:
+        try:
+            info = await child.handshake()
+            if await self._launcher.learn(info):
+                return True
+        except BridgeError as error:
+            tail = child.stderr_tail().strip().splitlines()
+            said = f" It said: {tail[-1][:300]}" if tail else ""
+            self._become("handshake_failed", f"{error.message}{said}")
+            return False
+        self.child = child
+        self._become("handshake_complete", "ready")
+        log.info("%s child ready: version %s, %s dialect", self._launcher.name, info.version, info.dialect)
+        return False
+
+    def _delay(self, now: float, failures: int) -> float:
+        policy = self._policy
+        recent = [death for death in self._deaths if now - death <= policy.period]
+        if len(recent) >= policy.max_deaths:
+            self._become("degraded", f"it ended {len(recent)} times within {policy.period:g} s; last: {self.reason}")
+            self._deaths.clear()
+            return policy.degraded_delay
+        doublings = float(2 ** min(max(0, failures - 1), 16))
+        return min(policy.max_delay, policy.first_delay * doublings) * (0.75 + self._jitter() / 2)
+
+    def _become(self, state: State, reason: str) -> None:
+        if self.state == "shutdown_initiated":
+            return
+        self.state = state
+        self.reason = reason
+        self._changed.set()
+        self._changed = trio.Event()

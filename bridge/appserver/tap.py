@@ -1,0 +1,34 @@
+"""What the proto log wants to see of the child. The tap looks at every arrow and delays none."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Tap(Protocol):
+    """Implemented by the recorder of `bridge.protolog`; None stands for no log."""
+
+    def begin_read(self) -> None:
+        """One read of the child's output: the records until `end_read` share its number and time."""
+
+    def end_read(self) -> None:
+        """All lines of the read have been recorded."""
+
+    def deltas(self, batch: list[tuple[bytes, str, str, str | None]]) -> None:
+        """Adjacent text deltas, each (line, text, key, req_id): the same as `rpc` for each, but cheap."""
+
+    def rpc(
+        self,
+        direction: str,
+        kind: str,
+        line: bytes,
+        *,
+        method: str | None = None,
+        rpc_id: int | str | None = None,
+        key: str | None = None,
+        req_id: str | None = None,
+    ) -> None:
+        """One line of the wire. `direction` is `in` or `out`, `key` the thread or conversation."""
+
+    def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
+        """Something happened to the child itself."""

@@ -1,0 +1,140 @@
+"""`codex-bridge doctor`: is everything there? Each line is ok, or says what to do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    codex_bin: Annotated[str | None, typer.Option(help="As for serve. [CODEX_BIN]")] = None,
+    codex_home: Annotated[Path | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None,
+    port: Annotated[int | None, typer.Option(help="As for serve. [PORT]")] = None,
+) -> None:
+    """Check the Codex binary, its version, dialect and login, CODEX_HOME, the port and the working directory.
+
+    Exit code 0 when everything is in order, 1 when something needs doing.
+    """
+    from bridge.config import load_settings
+
+    settings = load_settings(codex_bin=codex_bin, codex_home=codex_home, port=port)
+    faults = 0
+
+    def report(what: str, fault: str | None, detail: str) -> None:
+        nonlocal faults
+        faults += fault is not None
+        typer.echo(f"{'ok' if fault is None else '!!':3} {what:10} {detail if fault is None else fault}")
+
+    _check_home(settings, report)
+    _check_port(settings, report)
+    _check_workdir(settings, report)
+    _check_codex(settings, report)
+    if faults:
+        typer.echo(f"\n{faults} thing{'s' if faults > 1 else ''} to do. The mock models work all the same.")
+        raise typer.Exit(1)
+
+
+Report = Callable[[str, str | None, str], None]
+
+
+def _check_home(settings: Any, report: Report) -> None:
+    from bridge.appserver.codex_home import read_codex_home
+
+    home = read_codex_home(settings.codex_home_path)
+    if home.fault:
+        report("CODEX_HOME", f"{home.path}/config.toml: {home.fault}", "")
+    elif not home.path.is_dir():
+        report("CODEX_HOME", f"{home.path} does not exist yet: `codex login` makes it", "")
+    else:
+        report(
+            "CODEX_HOME",
+            None,
+            f"{home.path} (model {home.model or 'not set'}, provider {home.provider or 'openai'})",
+        )
+
+
+def _check_port(settings: Any, report: Report) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            report("port", f"{settings.host}:{settings.port}: {error.strerror}. Choose another with --port", "")
+            return
+    report("port", None, f"{settings.host}:{settings.port} is free")
+
+
+def _check_workdir(settings: Any, report: Report) -> None:
+    from bridge.errors import ConfigError
+    from bridge.server.run import prepare_workdir
+
+    try:
+        prepare_workdir(settings.workdir)
+    except ConfigError as error:
+        report("workdir", error.message, "")
+    else:
+        report(
+            "workdir",
+            None,
+            f"{settings.workdir} (sandbox {settings.sandbox_mode}, approvals {settings.approval_policy})",
+        )
+
+
+def _check_codex(settings: Any, report: Report) -> None:
+    import trio
+
+    from bridge.appserver.launch import NO_CODEX, find_codex
+
+    binary = find_codex(settings.codex_bin)
+    if binary is None:
+        report("binary", NO_CODEX, "")
+        return
+    report("binary", None, binary)
+    trio.run(_ask_codex, settings, report)
+
+
+async def _ask_codex(settings: Any, report: Report) -> None:
+    """Start the child as `serve` would, and read what it says of itself."""
+    import trio
+
+    from bridge.appserver.launch import CodexLauncher
+    from bridge.appserver.supervisor import Supervisor
+    from bridge.backends.app_server import NOT_LOGGED_IN
+    from bridge.config import state_dir
+    from bridge.errors import BridgeError
+    from bridge.server.run import child_settings
+
+    launcher = CodexLauncher(
+        binary=settings.codex_bin,
+        home=settings.codex_home_path,
+        state=state_dir(),
+        workdir=settings.workdir,
+        native_tools=settings.native_tools,
+    )
+    supervisor = Supervisor(launcher, child_settings(settings), dialect=settings.dialect)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.run)
+        try:
+            child = await supervisor.acquire()
+        except BridgeError as error:
+            report("start", error.message, "")
+        else:
+            info = child.info
+            assert info is not None
+            report(
+                "version",
+                None,
+                f"{info.version or 'unknown'}{'' if info.is_codex else ' (not a Codex release)'}",
+            )
+            report("dialect", None, f"{info.dialect}, {len(info.methods)} methods")
+            report(
+                "login",
+                NOT_LOGGED_IN if child.logged_in is False else None,
+                "ok" if child.logged_in else "not needed",
+            )
+            report("models", None, ", ".join(entry["id"] for entry in child.models) or "none listed")
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,80 @@
+"""`codex-bridge serve`: the proxy."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [PROXY_HOST; 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one. [PORT; 11435]")] = None,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(help="Key that clients must send; may be given several times. [PROXY_API_KEY; one is made]"),
+    ] = None,
+    codex_bin: Annotated[
+        str | None,
+        typer.Option(help="Codex, or any program that speaks its protocol. [CODEX_BIN; codex on PATH]"),
+    ] = None,
+    codex_home: Annotated[
+        Path | None,
+        typer.Option(help="Codex's directory with login and configuration. [CODEX_HOME; ~/.codex]"),
+    ] = None,
+    mock_only: Annotated[
+        bool | None, typer.Option("--mock-only", help="Serve the mock models alone; no Codex is started.")
+    ] = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option(help="auto, current or legacy: how to speak to the child. [PROXY_DIALECT; auto]"),
+    ] = None,
+    tool_mode: Annotated[
+        str | None,
+        typer.Option(help="auto or text: how tools are offered to the model. [PROXY_TOOL_MODE; auto]"),
+    ] = None,
+    native_tools: Annotated[
+        bool | None,
+        typer.Option("--native-tools", help="Leave Codex's own tools and prompts on. [PROXY_NATIVE_TOOLS]"),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Children to run. Several on one ChatGPT login can race for its refresh token. [PROXY_WORKERS; 1]"
+        ),
+    ] = None,
+    log_events: Annotated[
+        Path | None, typer.Option(help="Append every proto-event to this NDJSON file. [PROXY_LOG_EVENTS]")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
+) -> None:
+    """Serve /v1/responses and /v1/chat/completions in front of a Codex app-server.
+
+    Every setting can also be given in the environment, under the name in brackets. Stop with Ctrl-C: running turns get
+    20 seconds to finish, a second Ctrl-C stops at once.
+    """
+    from bridge.config import load_settings
+
+    flags: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "api_keys": tuple(api_key) if api_key else None,
+        "codex_bin": codex_bin,
+        "codex_home": codex_home,
+        "mock_only": mock_only,
+        "dialect": dialect,
+        "tool_mode": tool_mode,
+        "native_tools": native_tools,
+        "workers": workers,
+        "log_events": log_events,
+    }
+    settings = load_settings(**flags)
+    logging.getLogger("bridge").setLevel(logging.DEBUG if verbose else logging.INFO)
+
+    import trio
+
+    from bridge.server.run import serve
+
+    trio.run(serve, settings, lambda line: typer.echo(line))

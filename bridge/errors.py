@@ -1,0 +1,149 @@
+"""Every error that a person or a client program can see.
+
+One object serves all dialects: the OpenAI envelope, the stream's error event and the log all read the
+same `code`, `http_status`, `kind`, `severity` and `retry_after`. The message says what happened and what to do;
+it never holds a path, a host name or a secret of this machine unless the operator is the one who reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+Severity = Literal["transient", "fatal"]
+
+
+class BridgeError(Exception):
+    """Base of all. Subclasses set the defaults, an instance may override each of them."""
+
+    code: str = "internal_error"
+    http_status: int = 500
+    kind: str = "server_error"
+    """The `type` member of OpenAI's error object."""
+    severity: Severity = "fatal"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        http_status: int | None = None,
+        kind: str | None = None,
+        param: str | None = None,
+        severity: Severity | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.code
+        self.http_status = http_status or self.http_status
+        self.kind = kind or self.kind
+        self.severity = severity or self.severity
+        self.param = param
+        self.retry_after = retry_after
+
+    def body(self) -> dict[str, Any]:
+        """The error object that OpenAI's clients understand."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+
+class ConfigError(BridgeError):
+    """A setting is wrong; the program does not start."""
+
+    code = "invalid_configuration"
+
+
+class InvalidRequest(BridgeError):
+    """The client's request cannot be served as it is."""
+
+    code = "invalid_request"
+    http_status = 400
+    kind = "invalid_request_error"
+
+
+class ModelNotFound(InvalidRequest):
+    """No backend serves the model that was asked for."""
+
+    code = "model_not_found"
+
+    def __init__(self, model: str, known: list[str]) -> None:
+        some = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
+        super().__init__(
+            f"The model {model[:80]!r} does not exist here. Some that do: {some}. GET /v1/models lists all.",
+            param="model",
+        )
+
+
+class Unauthorized(BridgeError):
+    """No key, or a wrong one."""
+
+    code = "invalid_api_key"
+    http_status = 401
+    kind = "invalid_request_error"
+
+
+class Forbidden(BridgeError):
+    """The request comes from a place that is not let in (Host or Origin)."""
+
+    code = "forbidden"
+    http_status = 403
+    kind = "invalid_request_error"
+
+
+class PayloadTooLarge(InvalidRequest):
+    """The body exceeds the configured limit."""
+
+    code = "request_too_large"
+    http_status = 413
+
+
+class NotReady(BridgeError):
+    """The child is not (or not yet) able to take a turn."""
+
+    code = "backend_not_ready"
+    http_status = 503
+    severity = "transient"
+
+
+class Overloaded(BridgeError):
+    """Too many turns at once, here or in the child."""
+
+    code = "overloaded"
+    http_status = 503
+    severity = "transient"
+
+
+class BackendCrashed(BridgeError):
+    """The child went away while the turn was running."""
+
+    code = "backend_crashed"
+    http_status = 502
+    severity = "transient"
+
+
+class BackendTimeout(BridgeError):
+    """The child did not answer, or fell silent, for longer than the limit."""
+
+    code = "backend_timeout"
+    http_status = 504
+    severity = "transient"
+
+
+class BackendProtocolError(BridgeError):
+    """The child refused a call or answered something that makes no sense."""
+
+    code = "backend_error"
+    http_status = 502
+
+
+class UpstreamError(BridgeError):
+    """The model's provider failed; the child reported it."""
+
+    code = "upstream_error"
+    http_status = 502
+
+
+class SlowClient(BridgeError):
+    """The client reads more slowly than the model speaks, beyond the buffer."""
+
+    code = "slow_client"
+    http_status = 503

@@ -1,0 +1,166 @@
+"""The records of a proto-event log, as lines (payloads §5). Pure: time comes in, bytes go out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from bridge import __version__
+from bridge.protolog.redact import POLICY, Redactor
+
+FORMAT = 1
+GARBAGE_KEPT = 4096
+
+
+class Recorder:
+    """Makes the lines and hands them to `write`; also the tap of the child (see `bridge.appserver.tap`).
+
+    `now()` gives (ISO time, monotonic seconds). Lines of one read of the child share a time and a chunk number, so
+    that the cutting of the stream can be replayed.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        now: Callable[[], tuple[str, float]],
+        redactor: Redactor,
+    ) -> None:
+        self._write = write
+        self._now = now
+        self._redactor = redactor
+        self._seq = 0
+        self._chunk = 0
+        self._stamp = b""
+        self._reading = False
+        self._parts: list[bytes] = []
+        self._owners: dict[str, str] = {}
+        self._delta_heads: dict[str, bytes] = {}
+
+    def header(self, **members: Any) -> None:
+        """The first line of a file."""
+        self._restamp()
+        about = {"format": FORMAT, "program": f"codex-bridge {__version__}", "redaction": POLICY, **members}
+        head = {"phase": "header", "direction": "none", "kind": "header", "req_id": None}
+        self._line(orjson.dumps(head | about)[1:-1])
+
+    # The child
+
+    def begin_read(self) -> None:
+        self._chunk += 1
+        self._restamp(b'"chunk":%d,' % self._chunk)
+        self._reading = True
+
+    def end_read(self) -> None:
+        self._reading = False
+        self._flush()
+
+    def deltas(self, batch: list[tuple[bytes, str, str, str | None]]) -> None:
+        stamp, heads, make = self._stamp, self._delta_heads, self._delta_head
+        # Everything else in these lines is ids; one look over the texts together is enough.
+        if self._redactor.suspicious("".join([text for _, text, _, _ in batch]).encode()):
+            batch = [(self._redactor.json(line), text, key, req_id) for line, text, key, req_id in batch]
+        self._parts += [
+            b"%b%d%b%b}\n" % (stamp, number, heads.get(key) or make(line, key, req_id), line)
+            for number, (line, _, key, req_id) in enumerate(batch, self._seq)
+        ]
+        self._seq += len(batch)
+
+    def _delta_head(self, line: bytes, key: str, req_id: str | None) -> bytes:
+        method = orjson.loads(line)["method"]
+        head = b"," + self._head("in", "rpc_notification", method, key, req_id) + b',"payload":'
+        self._delta_heads[key] = head
+        return head
+
+    def rpc(
+        self,
+        direction: str,
+        kind: str,
+        line: bytes,
+        *,
+        method: str | None = None,
+        rpc_id: int | str | None = None,
+        key: str | None = None,
+        req_id: str | None = None,
+    ) -> None:
+        if not self._reading:
+            self._restamp()
+        if key is not None:
+            if req_id is None:
+                req_id = self._owners.get(key)
+            else:
+                self._owners[key] = req_id
+        head = self._head(direction, kind, method, key, req_id)
+        if rpc_id is not None:
+            head += b',"rpc_id":' + orjson.dumps(rpc_id)
+        line = self._redactor.json(line)
+        self._line(head, *_payload(line, kind))
+
+    def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
+        self.event("backend_lifecycle", "none", kind, None, payload)
+
+    # The client's side and the turn
+
+    def event(self, phase: str, direction: str, kind: str, req_id: str | None, payload: Any) -> None:
+        """One record with a payload that is still an object."""
+        if not self._reading:
+            self._restamp()
+        head = orjson.dumps({"phase": phase, "direction": direction, "kind": kind, "req_id": req_id})[1:-1]
+        self._line(head, b',"payload":', self._redactor.json(orjson.dumps(payload)))
+
+    def client_json(self, req_id: str, body: bytes) -> None:
+        """A whole JSON answer as it went to the client."""
+        self._client("client_json", req_id, self._redactor.json(body))
+
+    def client_sse(self, req_id: str, chunk: bytes, said: str | None = None) -> None:
+        """One chunk of a stream as it went to the client. `said`: the only text in it that is not ours, where known."""
+        text = orjson.dumps(chunk.decode())
+        if said is None or self._redactor.suspicious(said.encode()):
+            text = self._redactor.text(text)
+        self._client("client_sse", req_id, text)
+
+    def _client(self, kind: str, req_id: str, payload: bytes) -> None:
+        self._restamp()
+        head = {"phase": "client_egress", "direction": "out", "kind": kind, "req_id": req_id}
+        self._line(orjson.dumps(head)[1:-1], b',"payload":', payload)
+
+    def turn_over(self, req_id: str) -> None:
+        """Forget what was kept for a request."""
+        for key in [key for key, owner in self._owners.items() if owner == req_id]:
+            del self._owners[key]
+            self._delta_heads.pop(key, None)
+
+    def _head(self, direction: str, kind: str, method: str | None, key: str | None, req_id: str | None) -> bytes:
+        phase = "backend_submission" if kind == "rpc_request" else "backend_io"
+        members: dict[str, Any] = {"phase": phase, "direction": direction, "kind": kind, "req_id": req_id}
+        if method is not None:
+            members["method"] = method
+        if key is not None:
+            members["conversation_id"] = key
+        return orjson.dumps(members)[1:-1]
+
+    def _restamp(self, more: bytes = b"") -> None:
+        iso, mono = self._now()
+        self._stamp = b'{"ts":"%b","mono":%.6f,%b"seq":' % (iso.encode(), mono, more)
+
+    def _line(self, *members: bytes) -> None:
+        # Payloads may be megabytes: nothing is joined here, the writer hands the pieces to the kernel.
+        self._parts += (self._stamp, b"%d," % self._seq, *members, b"}\n")
+        self._seq += 1
+        if not self._reading:
+            self._flush()
+
+    def _flush(self) -> None:
+        parts, self._parts = self._parts, []
+        if parts:
+            self._write(b"".join(parts))
+
+
+def _payload(line: bytes, kind: str) -> tuple[bytes, ...]:
+    """The message itself; garbage as a string, cut and marked where it is long."""
+    if kind != "garbage":
+        return b',"payload":', line
+    text = orjson.dumps(line[:GARBAGE_KEPT].decode("utf-8", "replace"))
+    mark = b',"truncated":true,"length":%d' % len(line) if len(line) > GARBAGE_KEPT else b""
+    return mark, b',"payload":', text

@@ -1,0 +1,83 @@
+"""Small pieces of HTTP on bare ASGI: reading a body within a limit, sending JSON and errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+import orjson
+
+from bridge.errors import BridgeError, InvalidRequest, PayloadTooLarge
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class ClientGone(Exception):
+    """The client has left before its request was whole."""
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first value of a request header (names are lower case)."""
+    return next((value for key, value in scope["headers"] if key == name), None)
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body. Raises PayloadTooLarge as soon as it is clear, ClientGone when the client leaves."""
+    declared = header(scope, b"content-length")
+    if declared is not None and declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    if header(scope, b"content-encoding") not in (None, b"identity"):
+        raise InvalidRequest(
+            "Compressed request bodies are not supported.", code="unsupported_encoding", http_status=415
+        )
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            return b"".join(chunks)
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The request body is larger than {limit:,} bytes (PROXY_MAX_BODY).")
+
+
+async def send_start(send: Send, status: int, content_type: bytes, headers: Headers) -> None:
+    """Status and headers."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(b"content-type", content_type), *headers],
+        }
+    )
+
+
+async def send_json(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
+    """A whole JSON response."""
+    length = (b"content-length", str(len(body)).encode())
+    await send_start(send, status, b"application/json", [length, *headers])
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_error(send: Send, error: BridgeError, headers: Headers = ()) -> bytes:
+    """An error in OpenAI's form; returns the body that was sent."""
+    extra = list(headers)
+    if error.retry_after is not None:
+        extra.append((b"retry-after", str(math.ceil(error.retry_after)).encode()))
+    if error.http_status == 401 and error.code == "invalid_api_key":
+        extra.append((b"www-authenticate", b"Bearer"))
+    body = orjson.dumps(error.body())
+    await send_json(send, error.http_status, body, extra)
+    return body

@@ -1,0 +1,119 @@
+"""The loop that accepts connections, and hypercorn's trio connection with one change: a write has a time limit.
+
+hypercorn shields its writes from cancellation, so without the limit a client that stops reading would keep its turn,
+its slot and its memory for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.events import Closed, Event, RawData
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+
+from bridge.errors import ConfigError
+
+log = logging.getLogger("bridge.server")
+
+HEADER_LIMIT = 64 * 1024
+KEEP_ALIVE = 75.0
+BACKLOG = 512
+
+
+def open_sockets(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets for a host and port (0 picks a free one). Raises ConfigError with what to do."""
+    try:
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigError(f"The host {host!r} is not known: {error}. Set --host to an address.") from error
+    sockets: list[socket.socket] = []
+    for family, kind, protocol, _, address in places[:1]:
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            listener.close()
+            raise ConfigError(
+                f"Port {port} on {host} cannot be used: {error.strerror}. "
+                "Choose another with --port (0 picks a free one)."
+            ) from error
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        sockets.append(listener)
+    return sockets
+
+
+class Connection(TCPServer):
+    """One client connection whose writes cannot hang for ever."""
+
+    def __init__(self, *arguments: Any, write_timeout: float) -> None:
+        super().__init__(*arguments)
+        self._write_timeout = write_timeout
+
+    async def protocol_send(self, event: Event) -> None:
+        if not isinstance(event, RawData):
+            await super().protocol_send(event)
+            return
+        async with self.send_lock:
+            try:
+                with trio.move_on_after(self._write_timeout) as limit:
+                    limit.shield = True
+                    await self.stream.send_all(event.data)
+                    return
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass
+        if limit.cancelled_caught:
+            # Part of a chunk is out: the connection is beyond saving.
+            await trio.aclose_forcefully(self.stream)
+        await self.protocol.handle(Closed())
+
+
+class Listener:
+    """Serves an ASGI application on sockets. `run` accepts until `stop_accepting`; connections live in `nursery`."""
+
+    def __init__(self, app: Any, sockets: Sequence[socket.socket], *, write_timeout: float) -> None:
+        self._app = ASGIWrapper(app)
+        self._sockets = sockets
+        self._write_timeout = write_timeout
+        self._context = WorkerContext(None)
+        self._accepting = trio.CancelScope()
+        self._config = Config()
+        self._config.h11_max_incomplete_size = HEADER_LIMIT
+        self._config.keep_alive_timeout = KEEP_ALIVE
+        self._config.accesslog = None
+        self._config.errorlog = log
+        self._config.include_server_header = False
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Accept connections; each is handled in `nursery`."""
+        listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener)) for listener in self._sockets]
+        with self._accepting:
+            await trio.serve_listeners(self._handle, listeners, handler_nursery=nursery)
+
+    async def stop_accepting(self) -> None:
+        """Close the sockets; idle connections are closed too, busy ones after their response."""
+        self._accepting.cancel()
+        await self._context.terminated.set()
+
+    async def _handle(self, stream: trio.SocketStream) -> None:
+        try:
+            await Connection(
+                self._app,
+                self._config,
+                self._context,
+                ConnectionState({}),
+                stream,
+                write_timeout=self._write_timeout,
+            ).run()
+        except Exception:
+            # One connection's accident is never the listener's.
+            log.exception("a connection ended with an error")

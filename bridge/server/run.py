@@ -1,0 +1,274 @@
+"""The whole bridge, put together and run until a signal: children, backends, router, HTTP edge, event log."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import secrets
+import signal
+import socket
+import stat
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from bridge.api.dropped import HEADER
+from bridge.appserver.child import Limits
+from bridge.appserver.codex_home import read_codex_home
+from bridge.appserver.launch import CodexLauncher, StandinLauncher
+from bridge.appserver.pool import Pool
+from bridge.appserver.settings import ChildSettings
+from bridge.appserver.supervisor import Supervisor
+from bridge.backends.app_server import AppServerBackend
+from bridge.backends.router import Router
+from bridge.config import Settings, api_key_file, state_dir
+from bridge.errors import ConfigError
+from bridge.protolog.record import Recorder
+from bridge.protolog.redact import Redactor
+from bridge.protolog.writer import LogWriter
+from bridge.server.app import build_app
+from bridge.server.gate import Gate
+from bridge.server.http import Headers
+from bridge.server.listener import Listener, open_sockets
+from bridge.server.turns import Service
+from bridge.tools.stage import Record
+from bridge.turn.items import Message
+from bridge.turn.turn import Turn
+
+log = logging.getLogger("bridge")
+
+FLUSH = 2.0
+"""How long failed streams may take to get their last event out."""
+
+
+def new_id(prefix: str) -> str:
+    """An id that cannot be guessed."""
+    return f"{prefix}_{secrets.token_hex(16)}"
+
+
+def child_settings(settings: Settings) -> ChildSettings:
+    """The part of the settings that shapes payloads."""
+    return ChildSettings(
+        workdir=str(settings.workdir),
+        approval_policy=settings.approval_policy,
+        sandbox_mode=settings.sandbox_mode,
+        include_apply_patch_tool=settings.include_apply_patch_tool,
+        skip_turn=settings.responses_skip_turn,
+        omit_tool_manifest=settings.responses_omit_tool_manifest,
+        ignore_system_prompt=settings.ignore_client_system_prompt,
+        legacy_calls=settings.legacy_calls,
+        native_tools=settings.native_tools,
+    )
+
+
+class Bridge:
+    """Everything that runs, from settings that have been checked."""
+
+    def __init__(self, settings: Settings, keys: tuple[str, ...]) -> None:
+        self.settings = settings
+        self.draining = False
+        self._writer = LogWriter(settings.log_events) if settings.log_events else None
+        self._recorder = Recorder(self._writer.write, _now, Redactor(keys)) if self._writer else None
+        self._pools: list[Pool] = []
+        mock = self._backend("mock", self._mock_pool())
+        codex = None if settings.mock_only else self._codex_backend()
+        self.router = Router(mock, codex)
+        service = Service(
+            self.router,
+            new_id,
+            settings.max_body,
+            settings.keepalive,
+            self._recorder,
+            self._notes,
+        )
+        app = build_app(service, is_draining=lambda: self.draining, started_at=int(time.time()))
+        self.app = Gate(app, keys=keys, check_host=is_loopback(settings.host))
+
+    async def run(self, sockets: list[socket.socket], stop: trio.Event) -> None:
+        """Serve until `stop`, then drain: no new connections, the grace period, then a clean failure for the rest."""
+        async with trio.open_nursery() as outer:
+            if self._writer is not None and self._recorder is not None:
+                self._recorder.header(dialect=self.settings.dialect)
+                outer.start_soon(self._writer.run)
+            async with trio.open_nursery() as children:
+                for pool in self._pools:
+                    children.start_soon(pool.run)
+                async with trio.open_nursery() as connections:
+                    listener = Listener(self.app, sockets, write_timeout=self.settings.write_timeout)
+                    connections.start_soon(listener.run, connections)
+                    await stop.wait()
+                    self.draining = True
+                    await listener.stop_accepting()
+                    await self._drain()
+                    connections.cancel_scope.deadline = trio.current_time() + FLUSH
+                children.cancel_scope.cancel()
+            outer.cancel_scope.cancel()
+
+    async def _drain(self) -> None:
+        with trio.move_on_after(self.settings.grace):
+            for pool in self._pools:
+                await pool.drain()
+        for pool in self._pools:
+            pool.shut_down()
+
+    def _codex_backend(self) -> AppServerBackend:
+        settings = self.settings
+        home = read_codex_home(settings.codex_home_path)
+        launcher = CodexLauncher(
+            binary=settings.codex_bin,
+            home=settings.codex_home_path,
+            state=state_dir(),
+            workdir=settings.workdir,
+            native_tools=settings.native_tools,
+        )
+        supervisors = [self._supervisor(launcher) for _ in range(settings.workers)]
+        configured = [*([home.model] if home.model else []), *settings.models]
+        return self._backend("app-server", self._pool(supervisors), configured)
+
+    def _mock_pool(self) -> Pool:
+        on_demand = not self.settings.mock_only
+        return self._pool([self._supervisor(StandinLauncher(), on_demand=on_demand)])
+
+    def _supervisor(self, launcher: Any, *, on_demand: bool = False) -> Supervisor:
+        settings = self.settings
+        limits = Limits(
+            settings.rpc_timeout, settings.first_event_timeout, settings.idle_timeout, settings.turn_timeout
+        )
+        return Supervisor(
+            launcher,
+            child_settings(settings),
+            dialect=settings.dialect,
+            limits=limits,
+            tap=self._recorder,
+            on_demand=on_demand,
+        )
+
+    def _pool(self, supervisors: list[Supervisor]) -> Pool:
+        pool = Pool(supervisors)
+        self._pools.append(pool)
+        return pool
+
+    def _backend(self, name: str, pool: Pool, configured: list[str] | None = None) -> AppServerBackend:
+        return AppServerBackend(
+            name,
+            pool,
+            new_id=new_id,
+            configured=configured or (),
+            max_turns=self.settings.max_turns,
+            recorder=self._tool_records if self._recorder else None,
+        )
+
+    def _tool_records(self, req_id: str) -> Record:
+        recorder = self._recorder
+        assert recorder is not None
+        return lambda kind, payload: recorder.event("tool_parse", "none", kind, req_id, payload)
+
+    def _notes(self, turn: Turn) -> Headers:
+        """The document's default leaves chat's system messages out in the legacy dialect; the client is told."""
+        child = self.router.codex.pool.child if self.router.codex else None
+        dialect = child.info.dialect if child and child.info else "current"
+        has_system = any(isinstance(item, Message) and item.role in ("system", "developer") for item in turn.items)
+        if has_system and child_settings(self.settings).drops_system_prompt(turn.endpoint, dialect):
+            return [(HEADER, b"system messages (PROXY_IGNORE_CLIENT_SYSTEM_PROMPT)")]
+        return []
+
+
+def load_keys(settings: Settings) -> tuple[tuple[str, ...], Path | None]:
+    """(the API keys, the file that holds the one made at first start — None when keys are configured)."""
+    if settings.api_keys:
+        return settings.api_keys, None
+    path = api_key_file()
+    try:
+        key = path.read_text(encoding="ascii").strip()
+        if key:
+            return (key,), path
+    except FileNotFoundError:
+        pass
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The API key in {path} cannot be read: {error}") from error
+    key = f"cb-{secrets.token_urlsafe(32)}"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(key + "\n")
+    return (key,), path
+
+
+def prepare_workdir(path: Path) -> None:
+    """Make the child's working directory, private. Raises ConfigError for one that somebody else could control."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise ConfigError(f"PROXY_CODEX_WORKDIR {path} cannot be made: {error.strerror}") from error
+    fault = None
+    if not stat.S_ISDIR(status.st_mode):
+        fault = "is not a directory of its own (a link or a file)"
+    elif status.st_uid != os.geteuid():
+        fault = "belongs to another user"
+    elif status.st_mode & 0o022:
+        fault = "can be written by others"
+    if fault:
+        raise ConfigError(
+            f"PROXY_CODEX_WORKDIR {path} {fault}. Choose another directory, or make it yours alone (chmod 700)."
+        )
+
+
+def check_bind(settings: Settings) -> None:
+    """Refuse to listen to the world with the key that was made for this machine alone."""
+    if not is_loopback(settings.host) and not settings.api_keys:
+        raise ConfigError(
+            f"--host {settings.host} is reachable from other machines: set a key of your own with PROXY_API_KEY."
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a listening address is reachable from this machine only."""
+    return host in ("127.0.0.1", "localhost", "::1") or host.startswith("127.")
+
+
+@asynccontextmanager
+async def stop_on_signals() -> AsyncIterator[trio.Event]:
+    """An event that SIGTERM or SIGINT sets; a second signal ends the program at once."""
+    stop = trio.Event()
+
+    async def listen(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            task_status.started()
+            async for _ in signals:
+                if stop.is_set():
+                    nursery.cancel_scope.cancel()
+                stop.set()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(listen)
+        yield stop
+        nursery.cancel_scope.cancel()
+
+
+async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
+    """Run the bridge until a signal. `announce` gets the lines that a person sees at start."""
+    check_bind(settings)
+    prepare_workdir(settings.workdir)
+    keys, key_file = load_keys(settings)
+    sockets = open_sockets(settings.host, settings.port)
+    bridge = Bridge(settings, keys)
+    host, port = sockets[0].getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    async with stop_on_signals() as stop:
+        announce(f"listening on http://{shown}:{port}/v1")
+        if key_file is not None:
+            announce(f'api key in {key_file} — export OPENAI_API_KEY="$(cat {key_file})"')
+        if settings.log_events:
+            announce(f"event log in {settings.log_events}")
+        await bridge.run(sockets, stop)
+
+
+def _now() -> tuple[str, float]:
+    now = datetime.datetime.now(datetime.UTC)
+    return now.isoformat(timespec="microseconds").replace("+00:00", "Z"), time.monotonic()

@@ -1,0 +1,144 @@
+"""The developer text that teaches a model to call the client's functions (seed 003 §1, payloads §3).
+
+The text is made of named blocks. The document's wording is the variant `SPEC`; another variant replaces the
+blocks it names and keeps the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from string import Template
+
+from bridge.tools.schema import compact_json, example_for, summarize_parameters
+from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
+from bridge.turn.items import FunctionTool, ToolChoice
+
+_SPEC_BLOCKS: Mapping[str, str] = {
+    "header": """\
+Tool calling instructions:
+Only emit tool calls using <tool_call>...</tool_call>.""",
+    "format": """\
+Format: <tool_call>{"name":"TOOL_NAME","arguments":"{...}"}</tool_call>
+Inside <tool_call>...</tool_call>, output ONLY a JSON object with keys "name" and "arguments".""",
+    "rules": r"""Always emit <tool_call> blocks exactly as shown; the client executes them.
+Do NOT call internal tools directly (shell, apply_patch, web_search, view_image); only emit <tool_call>.
+Read-only sandbox or approval restrictions do NOT prevent emitting <tool_call> output.
+Use EXACT parameter names from the schema; do NOT invent or rename keys.
+Do not add any extra characters before or after the JSON (no trailing ">", no code fences).
+Use exactly one opening <tool_call> and one closing </tool_call> tag.
+Output must be valid JSON. Do not add extra braces or trailing characters.
+Do NOT wrap the JSON object in an array (no leading "[" or trailing "]").
+$bad_example
+Never repeat the closing tag.
+Example (exact): <tool_call>{"name":"webSearch","arguments":"{\"query\":\"example\",\"chatHistory\":[]}"}</tool_call>
+The "arguments" field must be a JSON string.
+If a tool has no parameters, use arguments "{}".
+If no tool is needed, respond with plain text.""",
+    "bad_example": 'Bad: <tool_call>[{"name":"tool","arguments":"{...}"}]</tool_call>',
+    "choice": "$choice",
+    "strict": "Strict tools: $names. Arguments MUST conform exactly to schema.",
+    "schemas": "Available tools (schema):\n$schemas",
+    "guidance": "Per-tool guidance and examples (schema-conformant):\n$guidance",
+}
+
+_CHOICES = {
+    "none": "Tool choice is none: never emit <tool_call>.",
+    "required": "Tool choice is required: you MUST emit at least one <tool_call>.",
+    "named": 'Tool choice is forced: you MUST call "{name}".',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A wording of the injected text: the document's, with the blocks in `blocks` replaced.
+
+    A block is a `string.Template`: `$word` is filled in, `$$` is a dollar sign, unknown words stay as they
+    are. An empty block leaves no trace. Raises ValueError for a block that does not exist.
+
+    - `header`, `format`, `bad_example`: no words.
+    - `rules`: `$bad_example`, on a line of its own.
+    - `choice`, only when the choice is not auto: `$choice`, the document's line; or `$mode` and `$name`.
+    - `strict`, only when there are strict tools: `$names`.
+    - `schemas`: `$schemas`, one line per tool. `guidance`: `$guidance`, one paragraph per tool.
+    """
+
+    name: str
+    blocks: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if unknown := self.blocks.keys() - _SPEC_BLOCKS.keys():
+            raise ValueError(f"variant {self.name!r} names no such block: {', '.join(sorted(unknown))}")
+
+    def fill(self, block: str, **values: str) -> str:
+        """The text of one block, with `values` in place of its words."""
+        return Template(self.blocks.get(block, _SPEC_BLOCKS[block])).safe_substitute(values)
+
+
+SPEC = Variant("spec", _SPEC_BLOCKS)
+
+
+def build_instructions(tools: Sequence[FunctionTool], choice: ToolChoice, *, variant: Variant = SPEC) -> str:
+    """The injected text for these tools, without a newline at its end; empty when there are none.
+
+    Four sections with one blank line between them: the fixed rules, the choice and strict lines, the schemas,
+    the guidance. Names, descriptions and schemas stand in it as the client wrote them. Raises TypeError for a
+    schema that `compact_json` cannot encode.
+    """
+    if not tools:
+        return ""
+    strict = [tool.name for tool in tools if tool.strict]
+    fixed = [variant.fill("header"), variant.fill("format"), _rules(variant)]
+    demands = [_choice(choice, variant), variant.fill("strict", names=", ".join(strict)) if strict else ""]
+    schemas = "\n".join(f"- {tool.name}: {_schema_json(tool)}" for tool in tools)
+    guidance = "\n\n".join(_guide(tool) for tool in tools)
+    sections = [
+        "\n".join(filter(None, fixed)),
+        "\n".join(filter(None, demands)),
+        variant.fill("schemas", schemas=schemas),
+        variant.fill("guidance", guidance=guidance),
+    ]
+    return "\n\n".join(filter(None, sections))
+
+
+def join_developer_text(*blocks: str | None) -> str | None:
+    """Join what there is with a blank line between (injected text, `instructions`, system items), else None.
+
+    A block of white space alone counts as nothing; the others stay byte for byte.
+    """
+    present = [block for block in blocks if block and not block.isspace()]
+    return "\n\n".join(present) if present else None
+
+
+def _rules(variant: Variant) -> str:
+    bad_example = variant.fill("bad_example")
+    rules = variant.blocks.get("rules", _SPEC_BLOCKS["rules"])
+    if not bad_example:
+        rules = "\n".join(line for line in rules.split("\n") if line != "$bad_example")
+    return Template(rules).safe_substitute(bad_example=bad_example)
+
+
+def _choice(choice: ToolChoice, variant: Variant) -> str:
+    if choice.mode == "auto" or (choice.mode == "named" and choice.name is None):
+        return ""
+    name = choice.name or ""
+    line = _CHOICES[choice.mode].replace("{name}", name)
+    return variant.fill("choice", choice=line, mode=choice.mode, name=name)
+
+
+def _schema_json(tool: FunctionTool) -> str:
+    return "{}" if tool.parameters is None else compact_json(tool.parameters)
+
+
+def _guide(tool: FunctionTool) -> str:
+    call = {"name": tool.name, "arguments": compact_json(example_for(tool.parameters))}
+    return "\n".join(
+        [
+            f"Tool: {tool.name}",
+            *([f"Description: {tool.description}"] if tool.description else []),
+            "Parameters:",
+            *summarize_parameters(tool.parameters),
+            "Example tool_call:",
+            f"{OPEN_TAG}{compact_json(call)}{CLOSE_TAG}",
+        ]
+    )

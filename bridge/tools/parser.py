@@ -1,0 +1,288 @@
+"""Tool calls found in the assistant's text as it arrives (payloads.md §4).
+
+The result is a function of the text alone, not of how it was cut, and takes time linear in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bridge.tools.payload import BAD_JSON, FENCE, Payload, Rejection, decode_payload
+from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
+
+UNKNOWN_TOOL = "unknown_tool"
+SCHEMA_MISMATCH = "schema_mismatch"
+
+MAX_RESCANS = 8
+"""How often a string that never closes may send us back to read its text again (see `ToolCallParser`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCall:
+    """A call. `source` is its whole block; of several calls in one block, the first has it."""
+
+    name: str
+    arguments: str
+    repairs: tuple[str, ...] = ()
+    source: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Text that was swallowed without belonging to a call."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The record of a block that is no call; its text follows as a visible `str`."""
+
+    reason: str
+    source: str = field(repr=False)
+
+
+ParserEvent = str | ParsedCall | Repair | Rejected
+"""A `str` is visible text and never empty.
+
+All `str`, and the sources of `ParsedCall` and `Repair`, joined in their order, are the input.
+"""
+
+_State = Literal["off", "text", "opened", "block", "after", "finished"]
+
+_SPACES = re.compile(r"[ \t\r\n]*+")
+_CLOSED_STRINGS = re.compile(r'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+
+
+class ToolCallParser:
+    """Splits one assistant message into visible text and tool calls.
+
+    `tools` maps each name that may be called to None, or for a strict tool to a predicate that says whether
+    an arguments string validates. Without tools everything is text.
+
+    A block ends at the first closing tag outside a JSON string. If that makes it bad JSON although a closing
+    tag stood inside a string, or if the stream ends so, then the string was never meant to go on: the block
+    ends at that first tag, and what follows is read again as ordinary text. After `MAX_RESCANS` of these the
+    first closing tag ends every block, so that no text can make us read it more often.
+
+    A tag whose payload does not even begin like one (an object, an array, a code fence) is prose. It is
+    rejected at once, so that a mention of the tag neither holds up the text nor hides a call after it.
+    """
+
+    def __init__(
+        self,
+        tools: Mapping[str, Callable[[str], bool] | None],
+        *,
+        open_tag: str = OPEN_TAG,
+        close_tag: str = CLOSE_TAG,
+    ) -> None:
+        for tag in open_tag, close_tag:
+            # With `<` only in front, a suffix that may begin the tag starts at the last `<`. Without quotes
+            # and backslashes, a tag lies wholly inside or wholly outside a JSON string.
+            if not re.fullmatch(r'<[^<"\\]+', tag):
+                raise ValueError(f'a tag is one "<" followed by no other, no quote and no backslash: {tag!r}')
+        if open_tag.startswith(close_tag) or close_tag.startswith(open_tag):
+            raise ValueError(f"one tag begins with the other: {open_tag!r}, {close_tag!r}")
+        self._tools = dict(tools)
+        self._open = open_tag
+        self._close = close_tag
+        self._state: _State = "text" if tools else "off"
+        self._held = ""  # a suffix of the input that may begin a tag or a fence
+        self._pieces: list[str] = []  # of the block, or of the white space after a call
+        self._strings = _Strings()
+        self._rescans = 0
+
+    def __repr__(self) -> str:
+        buffered = sum(map(len, self._pieces))
+        return f"<ToolCallParser {self._state} held={self._held!r} {buffered=} rescans={self._rescans}>"
+
+    def feed(self, text: str) -> list[ParserEvent]:
+        """Read the next piece of text. RuntimeError after `finish`."""
+        if "<" not in text and not self._held:
+            if self._state == "text":
+                return [text] if text else []
+            if self._state == "block":
+                self._pieces.append(text)
+                return []
+        if self._state == "finished":
+            raise RuntimeError("text after the end")
+        if self._state == "off":
+            return [text] if text else []
+        events: list[ParserEvent] = []
+        self._run(text, events)
+        return events
+
+    def finish(self) -> list[ParserEvent]:
+        """The text has ended: decide what is still open. RuntimeError when called again."""
+        if self._state == "finished":
+            raise RuntimeError("finished twice")
+        events: list[ParserEvent] = []
+        while self._state in ("opened", "block"):
+            source = "".join(self._pieces) + self._held
+            body = source[len(self._open) : len(source) - len(self._held)]
+            self._held = ""
+            self._end_block(source, body, ("unclosed",), events)
+        _show("".join(self._pieces) + self._held, events)
+        self._pieces = []
+        self._held = ""
+        self._state = "finished"
+        return events
+
+    def _run(self, text: str, events: list[ParserEvent]) -> None:
+        if self._held:
+            text = self._held + text
+            self._held = ""
+        # Positions, not slices: one piece may hold very many blocks.
+        pos = 0
+        while pos < len(text):
+            if self._state == "text":
+                pos = self._read_text(text, pos, events)
+            elif self._state == "opened":
+                pos = self._read_opened(text, pos, events)
+            elif self._state == "block":
+                pos = self._read_block(text, pos, events)
+            else:
+                pos = self._read_after(text, pos, events)
+
+    def _read_text(self, text: str, pos: int, events: list[ParserEvent]) -> int:
+        start = text.find(self._open, pos)
+        if start < 0:
+            start = _partial_tag(text, pos, self._open)
+            self._held = text[start:]
+            _show(text[pos:start], events)
+            return len(text)
+        _show(text[pos:start], events)
+        self._state = "opened"
+        self._pieces = [self._open]
+        self._strings = _Strings()
+        return start + len(self._open)
+
+    def _read_opened(self, text: str, pos: int, events: list[ParserEvent]) -> int:
+        """Behind an opening tag: does a payload begin here?"""
+        pos = self._take_spaces(text, pos)
+        head = text[pos : pos + len(self._close)]
+        if head.startswith(("{", "[", FENCE, self._close)):
+            self._state = "block"
+            return pos
+        if FENCE.startswith(head) or self._close.startswith(head):
+            self._held = head
+            return len(text)
+        self._reject("".join(self._pieces), BAD_JSON, events)
+        return pos
+
+    def _read_block(self, text: str, pos: int, events: list[ParserEvent]) -> int:
+        start = text.find(self._close, pos)
+        if start < 0:
+            start = _partial_tag(text, pos, self._close)
+            self._pieces.append(text[pos:start])
+            self._held = text[start:]
+            return len(text)
+        end = start + len(self._close)
+        self._pieces.append(text[pos:end])
+        if self._rescans == MAX_RESCANS or not self._strings.are_open(self._pieces):
+            source = "".join(self._pieces)
+            self._end_block(source, source[len(self._open) : -len(self._close)], (), events)
+        return end
+
+    def _read_after(self, text: str, pos: int, events: list[ParserEvent]) -> int:
+        """Behind a call: swallow the closing tag again, however often."""
+        pos = self._take_spaces(text, pos)
+        head = text[pos : pos + len(self._close)]
+        if head == self._close:
+            self._pieces.append(head)
+            events.append(Repair("repeated_closing_tag", "".join(self._pieces)))
+            self._pieces = []
+            return pos + len(head)
+        if self._close.startswith(head):
+            self._held = head
+            return len(text)
+        _show("".join(self._pieces), events)
+        self._pieces = []
+        self._state = "text"
+        return pos
+
+    def _take_spaces(self, text: str, pos: int) -> int:
+        spaces = _SPACES.match(text, pos)
+        assert spaces is not None  # it matches the empty string
+        if spaces[0]:
+            self._pieces.append(spaces[0])
+        return spaces.end()
+
+    def _end_block(self, source: str, body: str, repairs: tuple[str, ...], events: list[ParserEvent]) -> None:
+        outcome = self._judge(body)
+        first_close = self._strings.first_close
+        if isinstance(outcome, Payload):
+            self._pieces = []
+            self._state = "after"
+            for name, arguments in outcome.calls:
+                events.append(ParsedCall(name, arguments, outcome.repairs + repairs, source))
+                source = ""
+        elif outcome.reason == BAD_JSON and first_close:
+            self._rescans += 1
+            self._reject(source[:first_close], BAD_JSON, events)
+            self._run(source[first_close:], events)
+        else:
+            self._reject(source, outcome.reason, events)
+
+    def _judge(self, body: str) -> Payload | Rejection:
+        payload = decode_payload(body)
+        if isinstance(payload, Rejection):
+            return payload
+        for name, arguments in payload.calls:
+            if name not in self._tools:
+                return Rejection(UNKNOWN_TOOL)
+            validates = self._tools[name]
+            if validates is not None and not validates(arguments):
+                return Rejection(SCHEMA_MISMATCH)
+        return payload
+
+    def _reject(self, source: str, reason: str, events: list[ParserEvent]) -> None:
+        events.append(Rejected(reason, source))
+        events.append(source)
+        self._pieces = []
+        self._state = "text"
+
+
+class _Strings:
+    """Follows the JSON strings of one block, from closing tag to closing tag.
+
+    Only there does it matter whether a string is open, so an ordinary piece of a block costs one append.
+    """
+
+    __slots__ = ("_in_string", "_length", "_pieces", "first_close")
+
+    def __init__(self) -> None:
+        self.first_close = 0
+        """Where in the block its first closing tag inside a string ends; 0 if there is none."""
+        self._in_string = False
+        self._pieces = 0
+        self._length = 0
+
+    def are_open(self, pieces: list[str]) -> bool:
+        """Whether `pieces`, the block up to and including a closing tag, end inside a string."""
+        text = "".join(pieces[self._pieces :])
+        self._pieces = len(pieces)
+        self._length += len(text)
+        if self._in_string:
+            text = '"' + text
+        closed = _CLOSED_STRINGS.match(text)
+        assert closed is not None  # it matches the empty string
+        self._in_string = closed.end() < len(text)
+        if self._in_string and not self.first_close:
+            self.first_close = self._length
+        return self._in_string
+
+
+def _partial_tag(text: str, pos: int, tag: str) -> int:
+    """Where the suffix of `text[pos:]` that may begin `tag` starts; the end of the text if none does."""
+    start = text.rfind("<", max(pos, len(text) - len(tag) + 1))
+    return start if start >= 0 and tag.startswith(text[start:]) else len(text)
+
+
+def _show(text: str, events: list[ParserEvent]) -> None:
+    if text:
+        events.append(text)

@@ -1,0 +1,125 @@
+"""Between a backend that speaks text and the encoders: `<tool_call>` blocks become ToolCall events.
+
+Each assistant message has a parser of its own, because Codex starts a broken stream again under a new item. Pieces keep
+their boundaries as long as no tag is near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from bridge.tools.parser import ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
+from bridge.tools.schema import compile_schema
+from bridge.turn.events import Finished, Restarted, TextDelta, TextDone, ToolCall, TurnEvent
+from bridge.turn.items import FunctionTool
+from bridge.turn.turn import Turn
+
+Record = Callable[[str, dict[str, Any]], None]
+"""(kind, payload): where repairs, rejections and calls are noted."""
+
+
+class ToolStage:
+    """Events in, events out. `record` hears of every call, repair and rejection, and of an unmet tool choice."""
+
+    def __init__(self, turn: Turn, new_id: Callable[[str], str], record: Record | None = None) -> None:
+        self._turn = turn
+        self._new_id = new_id
+        self._record = record or (lambda kind, payload: None)
+        self._tools = {tool.name: _predicate(tool) for tool in turn.functions}
+        self._parsers: dict[str, ToolCallParser] = {}
+        self._calls = 0
+
+    def feed(self, events: list[TurnEvent]) -> list[TurnEvent]:
+        """The same events with calls taken out of the text."""
+        out: list[TurnEvent] = []
+        for event in events:
+            if isinstance(event, TextDelta):
+                self._text(event, out)
+            elif isinstance(event, TextDone):
+                self._end_item(event.item, out)
+                out.append(event)
+            elif isinstance(event, Restarted):
+                self._parsers.clear()
+                self._calls = 0
+                out.append(event)
+            elif isinstance(event, Finished):
+                for item in list(self._parsers):
+                    self._end_item(item, out)
+                self._check_choice(event)
+                out.append(event)
+            else:
+                out.append(event)
+        return out
+
+    def _text(self, event: TextDelta, out: list[TurnEvent]) -> None:
+        parser = self._parsers.get(event.item)
+        if parser is None:
+            parser = self._parsers[event.item] = ToolCallParser(self._tools)
+        run: list[str] = []
+        for piece in event.pieces:
+            for parsed in parser.feed(piece):
+                if isinstance(parsed, str):
+                    run.append(parsed)
+                else:
+                    run = self._flush(event.item, run, out)
+                    self._parsed(parsed, out)
+        self._flush(event.item, run, out)
+
+    def _end_item(self, item: str, out: list[TurnEvent]) -> None:
+        parser = self._parsers.pop(item, None)
+        for parsed in parser.finish() if parser is not None else ():
+            if isinstance(parsed, str):
+                out.append(TextDelta(item, [parsed]))
+            else:
+                self._parsed(parsed, out)
+
+    def _flush(self, item: str, run: list[str], out: list[TurnEvent]) -> list[str]:
+        if run:
+            out.append(TextDelta(item, run))
+        return []
+
+    def _parsed(self, parsed: ParserEvent, out: list[TurnEvent]) -> None:
+        if isinstance(parsed, ParsedCall):
+            self._calls += 1
+            call = ToolCall(
+                self._new_id("fc"),
+                self._new_id("call"),
+                parsed.name,
+                parsed.arguments,
+                parsed.repairs,
+                parsed.source,
+            )
+            out.append(call)
+            self._record("tool_call", {"name": call.name, "call_id": call.call_id, "source": call.source})
+            if parsed.repairs:
+                self._record("tool_repair", {"name": call.name, "repairs": list(parsed.repairs)})
+        elif isinstance(parsed, Repair):
+            self._record("tool_repair", {"repairs": [parsed.name], "source": parsed.source})
+        elif isinstance(parsed, Rejected):
+            self._record("tool_reject", {"reason": parsed.reason, "source": parsed.source})
+
+    def _check_choice(self, end: Finished) -> None:
+        choice = self._turn.tool_choice
+        if choice.mode in ("required", "named") and not self._calls and end.outcome == "completed":
+            self._record("tool_reject", {"reason": "choice_unmet", "tool_choice": choice.name or choice.mode})
+
+
+def _predicate(tool: FunctionTool) -> Callable[[str], bool] | None:
+    """For a strict tool: whether an arguments string validates against its schema."""
+    if not tool.strict or tool.parameters is None:
+        return None
+    validates = compile_schema(tool.parameters)
+    if validates is None:
+        # A schema that is no schema cannot be conformed to; the client learns that from its own mistake.
+        return None
+
+    def valid(arguments: str) -> bool:
+        try:
+            return validates(orjson.loads(arguments))
+        except orjson.JSONDecodeError:
+            return False
+
+    return valid

@@ -1,0 +1,116 @@
+"""Fold a turn's events into its final result: the same events, streamed or not, give the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bridge.turn.events import (
+    Finished,
+    ReasoningDelta,
+    ReasoningDone,
+    Restarted,
+    TextDelta,
+    TextDone,
+    ToolCall,
+    TurnEvent,
+    Usage,
+    UsageUpdate,
+)
+
+
+@dataclass(slots=True)
+class TextOutput:
+    """An assistant message."""
+
+    item: str
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(self.pieces)
+
+
+@dataclass(slots=True)
+class ReasoningOutput:
+    """A reasoning item: summary parts and raw parts by index."""
+
+    item: str
+    summary: dict[int, list[str]] = field(default_factory=dict)
+    content: dict[int, list[str]] = field(default_factory=dict)
+
+    def summary_parts(self) -> list[str]:
+        """The summary, part by part."""
+        return ["".join(self.summary[index]) for index in sorted(self.summary)]
+
+    def content_parts(self) -> list[str]:
+        """The raw reasoning, part by part."""
+        return ["".join(self.content[index]) for index in sorted(self.content)]
+
+
+Output = TextOutput | ReasoningOutput | ToolCall
+
+
+@dataclass(slots=True)
+class Result:
+    """What a turn came to. `end` is None until `Finished` was seen."""
+
+    outputs: list[Output] = field(default_factory=list)
+    usage: Usage | None = None
+    end: Finished | None = None
+
+    def add(self, events: Iterable[TurnEvent]) -> None:
+        """Take further events in. Raises ValueError for an event after the end."""
+        for event in events:
+            if self.end is not None:
+                raise ValueError(f"event after the end of the turn: {event!r}")
+            if isinstance(event, TextDelta):
+                self._text(event.item).pieces.extend(event.pieces)
+            elif isinstance(event, ReasoningDelta):
+                output = self._reasoning(event.item)
+                parts = output.content if event.raw else output.summary
+                parts.setdefault(event.index, []).extend(event.pieces)
+            elif isinstance(event, ToolCall):
+                self.outputs.append(event)
+            elif isinstance(event, UsageUpdate):
+                self.usage = event.usage
+            elif isinstance(event, Restarted):
+                self.outputs.clear()
+            elif isinstance(event, Finished):
+                self.end = event
+            else:
+                assert isinstance(event, TextDone | ReasoningDone)
+
+    @property
+    def text(self) -> str:
+        """All assistant text, in order."""
+        return "".join(output.text for output in self.outputs if isinstance(output, TextOutput))
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """All calls, in order."""
+        return [output for output in self.outputs if isinstance(output, ToolCall)]
+
+    def _text(self, item: str) -> TextOutput:
+        last = self.outputs[-1] if self.outputs else None
+        if isinstance(last, TextOutput) and last.item == item:
+            return last
+        new = TextOutput(item)
+        self.outputs.append(new)
+        return new
+
+    def _reasoning(self, item: str) -> ReasoningOutput:
+        for output in reversed(self.outputs):
+            if isinstance(output, ReasoningOutput) and output.item == item:
+                return output
+        new = ReasoningOutput(item)
+        self.outputs.append(new)
+        return new
+
+
+def collect(events: Iterable[TurnEvent]) -> Result:
+    """The result of a whole list of events."""
+    result = Result()
+    result.add(events)
+    return result

@@ -1,0 +1,115 @@
+"""TurnEvents: what a backend says while it answers a turn.
+
+Deltas come in runs: one event holds all adjacent pieces of one item that arrived in one read, boundaries kept.
+So the cost of a token is one list append, not one object. The order of a turn is
+
+    (TextDelta | TextDone | ReasoningDelta | ToolCall | UsageUpdate | Restarted)*  Finished
+
+and nothing follows `Finished`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bridge.errors import BridgeError
+
+
+@dataclass(slots=True)
+class TextDelta:
+    """Pieces of the assistant message `item`."""
+
+    item: str
+    pieces: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDone:
+    """The assistant message `item` is complete."""
+
+    item: str
+
+
+@dataclass(slots=True)
+class ReasoningDelta:
+    """Pieces of the reasoning item `item`: part `index` of its summary, or of its raw content."""
+
+    item: str
+    index: int
+    pieces: list[str]
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDone:
+    """The reasoning item `item` is complete."""
+
+    item: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A complete call of one of the client's functions. `arguments` is the exact JSON string.
+
+    `repairs` names what had to be mended in the model's text; `source` is that text.
+    """
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    repairs: tuple[str, ...] = ()
+    source: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The upstream stream broke and starts again from zero under new items: what was said so far is void."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one turn. `input` includes `cached`, `output` includes `reasoning`."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        """Input and output together."""
+        return self.input + self.output
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.cached + other.cached,
+            self.output + other.output,
+            self.reasoning + other.reasoning,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UsageUpdate:
+    """The turn's usage so far (not a difference)."""
+
+    usage: Usage
+
+
+Outcome = Literal["completed", "incomplete", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end. `reason` belongs to `incomplete` (max_output_tokens, content_filter), `error` to `failed`."""
+
+    outcome: Outcome
+    reason: str | None = None
+    error: BridgeError | None = None
+
+
+TurnEvent = TextDelta | TextDone | ReasoningDelta | ReasoningDone | ToolCall | Restarted | UsageUpdate | Finished

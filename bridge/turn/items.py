@@ -1,0 +1,111 @@
+"""What a conversation is made of, independent of any client's or backend's spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Role = Literal["system", "developer", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of text, whoever said it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image as a data URL; `detail` as the client gave it."""
+
+    url: str
+    detail: str | None = None
+
+
+Part = Text | Image
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Something said by one role."""
+
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The text parts, one per line."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call that the model made earlier; `arguments` is the exact JSON string."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOutput:
+    """What the client's function gave back for `call_id`."""
+
+    call_id: str
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The text parts, one per line."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+@dataclass(frozen=True, slots=True)
+class RawItem:
+    """An item that only a Responses-speaking backend understands (reasoning, web search, …), kept verbatim."""
+
+    type: str
+    data: Mapping[str, Any]
+
+
+Item = Message | FunctionCall | FunctionOutput | RawItem
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A function of the client's. `parameters` is its JSON Schema, verbatim; None when it gave none."""
+
+    name: str
+    description: str | None = None
+    parameters: Mapping[str, Any] | bool | None = None
+    strict: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RawTool:
+    """A tool of another type (web_search, custom, …), verbatim."""
+
+    type: str
+    data: Mapping[str, Any]
+
+
+Tool = FunctionTool | RawTool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """`auto`, `none`, `required`, or `named` with the function's name."""
+
+    mode: Literal["auto", "none", "required", "named"] = "auto"
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """Structured output: `json_object`, or `json_schema` with its bare schema. `raw` is the client's own object."""
+
+    type: Literal["json_object", "json_schema"]
+    raw: Mapping[str, Any]
+    schema: Mapping[str, Any] | None = None

@@ -1,0 +1,47 @@
+"""Turn: one request for one answer, as every backend receives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bridge.turn.items import FunctionTool, Item, OutputFormat, Tool, ToolChoice
+
+Endpoint = Literal["responses", "chat"]
+AUTO = ToolChoice()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request. `model` is the effective model; `requested_model` is what the client wrote and gets echoed.
+
+    `stream` is None when the client did not say. `effort` is the explicit or implied reasoning effort.
+    `items` is never empty.
+    """
+
+    endpoint: Endpoint
+    model: str
+    requested_model: str
+    items: tuple[Item, ...]
+    instructions: str | None = None
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = AUTO
+    effort: str | None = None
+    summary: str | None = None
+    output_format: OutputFormat | None = None
+    stream: bool | None = None
+    include_usage: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    n: int | None = None
+
+    @property
+    def functions(self) -> tuple[FunctionTool, ...]:
+        """The client's functions, in its order."""
+        return tuple(tool for tool in self.tools if isinstance(tool, FunctionTool))
+
+    @property
+    def parses_tool_calls(self) -> bool:
+        """Whether `<tool_call>` blocks are calls. Without functions, or with choice `none`, they are text."""
+        return bool(self.functions) and self.tool_choice.mode != "none"

@@ -1,0 +1,277 @@
+"""Measure a running bridge from outside: a raw-socket client, a child that costs nothing, the bridge's own CPU time.
+
+Numbers are per CPU-second of the bridge's process (all its threads), so that a busy machine changes them little.
+`--json FILE` keeps them, `--check` fails when one misses its goal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import selectors
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+KEY = "bench-key-0123456789"
+GOALS = {
+    "current 1 stream, deltas/CPU-s": (">=", 250_000),
+    "legacy 1 stream, deltas/CPU-s": (">=", 180_000),
+    "current 64 streams, deltas/CPU-s": (">=", 90_000),
+    "legacy 64 streams, deltas/CPU-s": (">=", 50_000),
+    "current 1 stream, rate kept with the event log": (">=", 0.60),
+    "added latency p99, ms": ("<=", 1.5),
+    "base memory, MB": ("<=", 60),
+    "memory per idle stream, KB": ("<=", 40),
+}
+
+
+class Bridge:
+    """A bridge in a process of its own, with the benchmark's child."""
+
+    def __init__(self, directory: Path, *, legacy: bool = False, log: bool = False) -> None:
+        program = directory / "child"
+        flag = "--legacy" if legacy else ""
+        program.write_text(f"#!/bin/sh\nexec {sys.executable} {HERE}/child.py {flag}\n")
+        program.chmod(0o755)
+        models = ["bench-short", "bench-idle", "bench-tick-2000"]
+        models += [f"bench-flood-{n}-{count}" for n, count in FLOODS]
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(directory),
+            "XDG_STATE_HOME": str(directory / "state"),
+            "PROXY_CODEX_WORKDIR": str(directory / "work"),
+            "PROXY_API_KEY": KEY,
+            "PORT": "0",
+            "CODEX_BIN": str(program),
+            "PROXY_MODELS": ",".join(models),
+            "PROXY_DIALECT": "legacy" if legacy else "current",
+            "PROXY_LEGACY_CALLS": "turn",
+            "PROXY_MAX_TURNS": "4096",
+        }
+        if log:
+            env["PROXY_LOG_EVENTS"] = str(directory / "events.ndjson")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bridge", "serve"], stdout=subprocess.PIPE, env=env, text=True
+        )
+        assert self.process.stdout is not None
+        self.port = int(re.search(r":(\d+)/v1", self.process.stdout.readline()).group(1))  # type: ignore[union-attr]
+
+    def cpu(self) -> float:
+        """Seconds of CPU used so far, by all threads."""
+        total = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[0])
+        return total / 1e9
+
+    def rss(self) -> int:
+        """Resident bytes."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def request(self, model: str) -> socket.socket:
+        """A socket on which a streamed request has been sent."""
+        body = json.dumps({"model": model, "input": "hi", "stream": True}).encode()
+        connection = socket.create_connection(("127.0.0.1", self.port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(self.head(len(body)) + body)
+        return connection
+
+    def head(self, length: int) -> bytes:
+        return (
+            f"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {KEY}\r\n"
+            f"content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        ).encode()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+FLOODS = [(1, 1000), (1, 400_000), (64, 100), (64, 4_000)]
+
+
+@contextmanager
+def bridge(**options: bool):
+    with tempfile.TemporaryDirectory() as directory:
+        running = Bridge(Path(directory), **options)
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+MARK = b"event: response.output_text.delta\n"
+
+
+def read_all(connections: list[socket.socket]) -> list[int]:
+    """Read every response to its end: the number of text deltas in each."""
+    selector = selectors.DefaultSelector()
+    tails: dict[socket.socket, bytes] = {}
+    counts: dict[socket.socket, int] = {}
+    for connection in connections:
+        connection.setblocking(False)
+        selector.register(connection, selectors.EVENT_READ)
+        tails[connection], counts[connection] = b"", 0
+    while selector.get_map():
+        for key, _ in selector.select():
+            connection: socket.socket = key.fileobj  # type: ignore[assignment]
+            data = connection.recv(1 << 20)
+            # A mark may lie across two reads; the kept tail is one byte too short to hold a whole one.
+            joined = tails[connection] + data
+            counts[connection] += joined.count(MARK)
+            tails[connection] = joined[-(len(MARK) - 1) :]
+            if not data or data.endswith(b"0\r\n\r\n"):
+                selector.unregister(connection)
+    for connection in connections:
+        connection.close()
+    return list(counts.values())
+
+
+def flood(running: Bridge, streams: int, deltas: int) -> float:
+    """Deltas per CPU-second; also proves that none is missing."""
+    before = running.cpu()
+    connections = [running.request(f"bench-flood-{streams}-{deltas}") for _ in range(streams)]
+    counts = read_all(connections)
+    used = running.cpu() - before
+    assert counts == [deltas] * streams, counts
+    return streams * deltas / used
+
+
+def short_turns(running: Bridge, concurrency: int = 16, total: int = 1500) -> tuple[float, float]:
+    """(requests per second, per CPU-second) of ten-delta turns on kept connections."""
+    body = json.dumps({"model": "bench-short", "input": "hi"}).encode()
+    message = running.head(len(body)) + body
+    selector = selectors.DefaultSelector()
+    for _ in range(concurrency):
+        connection = socket.create_connection(("127.0.0.1", running.port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(message)
+        selector.register(connection, selectors.EVENT_READ)
+    done, sent = 0, concurrency
+    began, before = time.monotonic(), running.cpu()
+    buffers: dict[object, bytes] = {}
+    while done < total:
+        for key, _ in selector.select():
+            connection: socket.socket = key.fileobj  # type: ignore[assignment]
+            data = buffers.get(connection, b"") + connection.recv(1 << 16)
+            head, _, rest = data.partition(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head)
+            if length is None or len(rest) < int(length[1]):
+                buffers[connection] = data
+                continue
+            assert head.startswith(b"HTTP/1.1 200"), data[:600]
+            buffers[connection] = b""
+            done += 1
+            if sent < total:
+                connection.sendall(message)
+                sent += 1
+    elapsed, used = time.monotonic() - began, running.cpu() - before
+    for key in list(selector.get_map().values()):
+        key.fileobj.close()  # type: ignore[union-attr]
+    return total / elapsed, total / used
+
+
+def latency(running: Bridge) -> tuple[float, float]:
+    """(p50, p99) in ms between a delta's writing by the child and its reading by the client."""
+    connection = running.request("bench-tick-2000")
+    delays: list[float] = []
+    while True:
+        data = connection.recv(1 << 16)
+        now = time.monotonic()
+        delays += [1000 * (now - float(sent)) for sent in re.findall(rb'"delta":"(\d+\.\d+) "', data)]
+        if not data or data.endswith(b"0\r\n\r\n"):
+            break
+    connection.close()
+    delays = sorted(delays[100:])
+    return statistics.median(delays), delays[int(len(delays) * 0.99)]
+
+
+def first_byte(running: Bridge, count: int = 200) -> float:
+    """Median ms from the request to the first byte of the answer."""
+    times = []
+    for _ in range(count):
+        began = time.monotonic()
+        connection = running.request("bench-short")
+        connection.recv(1)
+        times.append(1000 * (time.monotonic() - began))
+        read_all([connection])
+    return statistics.median(times)
+
+
+def idle(running: Bridge, count: int = 400) -> float:
+    """KB of memory per stream that waits."""
+    held = [running.request("bench-idle") for _ in range(50)]
+    for connection in held:
+        connection.recv(1)
+    before = running.rss()
+    more = [running.request("bench-idle") for _ in range(count)]
+    for connection in more:
+        connection.recv(1)
+    grown = running.rss() - before
+    for connection in held + more:
+        connection.close()
+    return grown / count / 1000
+
+
+def measure() -> dict[str, float]:
+    results: dict[str, float] = {}
+    with bridge() as running:
+        flood(running, 1, 1000)
+        results["base memory, MB"] = running.rss() / 1e6
+        results["memory per idle stream, KB"] = idle(running)
+    for dialect in ("current", "legacy"):
+        with bridge(legacy=dialect == "legacy") as running:
+            flood(running, 1, 1000)
+            results[f"{dialect} 1 stream, deltas/CPU-s"] = max(flood(running, 1, 400_000) for _ in range(3))
+            results[f"{dialect} 64 streams, deltas/CPU-s"] = max(flood(running, 64, 4_000) for _ in range(3))
+            if dialect == "current":
+                results["short turns, requests/s at 16"], results["short turns, requests/CPU-s"] = short_turns(running)
+                results["time to first byte, ms"] = first_byte(running)
+                results["added latency p50, ms"], results["added latency p99, ms"] = latency(running)
+    with bridge() as plain, bridge(log=True) as logging:
+        rates: dict[Bridge, list[float]] = {plain: [], logging: []}
+        for running in rates:
+            flood(running, 1, 1000)
+        for _ in range(5):
+            # In turns, so that a busy machine is unfair to both alike.
+            for running, found in rates.items():
+                found.append(flood(running, 1, 400_000))
+        results["current 1 stream with the event log, deltas/CPU-s"] = statistics.median(rates[logging])
+        results["current 1 stream, rate kept with the event log"] = statistics.median(
+            logged / without for without, logged in zip(rates[plain], rates[logging], strict=True)
+        )
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
+    options = parser.parse_args()
+    results = measure()
+    missed = 0
+    for name, value in results.items():
+        goal = GOALS.get(name)
+        verdict = ""
+        if goal is not None:
+            met = value >= goal[1] if goal[0] == ">=" else value <= goal[1]
+            missed += not met
+            verdict = f"{'ok    ' if met else 'MISSED'} (goal {goal[0]} {goal[1]:,})"
+        print(f"{name:52} {value:>12,.2f}  {verdict}")
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    sys.exit(1 if missed and options.check else 0)
+
+
+if __name__ == "__main__":
+    main()

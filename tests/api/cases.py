@@ -1,0 +1,121 @@
+"""Turns for the encoders' tests, with their golden files in fixtures/golden.
+
+After a meant change of an encoder, `PYTHONPATH=. python tests/api/cases.py` writes the golden files anew: read their
+difference before keeping it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bridge.api.chat.events import ChatEncoder
+from bridge.api.responses.events import ResponsesEncoder
+from bridge.api.responses.request import parse_responses
+from bridge.api.responses.response import echo_of
+from bridge.api.sse import DONE, Encoder
+from bridge.errors import UpstreamError
+from bridge.turn.events import (
+    Finished,
+    ReasoningDelta,
+    ReasoningDone,
+    TextDelta,
+    TextDone,
+    ToolCall,
+    TurnEvent,
+    Usage,
+    UsageUpdate,
+)
+from bridge.turn.models import ModelChoice
+
+GOLDEN = Path(__file__).resolve().parents[2] / "fixtures/golden"
+CREATED_AT = 1_700_000_000
+
+END = Finished("completed")
+USAGE = UsageUpdate(Usage(input=20, cached=8, output=12, reasoning=5))
+FIRST_CALL = ToolCall("fc_a", "call_a", "find", '{"q": "é\\n"}')
+SECOND_CALL = ToolCall("fc_b", "call_b", "open", "{}")
+REASONING: list[TurnEvent] = [
+    ReasoningDelta("rs", 0, ["**Plan**", " first"]),
+    ReasoningDelta("rs", 1, ["then"]),
+    ReasoningDelta("rs", 0, ["raw"], raw=True),
+    ReasoningDone("rs"),
+]
+
+CASES: dict[str, list[TurnEvent]] = {
+    "text": [TextDelta("m", ["Hello", ", ", 'wörld "\n\u2028']), TextDone("m"), END],
+    "text_and_call": [TextDelta("m", ["Let me ", "look."]), TextDone("m"), FIRST_CALL, END],
+    "two_calls": [FIRST_CALL, SECOND_CALL, END],
+    "reasoning": [*REASONING, TextDelta("m", ["42"]), TextDone("m"), END],
+    "incomplete": [TextDelta("m", ["cut o"]), Finished("incomplete", reason="max_output_tokens")],
+    "failed": [
+        TextDelta("m", ["half"]),
+        Finished("failed", error=UpstreamError("No more.", code="rate_limit_exceeded", http_status=429)),
+    ],
+    "usage": [TextDelta("m", ["ok"]), TextDone("m"), USAGE, END],
+}
+
+
+def counter() -> Callable[[str], str]:
+    """Ids that count up: `msg_1`, `msg_2`, … by prefix and in order."""
+    counts: dict[str, int] = {}
+
+    def new_id(prefix: str) -> str:
+        counts[prefix] = counts.get(prefix, 0) + 1
+        return f"{prefix}_{counts[prefix]}"
+
+    return new_id
+
+
+def responses_encoder(*, streaming: bool = True, **members: Any) -> ResponsesEncoder:
+    """An encoder with counted ids and a fixed time."""
+    body = {"model": "mock-text", "input": "hi", **members}
+    turn = parse_responses(body, lambda name: ModelChoice(name, name))
+    return ResponsesEncoder(echo_of(body, turn), counter(), created_at=CREATED_AT, streaming=streaming)
+
+
+def chat_encoder(*, streaming: bool = True, include_usage: bool = False) -> ChatEncoder:
+    """An encoder with counted ids and a fixed time."""
+    return ChatEncoder(
+        "mock-text", counter(), created_at=CREATED_AT, include_usage=include_usage, streaming=streaming
+    )
+
+
+def encode(encoder: Encoder, *batches: list[TurnEvent]) -> bytes:
+    """The whole stream of these batches."""
+    return encoder.begin() + b"".join(encoder.feed(batch) for batch in batches)
+
+
+def read_frames(stream: bytes) -> list[dict[str, Any]]:
+    """The payloads of a stream, each frame checked: an event's name is its type; `[DONE]` is left out."""
+    assert stream.endswith(b"\n\n")
+    payloads = []
+    for frame in stream[:-2].split(b"\n\n"):
+        *names, data = frame.split(b"\n")
+        assert data.startswith(b"data: ")
+        if data + b"\n\n" == DONE:
+            assert not names
+            continue
+        payload = orjson.loads(data.removeprefix(b"data: "))
+        assert names == ([b"event: " + payload["type"].encode()] if "type" in payload else [])
+        payloads.append(payload)
+    return payloads
+
+
+def golden_streams() -> dict[Path, bytes]:
+    """What each golden file holds, or should."""
+    streams = {}
+    for name, events in CASES.items():
+        usage = name == "usage"
+        streams[GOLDEN / "responses" / f"{name}.sse"] = encode(responses_encoder(), events)
+        streams[GOLDEN / "chat" / f"{name}.sse"] = encode(chat_encoder(include_usage=usage), events)
+    return streams
+
+
+if __name__ == "__main__":
+    for path, stream in golden_streams().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(stream)

@@ -1,0 +1,100 @@
+"""The response object: the request echoed, usage and errors in the API's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai.types.responses import Response, ResponseUsage
+from openai.types.responses.response_error import ResponseError
+
+from bridge.api.responses.request import parse_responses
+from bridge.api.responses.response import echo_of, error_object, usage_object
+from bridge.errors import BackendCrashed, BridgeError, InvalidRequest, PayloadTooLarge, UpstreamError
+from bridge.turn.events import Usage
+from bridge.turn.models import ModelChoice
+
+
+def response_to(**members: Any) -> dict[str, Any]:
+    """A completed response to a request with these members."""
+    body = {"model": "Alias", "input": "hi", **members}
+    turn = parse_responses(body, lambda name: ModelChoice(name, "effective", "low"))
+    return echo_of(body, turn).response("resp_1", 5, status="completed", output=[], usage=None)
+
+
+def test_the_request_is_echoed() -> None:
+    """What was asked for comes back, the model under the name that the client wrote."""
+    tool = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}
+    given = {
+        "instructions": "be kind",
+        "tools": [tool, {"type": "web_search"}],
+        "tool_choice": {"type": "function", "name": "f"},
+        "parallel_tool_calls": False,
+        "reasoning": {"effort": "high", "summary": "auto"},
+        "text": {"format": {"type": "json_object"}, "verbosity": "low"},
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "max_output_tokens": 9,
+        "metadata": {"a": "b"},
+        "prompt_cache_key": "k",
+        "user": "u",
+    }
+    response = response_to(**given)
+    assert {key: response[key] for key in given} == given
+    assert response["model"] == "Alias"
+
+
+def test_what_was_not_said_has_the_apis_defaults() -> None:
+    """Every member is present, with the value that the API would show."""
+    response = response_to()
+    assert response["instructions"] is None
+    assert response["tools"] == []
+    assert response["tool_choice"] == "auto"
+    assert response["parallel_tool_calls"] is True
+    assert response["reasoning"] == {"effort": "low", "summary": None}
+    assert response["text"] == {"format": {"type": "text"}}
+    assert response["metadata"] == {}
+    assert response["store"] is False
+    assert response["previous_response_id"] is None
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"tools": [{"type": "function", "name": "f"}, {"type": "function", "function": {"name": "g"}}]},
+        {"tool_choice": "required", "metadata": {"a": "b"}, "user": 5, "prompt_cache_key": {"a": 1}},
+        {"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}},
+        {"reasoning": {"effort": "xhigh", "summary": "detailed"}, "temperature": 1, "max_output_tokens": 5},
+    ],
+)
+def test_the_object_is_the_clients_type(members: dict[str, Any]) -> None:
+    """The official client's own model accepts it."""
+    Response.model_validate(response_to(**members), strict=True)
+
+
+def test_usage_in_the_apis_words() -> None:
+    """Cached and reasoning tokens are details of input and output."""
+    usage = ResponseUsage.model_validate(usage_object(Usage(10, 4, 5, 2)), strict=True)
+    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (10, 5, 15)
+    assert usage.input_tokens_details.cached_tokens == 4
+    assert usage.output_tokens_details.reasoning_tokens == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UpstreamError("x", code="rate_limit_exceeded", http_status=429), "rate_limit_exceeded"),
+        (UpstreamError("x", code="insufficient_quota", http_status=429), "rate_limit_exceeded"),
+        (InvalidRequest("x", code="context_length_exceeded"), "invalid_prompt"),
+        (PayloadTooLarge("x"), "invalid_prompt"),
+        (BackendCrashed("x"), "server_error"),
+        (UpstreamError("x", http_status=401), "server_error"),
+        (BridgeError("x"), "server_error"),
+    ],
+)
+def test_errors_have_codes_that_clients_know(error: BridgeError, code: str) -> None:
+    """The client's own type has few codes; ours stands beside."""
+    built = error_object(error)
+    assert ResponseError.model_validate(built, strict=True).code == code
+    assert (built["message"], built["bridge_code"]) == ("x", error.code)

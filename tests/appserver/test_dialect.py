@@ -1,0 +1,71 @@
+"""What the handshake tells about a child."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.appserver.dialect import (
+    CLIENT_NAME,
+    PROBE_METHOD,
+    ChildInfo,
+    choose_dialect,
+    parse_methods,
+    parse_user_agent,
+)
+
+
+@pytest.mark.parametrize(
+    ("agent", "expected"),
+    [
+        ("codex-bridge/0.107.0 (Linux; x86_64) xterm (codex-bridge; 0.1.0)", ("0.107.0", True)),
+        ("codex-bridge/0.166.0-alpha.3 (Linux; x86_64)", ("0.166.0-alpha.3", True)),
+        ("codex_cli_rs/0.79.0 (Linux; x86_64) xterm", ("0.79.0", True)),
+        ("codex-bridge/0.0.0 (a local build)", ("0.0.0", False)),
+        ("codex-bridge-standin/0.1.0 (stand-in)", ("0.1.0", False)),
+        ("probe/0.107.0 (Linux; x86_64)", ("0.107.0", False)),
+        ("codex-bridge", (None, False)),
+        ("codex-bridge/next", (None, False)),
+        ("", (None, False)),
+        (None, (None, False)),
+        (5, (None, False)),
+    ],
+)
+def test_the_user_agent_tells_the_version_and_whether_it_is_codex(
+    agent: object, expected: tuple[str | None, bool]
+) -> None:
+    """A real release repeats our name (or says codex_cli_rs); anything else is not taken for one."""
+    assert parse_user_agent(agent) == expected
+
+
+def test_our_name_survives_the_user_agent() -> None:
+    """The name is one word, or its version could not be read back."""
+    assert parse_user_agent(f"{CLIENT_NAME}/1.2.3 (x)") == ("1.2.3", True)
+
+
+def test_the_refused_probe_lists_the_methods() -> None:
+    """Codex names what it knows in backquotes; the probe itself is not among them."""
+    refusal = f"Invalid request: unknown variant `{PROBE_METHOD}`, expected one of `initialize`, `thread/start`, `turn/start`"
+    assert parse_methods(refusal) == {"initialize", "thread/start", "turn/start"}
+    assert parse_methods("Method not found") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "methods", "dialect"),
+    [
+        ("auto", {"turn/start", "newConversation"}, "current"),
+        ("auto", {"turn/start"}, "current"),
+        ("auto", {"newConversation"}, "legacy"),
+        ("auto", set(), "legacy"),
+        ("legacy", {"turn/start"}, "legacy"),
+        ("current", {"newConversation"}, "current"),
+    ],
+)
+def test_auto_prefers_the_current_dialect(wanted: str, methods: set[str], dialect: str) -> None:
+    """`auto` is current where there is `turn/start`; a dialect that was asked for is taken as it is."""
+    assert choose_dialect(wanted, frozenset(methods)) == dialect  # type: ignore[arg-type]
+
+
+def test_items_can_be_injected_where_the_method_is_known() -> None:
+    """Stateless mode needs `thread/inject_items`."""
+    assert ChildInfo("0.163.0", True, "current", frozenset({"thread/inject_items"})).can_inject
+    assert not ChildInfo("0.107.0", True, "current", frozenset({"turn/start"})).can_inject

@@ -1,0 +1,402 @@
+"""How a notification finds its turn, and how a turn's events are kept until they are taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.appserver.routes import MAX_EARLY, Call, Flow, Routes, RunningTurn
+from bridge.errors import BackendCrashed, SlowClient, UpstreamError
+from bridge.turn.events import (
+    Finished,
+    ReasoningDelta,
+    ReasoningDone,
+    Restarted,
+    TextDelta,
+    TextDone,
+    TurnEvent,
+    Usage,
+    UsageUpdate,
+)
+
+
+class PlainTurn(RunningTurn):
+    """A dialect of one word: every notification is a piece of text, an `end`, or raises what it names."""
+
+    def __init__(self, max_buffered: int = 1000) -> None:
+        super().__init__(max_buffered)
+        self.woken = 0
+        self.wake = self._woken
+
+    def begin(self) -> Flow:
+        yield Call("begin", {})
+
+    def interrupt(self) -> Call | None:
+        return Call("interrupt", {})
+
+    def end(self) -> list[Call]:
+        return [Call("end", {})]
+
+    def receive(self, method: str, params: dict[str, Any]) -> None:
+        if method == "raise":
+            raise params["error"]
+        if method == "end":
+            self.complete()
+        else:
+            self.text("item", params["delta"])
+
+    def _woken(self) -> None:
+        self.woken += 1
+
+
+def text_of(events: list[TurnEvent]) -> str:
+    return "".join(piece for event in events if isinstance(event, TextDelta) for piece in event.pieces)
+
+
+def say(routes: Routes, key: str | None, delta: Any) -> None:
+    routes.notify(key, "text", {"delta": delta})
+
+
+# Routes
+
+
+def test_notifications_reach_the_turn_that_owns_the_key() -> None:
+    """Two turns, interleaved, and each hears its own."""
+    routes, first, second = Routes(), PlainTurn(), PlainTurn()
+    routes.register("1", first)
+    routes.register("2", second)
+    for key, delta in [("1", "a"), ("2", "x"), ("1", "b"), ("2", "y")]:
+        say(routes, key, delta)
+    assert first.take() == [TextDelta("item", ["a", "b"])]
+    assert second.take() == [TextDelta("item", ["x", "y"])]
+    assert first.key == "1"
+    assert routes.get("1") is first
+    assert len(routes) == 2
+
+
+def test_early_notifications_are_delivered_in_order() -> None:
+    """What came before the turn was registered is delivered first, in its order, and wakes the turn."""
+    routes, turn = Routes(), PlainTurn()
+    say(routes, "1", "a")
+    say(routes, "2", "other")
+    say(routes, "1", "b")
+    routes.register("1", turn)
+    say(routes, "1", "c")
+    assert text_of(turn.take()) == "abc"
+    routes.wake_touched()
+    assert turn.woken == 1
+    assert "early=1" in repr(routes)
+
+
+def test_early_notifications_are_delivered_once() -> None:
+    """A second turn under the same key does not get what the first one got."""
+    routes, first, second = Routes(), PlainTurn(), PlainTurn()
+    say(routes, "1", "a")
+    routes.register("1", first)
+    routes.unregister(first)
+    routes.register("1", second)
+    assert text_of(first.take()) == "a"
+    assert second.take() == []
+
+
+def test_what_is_kept_early_is_bounded() -> None:
+    """No flood of unclaimed notifications grows without end; what does not fit is counted."""
+    routes, turn = Routes(), PlainTurn(10_000)
+    for number in range(MAX_EARLY + 100):
+        say(routes, f"{number % 3}", "x")
+    assert routes.unclaimed == 100
+    assert f"early={MAX_EARLY}" in repr(routes)
+    routes.register("0", turn)
+    assert len(text_of(turn.take())) >= MAX_EARLY // 3
+    say(routes, "9", "y")
+    assert routes.unclaimed == 100
+
+
+def test_unclaimed_early_notifications_can_be_dropped() -> None:
+    """When nobody is about to register, nothing is kept."""
+    routes, turn = Routes(), PlainTurn()
+    say(routes, "1", "a")
+    routes.forget_early()
+    assert routes.unclaimed == 1
+    routes.register("1", turn)
+    assert turn.take() == []
+
+
+def test_late_notifications_of_finished_turns_do_not_displace_early_ones() -> None:
+    """What old threads still say is nobody's; it must not use up the room for threads that are about to be claimed."""
+    routes = Routes()
+    for number in range(MAX_EARLY + 1):
+        old = PlainTurn()
+        routes.register(f"old-{number}", old)
+        routes.unregister(old)
+        say(routes, f"old-{number}", "late")
+    new = PlainTurn()
+    say(routes, "new", "early")
+    routes.register("new", new)
+    assert text_of(new.take()) == "early"
+
+
+def test_a_finished_turns_events_go_to_nobody() -> None:
+    """After `unregister` a thread's notifications reach neither the old turn nor any other."""
+    routes, old, other = Routes(), PlainTurn(), PlainTurn()
+    routes.register("old", old)
+    routes.register("other", other)
+    say(routes, "old", "a")
+    routes.unregister(old)
+    say(routes, "old", "b")
+    assert text_of(old.take()) == "a"
+    assert other.take() == []
+    assert routes.get("old") is None
+
+
+def test_unregister_leaves_a_successor_alone() -> None:
+    """An old turn that is cleaned up late does not take the key from its successor."""
+    routes, old, new = Routes(), PlainTurn(), PlainTurn()
+    routes.register("1", old)
+    routes.register("1", new)
+    routes.unregister(old)
+    routes.unregister(PlainTurn())
+    say(routes, "1", "a")
+    assert text_of(new.take()) == "a"
+    assert old.take() == []
+
+
+def test_a_notification_about_nothing_is_ignored() -> None:
+    """Without a key there is no turn to find, and nothing to keep."""
+    routes, turn = Routes(), PlainTurn()
+    routes.register("1", turn)
+    say(routes, None, "a")
+    assert turn.take() == []
+    assert "early=0" in repr(routes)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), TypeError("x"), AttributeError("x"), ValueError("x")])
+def test_a_misshapen_notification_stops_nobody(error: Exception) -> None:
+    """A decoder's stumble is counted; the same turn and the others go on."""
+    routes, turn, other = Routes(), PlainTurn(), PlainTurn()
+    routes.register("1", turn)
+    routes.register("2", other)
+    routes.notify("1", "raise", {"error": error})
+    say(routes, "1", "a")
+    say(routes, "2", "b")
+    assert routes.unclaimed == 1
+    assert text_of(turn.take()) == "a"
+    assert text_of(other.take()) == "b"
+
+
+def test_a_turn_is_woken_once_per_read() -> None:
+    """However many notifications one read holds, each touched turn wakes once, and no other."""
+    routes, turn, idle = Routes(), PlainTurn(), PlainTurn()
+    routes.register("1", turn)
+    routes.register("2", idle)
+    for _ in range(50):
+        say(routes, "1", "a")
+    assert turn.woken == 0
+    routes.wake_touched()
+    assert (turn.woken, idle.woken) == (1, 0)
+    routes.wake_touched()
+    assert turn.woken == 1
+    say(routes, "1", "a")
+    routes.wake_touched()
+    assert turn.woken == 2
+
+
+def test_a_slow_consumer_fails_alone() -> None:
+    """A turn above its bound ends as slow_client; its buffer is freed, its owner told, the other turn untouched."""
+    routes, slow, quick = Routes(), PlainTurn(10), PlainTurn(10)
+    overflowed: list[str] = []
+    slow.on_overflow = lambda: overflowed.append("slow")
+    quick.on_overflow = lambda: overflowed.append("quick")
+    routes.register("slow", slow)
+    routes.register("quick", quick)
+    for _ in range(3):
+        say(routes, "slow", "123456")
+        say(routes, "quick", "123456")
+        routes.wake_touched()
+        assert text_of(quick.take()) == "123456"
+    (end,) = slow.take()
+    assert isinstance(end, Finished)
+    assert isinstance(end.error, SlowClient)
+    assert overflowed == ["slow"]
+    say(routes, "slow", "more")
+    routes.wake_touched()
+    assert slow.take() == []
+    assert not quick.finished
+
+
+def test_the_bound_counts_what_waits_not_what_came() -> None:
+    """A consumer that keeps up may take any amount."""
+    routes, turn = Routes(), PlainTurn(10)
+    routes.register("1", turn)
+    for _ in range(100):
+        say(routes, "1", "1234567890")
+        routes.wake_touched()
+        assert text_of(turn.take()) == "1234567890"
+    assert not turn.finished
+
+
+def test_the_end_of_the_child_fails_every_turn() -> None:
+    """All turns fail with the given error and wake; one that is over stays as it ended."""
+    routes, running, over = Routes(), PlainTurn(), PlainTurn()
+    routes.register("1", running)
+    routes.register("2", over)
+    say(routes, "2", "x")
+    routes.notify("2", "end", {})
+    error = BackendCrashed("gone")
+    routes.fail_all(error)
+    assert running.take() == [Finished("failed", error=error)]
+    assert over.take()[-1] == Finished("completed")
+    assert running.ended
+    assert running.woken == 1
+
+
+def test_turns_are_found_by_their_key_in_raw_bytes() -> None:
+    """An oversize line's head tells whose it was."""
+    routes, turn, other = Routes(), PlainTurn(), PlainTurn()
+    routes.register("thread-a", turn)
+    routes.register("thread-b", other)
+    assert routes.named_in(b'{"method":"x","params":{"threadId":"thread-b","text":"') == [other]
+    assert routes.named_in(b"{}") == []
+
+
+# A turn's events
+
+
+def test_adjacent_deltas_of_an_item_are_one_event() -> None:
+    """A run keeps the pieces' boundaries; another item, another event or a `take` ends it."""
+    turn = PlainTurn()
+    turn.text("a", "1")
+    turn.text("a", "2")
+    turn.text("b", "3")
+    turn.text("a", "4")
+    turn.usage(UsageUpdate(Usage(1)))
+    turn.text("a", "5")
+    assert turn.take() == [
+        TextDelta("a", ["1", "2"]),
+        TextDelta("b", ["3"]),
+        TextDelta("a", ["4"]),
+        UsageUpdate(Usage(1)),
+        TextDelta("a", ["5"]),
+    ]
+    assert turn.take() == []
+
+
+def test_what_was_taken_does_not_change_any_more() -> None:
+    """A delta that follows a `take` is a new event, not a change of the old one."""
+    turn = PlainTurn()
+    turn.text("a", "1")
+    turn.reasoning("r", 0, "x", raw=False)
+    taken = turn.take()
+    turn.reasoning("r", 0, "y", raw=False)
+    turn.text("a", "2")
+    assert taken == [TextDelta("a", ["1"]), ReasoningDelta("r", 0, ["x"])]
+    assert turn.take() == [ReasoningDelta("r", 0, ["y"]), TextDelta("a", ["2"])]
+
+
+def test_a_completed_message_adds_what_was_not_streamed() -> None:
+    """The full text is the truth; only its missing rest is added."""
+    turn = PlainTurn()
+    turn.text("a", "Hel")
+    turn.text_done("a", "Hello")
+    turn.text_done("b", "whole")
+    turn.text_done("c", "")
+    assert turn.take() == [
+        TextDelta("a", ["Hel", "lo"]),
+        TextDone("a"),
+        TextDelta("b", ["whole"]),
+        TextDone("b"),
+    ]
+
+
+def test_reasoning_is_kept_by_part_and_kind() -> None:
+    """Summary and raw parts are told apart, adjacent pieces of one part joined."""
+    turn = PlainTurn()
+    turn.reasoning("r", 0, "a", raw=False)
+    turn.reasoning("r", 0, "b", raw=False)
+    turn.reasoning("r", 1, "c", raw=False)
+    turn.reasoning("r", 1, "d", raw=True)
+    turn.reasoning_done("r", ["ab", "c"], ["", "d"])
+    assert turn.take() == [
+        ReasoningDelta("r", 0, ["a", "b"]),
+        ReasoningDelta("r", 1, ["c"]),
+        ReasoningDelta("r", 1, ["d"], raw=True),
+        ReasoningDone("r"),
+    ]
+
+
+def test_reasoning_that_was_not_streamed_comes_with_its_end() -> None:
+    """A completed reasoning item is shown even when no delta told of it; an empty one is not."""
+    turn = PlainTurn()
+    turn.reasoning_done("r", ["why"], ["raw"])
+    turn.reasoning_done("empty", [], [])
+    assert turn.take() == [ReasoningDelta("r", 0, ["why"]), ReasoningDelta("r", 0, ["raw"], raw=True), ReasoningDone("r")]
+
+
+def test_a_restart_voids_what_was_said() -> None:
+    """A retry is told only when something had been said before it."""
+    turn = PlainTurn()
+    turn.restart("silent")
+    turn.text("a", "dead")
+    turn.restart("loud")
+    turn.text("b", "alive")
+    turn.complete()
+    assert turn.take() == [
+        TextDelta("a", ["dead"]),
+        Restarted("loud"),
+        TextDelta("b", ["alive"]),
+        Finished("completed"),
+    ]
+
+
+def test_an_end_without_an_answer_is_a_failure() -> None:
+    """A turn that said nothing, or nothing that still holds, has not succeeded."""
+    silent, restarted = PlainTurn(), PlainTurn()
+    silent.complete()
+    restarted.text("a", "dead")
+    restarted.restart("retry")
+    restarted.complete()
+    for turn in (silent, restarted):
+        end = turn.take()[-1]
+        assert isinstance(end, Finished)
+        assert end.outcome == "failed"
+        assert end.error is not None
+        assert end.error.code == "empty_response"
+
+
+def test_a_remembered_failure_becomes_the_end() -> None:
+    """An error that the child announced makes its later completion a failure."""
+    turn = PlainTurn()
+    failure = Finished("failed", error=UpstreamError("no"))
+    turn.text("a", "partial")
+    turn.fail_later(failure)
+    assert not turn.finished
+    turn.complete()
+    assert turn.take() == [TextDelta("a", ["partial"]), failure]
+    assert turn.ended
+
+
+def test_nothing_follows_the_end() -> None:
+    """After Finished every further event is dropped, another end too."""
+    turn = PlainTurn()
+    turn.text("a", "x")
+    turn.cancelled()
+    turn.text("a", "y")
+    turn.text("b", "y")
+    turn.text_done("a", "xyz")
+    turn.reasoning("r", 0, "y", raw=False)
+    turn.usage(UsageUpdate(Usage()))
+    turn.restart("y")
+    turn.complete()
+    turn.fail(BackendCrashed("y"))
+    assert turn.take() == [TextDelta("a", ["x"]), Finished("cancelled")]
+
+
+def test_a_turn_can_be_printed() -> None:
+    """Its state can be read off it."""
+    routes, turn = Routes(), PlainTurn()
+    routes.register("k", turn)
+    turn.text("a", "x")
+    assert repr(turn) == "<PlainTurn k running events=1>"
+    turn.complete()
+    assert repr(turn) == "<PlainTurn k finished events=2>"

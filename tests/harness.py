@@ -1,0 +1,122 @@
+"""What the tests share: a bridge as a real process, and a child that plays a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+ROOT = Path(__file__).resolve().parent.parent
+KEY = "test-key-0123456789"
+
+
+@dataclass
+class RunningBridge:
+    """A bridge in a process of its own. `url` ends in /v1."""
+
+    url: str
+    process: subprocess.Popen[str]
+    state: Path
+    stderr: Path
+
+    @property
+    def root(self) -> str:
+        return self.url.removesuffix("/v1")
+
+    @property
+    def port(self) -> int:
+        return int(self.root.rpartition(":")[2])
+
+    def client(self, **options: Any) -> httpx2.Client:
+        """An HTTP client with the key."""
+        return httpx2.Client(
+            base_url=self.url, headers={"authorization": f"Bearer {KEY}"}, timeout=30, trust_env=False, **options
+        )
+
+    def post(self, path: str, body: Any) -> httpx2.Response:
+        """One POST of a JSON body."""
+        with self.client() as client:
+            return client.post(path, json=body)
+
+    def events(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """The events of a streamed request, without `[DONE]`."""
+        with self.client() as client, client.stream("POST", path, json=body | {"stream": True}) as response:
+            assert response.status_code == 200, response.read()
+            return list(read_sse(response.iter_lines()))
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Signal the process and give its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+def read_sse(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """The JSON payloads of an SSE stream."""
+    for line in lines:
+        if line.startswith("data: ") and line != "data: [DONE]":
+            yield json.loads(line.removeprefix("data: "))
+
+
+@contextmanager
+def running_bridge(directory: Path, *arguments: str, **environment: str) -> Iterator[RunningBridge]:
+    """Start `codex-bridge serve` on a free port; at the end it must stop cleanly, unless it was stopped before."""
+    state = directory / "state"
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(directory),
+        "XDG_STATE_HOME": str(state),
+        "PROXY_CODEX_WORKDIR": str(directory / "work"),
+        "PROXY_API_KEY": KEY,
+        "PORT": "0",
+        "PROXY_GRACE": "2",
+        **environment,
+    }
+    stderr = directory / "bridge-stderr.txt"
+    with stderr.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bridge", "serve", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=env,
+            cwd=ROOT,
+            text=True,
+        )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("listening on "), line + stderr.read_text()
+        bridge = RunningBridge(line.split()[-1], process, state, stderr)
+        yield bridge
+        if process.poll() is None:
+            assert bridge.stop() == 0, stderr.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def scripted_codex(directory: Path, script: dict[str, Any], name: str = "codex", dialect: str = "both") -> Path:
+    """A program to be used as CODEX_BIN: the stand-in, performing `script`."""
+    path = directory / f"{name}.json"
+    path.write_text(json.dumps(script))
+    program = directory / name
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m bridge "$@" --script {path} --dialect {dialect}\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+def turns(*steps: list[dict[str, Any]], **members: Any) -> dict[str, Any]:
+    """A script from the steps of its turns."""
+    return {"turns": [{"steps": list(each)} for each in steps], **members}

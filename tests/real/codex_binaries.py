@@ -1,0 +1,32 @@
+"""Where the pinned real Codex binaries are, or why they are not there. Fetched by scripts/fetch-codex."""
+
+import os
+from pathlib import Path
+
+CURRENT = "0.163.0"
+LEGACY = "0.107.0"
+
+_INSIDE = {CURRENT: "codex_cli_bin/bin/codex", LEGACY: "codex"}
+
+
+def cache_dir() -> Path:
+    """The same directory as in scripts/fetch-codex."""
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("CODEX_BRIDGE_CACHE") or Path(caches, "codex-bridge")) / "codex"
+
+
+def find(version: str) -> Path | str:
+    """The binary's path; or one line, fit for a skip message, on why there is none.
+
+    CODEX_BRIDGE_CODEX_0_163 and CODEX_BRIDGE_CODEX_0_107 name a binary to use instead of the fetched one.
+    """
+    variable = "CODEX_BRIDGE_CODEX_" + "_".join(version.split(".")[:2])
+    if override := os.environ.get(variable):
+        return Path(override) if os.access(override, os.X_OK) else f"{variable}={override} is not executable"
+    binary = cache_dir() / version / _INSIDE[version]
+    if os.access(binary, os.X_OK):
+        return binary
+    try:
+        return f"Codex {version}: " + (cache_dir() / f"{version}.reason").read_text().strip()
+    except OSError:
+        return f"Codex {version}: not fetched: run scripts/fetch-codex"

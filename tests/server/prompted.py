@@ -1,0 +1,177 @@
+"""A child that performs the steps which the client's own message holds, so that one bridge serves many fault tests.
+
+It is the stand-in with another way to choose its steps: the last user message is their JSON (see `docs/standin.md`),
+or an object `{"steps": […], "repeat": n}`. Beside it: how tests wait, read the event log, and use the socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness import KEY, ROOT, RunningBridge
+
+MODEL = "prompted"
+LOOK = {
+    "type": "function",
+    "name": "look",
+    "parameters": {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]},
+}
+"""A tool in the spelling of responses."""
+
+_PROGRAM = """#!{python} -Wignore
+import sys
+
+sys.path.insert(0, {root!r})
+import orjson
+import trio
+from bridge.appserver.standin import server
+
+
+def steps(mode, prompt):
+    # With tools in the request, tags in user text arrive escaped.
+    wanted = orjson.loads(prompt.user.replace("&lt;", "<"))
+    return wanted["steps"] * wanted["repeat"] if isinstance(wanted, dict) else wanted
+
+
+server.steps_for_mode = steps
+trio.run(server.Standin(dialect={dialect!r}).run)
+"""
+
+T = TypeVar("T")
+
+
+def prompted_codex(directory: Path, dialect: str = "both") -> Path:
+    """The child as a program, to be used as CODEX_BIN together with PROXY_MODELS=MODEL."""
+    program = directory / "prompted-codex"
+    program.write_text(_PROGRAM.format(python=sys.executable, root=str(ROOT), dialect=dialect))
+    program.chmod(0o755)
+    return program
+
+
+def ask(*steps: dict[str, Any], repeat: int | None = None, **members: Any) -> dict[str, Any]:
+    """A responses body whose answer is these steps."""
+    wanted: Any = list(steps) if repeat is None else {"steps": list(steps), "repeat": repeat}
+    return {"model": MODEL, "input": json.dumps(wanted), **members}
+
+
+def ask_chat(*steps: dict[str, Any], **members: Any) -> dict[str, Any]:
+    """A chat body whose answer is these steps."""
+    return {"model": MODEL, "messages": [{"role": "user", "content": json.dumps(list(steps))}], **members}
+
+
+def wait_for(condition: Callable[[], T], what: str, seconds: float = 10) -> T:
+    """Look again and again until `condition` gives something true; its value. Fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.01)
+    return value
+
+
+# The event log
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records that are on disk by now; a line that is still being written is left out."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def calls(records: list[dict[str, Any]], req_id: str) -> list[str]:
+    """The methods that a request called in the child, in order."""
+    return [record["method"] for record in records if record["kind"] == "rpc_request" and record["req_id"] == req_id]
+
+
+def request_of(records: list[dict[str, Any]], text: str) -> str | None:
+    """The id of the request whose body holds `text`."""
+    for record in records:
+        if record["kind"] == "client_request" and text in json.dumps(record["payload"]["body"]):
+            return str(record["req_id"])
+    return None
+
+
+def turn_end(records: list[dict[str, Any]], req_id: str) -> dict[str, Any] | None:
+    """How a request ended; None while it runs."""
+    for record in records:
+        if record["kind"] == "turn_end" and record["req_id"] == req_id:
+            payload: dict[str, Any] = record["payload"]
+            return payload
+    return None
+
+
+# Processes
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    """The direct children of a process."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(parent) == pid and is_alive(int(entry)):
+                found.append(int(entry))
+    return found
+
+
+def resident_mib(pid: int, field: str = "VmRSS") -> float:
+    """Memory of a process (VmHWM: its peak)."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(f"no {field} of {pid}")
+
+
+# The socket
+
+
+def open_response(bridge: RunningBridge, path: str, body: dict[str, Any]) -> tuple[HTTPConnection, HTTPResponse]:
+    """Send a request and read the head of its response; the rest can be read as it comes."""
+    connection = HTTPConnection("127.0.0.1", bridge.port, timeout=20)
+    connection.request("POST", path, json.dumps(body), request_headers())
+    return connection, connection.getresponse()
+
+
+def send_request(bridge: RunningBridge, path: str, body: dict[str, Any], *, buffer: int | None = None) -> socket.socket:
+    """Send a request and read nothing. `buffer` makes the socket's receive buffer that small."""
+    client = socket.socket()
+    if buffer is not None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    client.settimeout(20)
+    try:
+        client.connect(("127.0.0.1", bridge.port))
+        client.sendall(raw_request("POST", path, json.dumps(body).encode(), request_headers()))
+    except OSError:
+        client.close()
+        raise
+    return client
+
+
+def request_headers(**more: str) -> dict[str, str]:
+    """The headers of a good request."""
+    return {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", **more}
+
+
+def raw_request(method: str, path: str, body: bytes, headers: dict[str, str], host: str = "127.0.0.1") -> bytes:
+    """A request as bytes."""
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers.items())]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body

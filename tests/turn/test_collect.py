@@ -1,0 +1,111 @@
+"""A turn's events folded into its result."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.errors import UpstreamError
+from bridge.turn.collect import ReasoningOutput, Result, TextOutput, collect
+from bridge.turn.events import (
+    Finished,
+    ReasoningDelta,
+    ReasoningDone,
+    Restarted,
+    TextDelta,
+    TextDone,
+    ToolCall,
+    TurnEvent,
+    Usage,
+    UsageUpdate,
+)
+
+END = Finished("completed")
+CALL = ToolCall("fc_1", "call_1", "find", "{}")
+
+
+def test_a_text_is_the_sum_of_its_pieces() -> None:
+    """Pieces of one item make one output."""
+    result = collect([TextDelta("m", ["a", "b"]), TextDelta("m", ["c"]), TextDone("m"), END])
+    assert result.outputs == [TextOutput("m", ["a", "b", "c"])]
+    assert result.text == "abc"
+    assert result.calls == []
+    assert result.end == END
+
+
+def test_outputs_keep_their_order() -> None:
+    """Text, call and text again are three outputs, also when both texts belong to one item."""
+    result = collect([TextDelta("m", ["a"]), CALL, TextDelta("m", ["b"]), TextDelta("n", ["c"]), END])
+    assert result.outputs == [TextOutput("m", ["a"]), CALL, TextOutput("m", ["b"]), TextOutput("n", ["c"])]
+    assert result.text == "abc"
+    assert result.calls == [CALL]
+
+
+def test_reasoning_is_collected_by_part() -> None:
+    """Summary and raw parts in the order of their index."""
+    result = collect(
+        [
+            ReasoningDelta("r", 0, ["a"]),
+            ReasoningDelta("r", 1, ["c"]),
+            ReasoningDelta("r", 0, ["b"]),
+            ReasoningDelta("r", 0, ["raw"], raw=True),
+            ReasoningDone("r"),
+            END,
+        ]
+    )
+    (output,) = result.outputs
+    assert isinstance(output, ReasoningOutput)
+    assert output.summary_parts() == ["ab", "c"]
+    assert output.content_parts() == ["raw"]
+    assert result.text == ""
+
+
+def test_two_reasoning_items_stay_apart() -> None:
+    """Each item is an output of its own."""
+    result = collect([ReasoningDelta("r", 0, ["a"]), TextDelta("m", ["x"]), ReasoningDelta("s", 0, ["b"]), END])
+    assert [type(output) for output in result.outputs] == [ReasoningOutput, TextOutput, ReasoningOutput]
+
+
+def test_the_last_usage_counts() -> None:
+    """Usage updates are totals, not differences."""
+    assert collect([END]).usage is None
+    events: list[TurnEvent] = [UsageUpdate(Usage(1, 0, 1)), UsageUpdate(Usage(5, 2, 3, 1)), END]
+    assert collect(events).usage == Usage(5, 2, 3, 1)
+
+
+def test_a_restart_voids_the_outputs() -> None:
+    """What was said before a restart is not part of the result."""
+    result = collect([TextDelta("a", ["dead"]), CALL, Restarted("again"), TextDelta("b", ["alive"]), END])
+    assert result.text == "alive"
+    assert result.calls == []
+
+
+@pytest.mark.parametrize("late", [TextDelta("m", ["x"]), END, UsageUpdate(Usage()), TextDone("m"), CALL, Restarted("x")])
+def test_nothing_may_follow_the_end(late: TurnEvent) -> None:
+    """An event after Finished is a mistake of the caller's."""
+    with pytest.raises(ValueError, match="after the end"):
+        collect([END, late])
+
+
+def test_it_can_be_collected_step_by_step() -> None:
+    """Batches add up to the same result as the whole list, and there is no end before the end."""
+    events: list[TurnEvent] = [TextDelta("m", ["a"]), TextDelta("m", ["b"]), CALL, UsageUpdate(Usage(1)), END]
+    result = Result()
+    assert result.end is None
+    for event in events:
+        assert result.end is None
+        result.add([event])
+    assert result == collect(events)
+
+
+def test_a_failure_keeps_what_was_said() -> None:
+    """The end tells how it ended; the outputs stay."""
+    end = Finished("failed", error=UpstreamError("no"))
+    result = collect([TextDelta("m", ["a"]), end])
+    assert (result.text, result.end) == ("a", end)
+
+
+def test_collecting_does_not_change_the_events() -> None:
+    """The pieces of an event belong to the event."""
+    first, second = TextDelta("m", ["a"]), TextDelta("m", ["b"])
+    collect([first, second, END])
+    assert (first, second) == (TextDelta("m", ["a"]), TextDelta("m", ["b"]))
