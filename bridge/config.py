@@ -7,12 +7,12 @@ and what it may be; it is never sent or guessed.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import platformdirs
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bridge.errors import ConfigError
 
@@ -29,16 +29,14 @@ def _split(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-class Settings(BaseSettings):
-    """All settings of `codex-bridge serve`."""
+class Settings(BaseModel):
+    """All settings of `codex-bridge serve`; the alias of a field is its environment variable."""
 
-    model_config = SettingsConfigDict(
-        extra="ignore", populate_by_name=True, frozen=True, env_ignore_empty=True, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True, hide_input_in_errors=True)
 
     host: str = Field("127.0.0.1", validation_alias="PROXY_HOST")
     port: int = Field(11435, ge=0, le=65535, validation_alias="PORT")
-    api_keys: Annotated[tuple[str, ...], NoDecode] = Field((), validation_alias="PROXY_API_KEY", repr=False)
+    api_keys: tuple[str, ...] = Field((), validation_alias="PROXY_API_KEY", repr=False)
 
     codex_bin: str | None = Field(None, validation_alias="CODEX_BIN")
     codex_home: Path | None = Field(None, validation_alias="CODEX_HOME")
@@ -48,7 +46,7 @@ class Settings(BaseSettings):
     legacy_calls: Literal["auto", "both", "turn", "message"] = Field("auto", validation_alias="PROXY_LEGACY_CALLS")
     workers: int = Field(1, ge=1, le=64, validation_alias="PROXY_WORKERS")
     native_tools: bool = Field(False, validation_alias="PROXY_NATIVE_TOOLS")
-    models: Annotated[tuple[str, ...], NoDecode] = Field((), validation_alias="PROXY_MODELS")
+    models: tuple[str, ...] = Field((), validation_alias="PROXY_MODELS")
 
     workdir: Path = Field(Path("/tmp/codex-work"), validation_alias="PROXY_CODEX_WORKDIR")  # noqa: S108
     approval_policy: Literal["untrusted", "on-failure", "on-request", "never"] = Field(
@@ -89,22 +87,26 @@ class Settings(BaseSettings):
         return self.codex_home or Path.home() / ".codex"
 
 
-def load_settings(**flags: Any) -> Settings:
-    """Settings from the environment, overridden by the flags that are not None. Raises ConfigError."""
-    given = {name: value for name, value in flags.items() if value is not None and value != []}
+def load_settings(environment: Mapping[str, str] = os.environ, **flags: Any) -> Settings:
+    """Settings from the environment (empty variables count as unset), overridden by the flags that are not None.
+
+    Raises ConfigError with a line for each fault.
+    """
+    values: dict[str, Any] = {}
+    for name, field in Settings.model_fields.items():
+        variable = str(field.validation_alias)
+        if flags.get(name) is not None:
+            values[variable] = flags[name]
+        elif environment.get(variable):
+            values[variable] = environment[variable]
     try:
-        return Settings(**given)
+        return Settings.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(fault) for fault in error.errors())) from None
+        raise ConfigError("\n".join(f"{_name(fault)}: {fault['msg']}" for fault in error.errors())) from None
 
 
-def _explain(fault: Any) -> str:
-    name = str(fault["loc"][0]) if fault["loc"] else "settings"
-    field = Settings.model_fields.get(name)
-    variable = field.validation_alias if field is not None else name
-    value = os.environ.get(str(variable))
-    shown = "" if value is None or "KEY" in str(variable) else f" (is {value!r})"
-    return f"{variable}{shown}: {fault['msg']}"
+def _name(fault: Any) -> str:
+    return str(fault["loc"][0]) if fault["loc"] else "settings"
 
 
 def api_key_file() -> Path:

@@ -8,6 +8,7 @@ interrupts it if need be and frees what the child keeps for it.
 from __future__ import annotations
 
 import collections
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,12 +35,16 @@ from bridge.appserver.routes import Call, Decoder, Routes, RunningTurn
 from bridge.appserver.rpc import METHOD_NOT_FOUND, OVERLOADED, Peer, Reply, RpcError, key_of
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.tap import Tap
-from bridge.errors import BackendCrashed, BackendProtocolError, BackendTimeout, BridgeError
+from bridge.errors import BackendCrashed, BackendProtocolError, BackendTimeout, BridgeError, Overloaded
 from bridge.turn.events import TurnEvent
 from bridge.turn.turn import Turn
 
-READ_SIZE = 256 * 1024
+log = logging.getLogger("bridge.child")
+
+READ_SIZE = 1024 * 1024
+"""All that the pipe can hold: with many streams, a larger read means fewer writes to each client."""
 STDERR_KEPT = 64 * 1024
+LAST_WORDS = 0.2
 MAX_CALLS = 64
 """Calls in flight. Codex refuses or even forgets some when 200 come at once."""
 INTERRUPT_TIMEOUT = 5.0
@@ -135,7 +140,9 @@ class Child:
         self._owners: trio.Nursery | None = None
         self._timeouts = 0
         self._closed: BridgeError | None = None
-        self.hung = trio.Event()
+        self.over = trio.Event()
+        """The child is of no use any more: gone, or hung."""
+        self.hung = False
         self.idle = trio.Event()
         self.idle.set()
 
@@ -148,11 +155,12 @@ class Child:
         """Move bytes until the child's output ends; by then every call and turn has failed."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
-            nursery.start_soon(self._drain_stderr)
+            drained = trio.Event()
+            nursery.start_soon(self._drain_stderr, drained)
             async with trio.open_nursery() as owners:
                 self._owners = owners
                 task_status.started()
-                await self._read()
+                await self._read(drained)
                 # All turns have failed by now; nothing is left to be freed in a child that is gone.
                 owners.cancel_scope.cancel()
             nursery.cancel_scope.cancel()
@@ -185,10 +193,16 @@ class Child:
 
     def close(self, error: BridgeError) -> None:
         """The child is gone or given up: all its calls and turns fail with `error`."""
+        self.over.set()
         if self._closed is None:
             self._closed = error
             self._peer.close(error)
             self._routes.fail_all(error)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more calls."""
+        return self._closed is not None
 
     def stderr_tail(self) -> str:
         """The last lines that the child wrote to its stderr."""
@@ -266,10 +280,12 @@ class Child:
         except StopIteration:
             pass
         except BridgeError as error:
-            running.fail(error)
+            running.fail(as_overload(error))
             running.wake()
-        except (KeyError, TypeError, AttributeError) as error:
-            running.fail(BackendProtocolError(f"The Codex app-server answered in an unknown form: {error!r}"))
+        except Exception:
+            # Whatever it is, it is this turn's alone: the reader and the other turns go on.
+            log.exception("turn %s could not be started", running.req_id)
+            running.fail(BackendProtocolError("The turn could not be started; the bridge's log tells why."))
             running.wake()
 
     async def _release(self, running: RunningTurn) -> None:
@@ -325,7 +341,8 @@ class Child:
             if timeout >= self._limits.rpc:
                 self._timeouts += 1
                 if self._timeouts >= TIMEOUTS_ALLOWED:
-                    self.hung.set()
+                    self.hung = True
+                    self.over.set()
             raise BackendTimeout(f"The Codex app-server did not answer {method} within {timeout:g} s.")
         self._timeouts = 0
         reply = replies[0]
@@ -370,15 +387,17 @@ class Child:
 
     # The pump
 
-    async def _read(self) -> None:
+    async def _read(self, stderr_drained: trio.Event) -> None:
         try:
             while data := await self.process.stdout.receive_some(READ_SIZE):
                 self._receive(self._splitter.feed(bytes(data)))
             self._receive(self._splitter.finish())
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
-        finally:
-            self.close(BackendCrashed("The Codex app-server went away during the request. Try again."))
+        # Its last words may explain its end; they come by another pipe.
+        with trio.move_on_after(LAST_WORDS):
+            await stderr_drained.wait()
+        self.close(BackendCrashed("The Codex app-server went away during the request. Try again."))
 
     def _receive(self, lines: list[bytes]) -> None:
         """All lines of one read. Hot: no await, and for a delta no more than one JSON parse and one append."""
@@ -457,7 +476,7 @@ class Child:
             # The reader sees the end of the child and tells everybody.
             return
 
-    async def _drain_stderr(self) -> None:
+    async def _drain_stderr(self, drained: trio.Event) -> None:
         """Always read, or a chatty child would block; the last lines are kept for the log and `doctor`."""
         try:
             async for data in self.process.stderr:
@@ -467,3 +486,12 @@ class Child:
                     self._stderr_size -= len(self._stderr.popleft())
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
+        finally:
+            drained.set()
+
+
+def as_overload(error: BridgeError) -> BridgeError:
+    """An overloaded child is no protocol error: the client should come back."""
+    if isinstance(error, RpcError) and error.rpc_code == OVERLOADED:
+        return Overloaded(f"The Codex app-server is overloaded: {error.rpc_message}", retry_after=2)
+    return error

@@ -11,11 +11,12 @@ from typing import Any
 import orjson
 
 from bridge.appserver.failures import finished_from_error
-from bridge.appserver.routes import Call, Flow, RunningTurn
+from bridge.appserver.routes import Call, Flow, RunningTurn, usage_from
 from bridge.appserver.settings import ChildSettings
-from bridge.appserver.transcript import flatten, system_texts
+from bridge.appserver.transcript import client_instructions, flatten, system_texts
 from bridge.errors import InvalidRequest
 from bridge.tools.instructions import build_instructions, join_developer_text
+from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise
 from bridge.turn.events import Finished, Usage, UsageUpdate
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
@@ -42,7 +43,10 @@ class CurrentDecoder:
 
     def read_delta(self, line: bytes) -> tuple[str, str, str]:
         params = orjson.loads(line)["params"]
-        return params["threadId"], params["itemId"], params["delta"]
+        item, delta = params["itemId"], params["delta"]
+        if type(delta) is not str or type(item) is not str:
+            raise TypeError(params)
+        return params["threadId"], item, delta
 
 
 class CurrentTurn(RunningTurn):
@@ -81,6 +85,8 @@ class CurrentTurn(RunningTurn):
 
     def receive(self, method: str, params: dict[str, Any]) -> None:
         if method == "item/agentMessage/delta":
+            if not isinstance(params["delta"], str):
+                raise TypeError(params["delta"])
             self.text(params["itemId"], params["delta"])
         elif method == "item/reasoning/summaryTextDelta":
             self.reasoning(params["itemId"], params.get("summaryIndex", 0), params["delta"], raw=False)
@@ -111,12 +117,12 @@ class CurrentTurn(RunningTurn):
             self.fail_later(_failure(error))
 
     def _turn_completed(self, turn: dict[str, Any]) -> None:
-        status = turn["status"]
+        status = turn.get("status")
         if status == "interrupted":
             self.cancelled()
             return
-        if status == "failed" and isinstance(turn.get("error"), dict):
-            self.fail_later(_failure(turn["error"]))
+        if status != "completed":
+            self.fail_later(_failure(turn.get("error")))
         for item in turn.get("items") or ():
             # Only what no notification brought: a message is complete once, and then known.
             if item.get("type") == "agentMessage" and item.get("id") not in self._streamed:
@@ -135,7 +141,7 @@ def build_thread_start(turn: Turn, settings: ChildSettings, *, history_as_text: 
         "sandbox": settings.sandbox_mode,
         "ephemeral": True,
         "developerInstructions": join_developer_text(
-            build_instructions(turn.functions, turn.tool_choice), turn.instructions, *texts
+            build_instructions(turn.functions, turn.tool_choice), client_instructions(turn), *texts
         ),
     }
     if not settings.native_tools:
@@ -192,7 +198,7 @@ def _item(item: Item, guard: bool) -> dict[str, Any]:
             "type": "function_call",
             "call_id": item.call_id,
             "name": item.name,
-            "arguments": item.arguments,
+            "arguments": neutralise(item.arguments) if guard else item.arguments,
         }
     if isinstance(item, FunctionOutput):
         plain = all(isinstance(part, Text) for part in item.parts)
@@ -202,6 +208,9 @@ def _item(item: Item, guard: bool) -> dict[str, Any]:
             else [_part(part, "input_text", guard) for part in item.parts]
         )
         return {"type": "function_call_output", "call_id": item.call_id, "output": output}
+    if guard:
+        # In JSON a tag looks the same as in the text.
+        return dict(orjson.loads(neutralise(compact_json(item.data))))
     return dict(item.data)
 
 
@@ -221,16 +230,18 @@ def _image(image: Image) -> dict[str, Any]:
     return {"type": "input_image", "image_url": image.url, "detail": detail}
 
 
-def _failure(error: dict[str, Any]) -> Finished:
+def _failure(error: Any) -> Finished:
+    if not isinstance(error, dict):
+        return finished_from_error(str(error or "The turn failed; Codex did not say why."), None)
     return finished_from_error(str(error.get("message")), error.get("codexErrorInfo"), error.get("additionalDetails"))
 
 
 def _usage(token_usage: dict[str, Any]) -> Usage:
     # The thread is this turn's alone, so its total is the turn's, however many model calls there were.
     counts = token_usage["total"]
-    return Usage(
-        input=counts["inputTokens"],
-        cached=counts.get("cachedInputTokens", 0),
-        output=counts["outputTokens"],
-        reasoning=counts.get("reasoningOutputTokens", 0),
+    return usage_from(
+        counts["inputTokens"],
+        counts.get("cachedInputTokens", 0),
+        counts["outputTokens"],
+        counts.get("reasoningOutputTokens", 0),
     )

@@ -16,6 +16,8 @@ from bridge.turn.events import Finished
 
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 _RETRY_IN = re.compile(r"try again in (\d+(?:\.\d+)?) ?s", re.IGNORECASE)
+_URL = re.compile(r",? url: \S+")
+"""Where the provider is, is the operator's business."""
 _STATUS = re.compile(r"\b(?:status|unexpected status)[: ]+(\d{3})\b")
 
 
@@ -33,7 +35,8 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
     if status is None and (found := _STATUS.search(message)):
         status = int(found[1])
     upstream = _upstream_body(message)
-    text = upstream.get("message") or message
+    said = upstream.get("message")
+    text = _URL.sub("", said if isinstance(said, str) and said else message)
     if isinstance(details, str) and details and details not in text:
         text = f"{text} ({details})"
     if kind == "contextwindowexceeded":
@@ -58,7 +61,9 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
             kind="authentication_error",
         )
     if kind in ("badrequest", "cyberpolicy") or status in (400, 404, 422) or upstream:
-        return InvalidRequest(text, code=str(upstream.get("code") or "upstream_rejected"), param=upstream.get("param"))
+        param = upstream.get("param")
+        code = str(upstream.get("code") or "upstream_rejected")
+        return InvalidRequest(text, code=code, param=param if isinstance(param, str) else None)
     if status == 403:
         return UpstreamError(text, code="upstream_forbidden", http_status=403, kind="permission_error")
     if kind == "serveroverloaded":

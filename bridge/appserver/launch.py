@@ -134,8 +134,8 @@ class CodexLauncher:
                     catalog = orjson.loads(done.stdout)
                 except orjson.JSONDecodeError:
                     continue
-                if isinstance(catalog, dict) and isinstance(catalog.get("models"), list):
-                    return catalog
+                if _is_catalog(catalog):
+                    return dict(catalog)
         return None
 
     def _environment(self) -> dict[str, str]:
@@ -178,6 +178,11 @@ class StandinLauncher:
         return False
 
 
+def _is_catalog(value: Any) -> bool:
+    models = value.get("models") if isinstance(value, dict) else None
+    return isinstance(models, list) and bool(models) and all(isinstance(entry, dict) for entry in models)
+
+
 def _age(path: Path) -> float:
     import time
 
@@ -185,10 +190,16 @@ def _age(path: Path) -> float:
 
 
 def _write_private(path: Path, data: bytes) -> None:
-    """Whole or not at all, readable by us alone."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Whole or not at all, readable by us alone. Raises NotReady when it cannot be written."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except OSError as error:
+        raise NotReady(
+            f"The state directory cannot be written ({error.strerror}). Set XDG_STATE_HOME to one that can.",
+            code="state_not_writable",
+        ) from error

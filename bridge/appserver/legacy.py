@@ -11,11 +11,11 @@ from typing import Any, Literal
 import orjson
 
 from bridge.appserver.failures import finished_from_error
-from bridge.appserver.routes import Call, Flow, RunningTurn
+from bridge.appserver.routes import Call, Flow, RunningTurn, usage_from
 from bridge.appserver.settings import ChildSettings
-from bridge.appserver.transcript import flatten, system_texts
+from bridge.appserver.transcript import client_instructions, flatten, system_texts
 from bridge.tools.instructions import build_instructions, join_developer_text
-from bridge.turn.events import Usage, UsageUpdate
+from bridge.turn.events import UsageUpdate
 from bridge.turn.items import FunctionTool, Text
 from bridge.turn.turn import Turn
 
@@ -68,7 +68,10 @@ class LegacyDecoder:
         if len(self.skip) == 1:
             self.skip = (self._twin, self._plain)
         message = params["msg"]
-        return params["conversationId"], message["item_id"], message["delta"]
+        item, delta = message["item_id"], message["delta"]
+        if type(delta) is not str or type(item) is not str:
+            raise TypeError(params)
+        return params["conversationId"], item, delta
 
 
 class LegacyTurn(RunningTurn):
@@ -80,8 +83,9 @@ class LegacyTurn(RunningTurn):
         self._settings = settings
         self._sends = sends
         self._subscription: str | None = None
+        self._named = False
+        """Messages come with their ids; a child that leaves them out is read by its plain events instead."""
         self._plain_item = 0
-        self._reasoning_part = 0
 
     def begin(self) -> Flow:
         result = yield Call(
@@ -115,13 +119,15 @@ class LegacyTurn(RunningTurn):
         message = params["msg"]
         kind = message["type"]
         if kind == "agent_message_content_delta":
-            self.text(message["item_id"], message["delta"])
+            self._named = True
+            self._delta(message["item_id"], message["delta"])
         elif kind == "agent_message_delta":
-            # Only where the form with the item's id does not come before it.
-            if not self._streamed or f"message-{self._plain_item}" in self._streamed:
-                self.text(f"message-{self._plain_item}", message["delta"])
+            if not self._named:
+                self._delta(self._plain_id(), message["delta"])
         elif kind == "agent_message":
-            self._message_done(message)
+            if not self._named:
+                self.text_done(self._plain_id(), message["message"])
+                self._plain_item += 1
         elif kind == "item_completed":
             self._item_completed(message["item"])
         elif kind == "reasoning_content_delta":
@@ -141,16 +147,18 @@ class LegacyTurn(RunningTurn):
         elif kind == "task_complete":
             self._task_complete(message)
 
-    def _message_done(self, message: dict[str, Any]) -> None:
-        """The whole message without its id: of use only where nothing else told of it."""
-        item = f"message-{self._plain_item}"
-        if not self._streamed or item in self._streamed:
-            self.text_done(item, message["message"])
-            self._plain_item += 1
+    def _delta(self, item: str, delta: Any) -> None:
+        if not isinstance(delta, str):
+            raise TypeError(delta)
+        self.text(item, delta)
+
+    def _plain_id(self) -> str:
+        return f"message-{self._plain_item}"
 
     def _item_completed(self, item: dict[str, Any]) -> None:
         kind = item["type"].lower()
         if kind == "agentmessage":
+            self._named = True
             self.text_done(item["id"], "".join(part["text"] for part in item["content"]))
         elif kind == "reasoning":
             self.reasoning_done(item["id"], item.get("summary_text") or [], item.get("raw_content") or [])
@@ -160,16 +168,13 @@ class LegacyTurn(RunningTurn):
             return
         # The conversation is this turn's alone, so its total is the turn's.
         counts = info.get("total_token_usage") or info["last_token_usage"]
-        self.usage(
-            UsageUpdate(
-                Usage(
-                    input=counts["input_tokens"],
-                    cached=counts.get("cached_input_tokens", 0),
-                    output=counts["output_tokens"],
-                    reasoning=counts.get("reasoning_output_tokens", 0),
-                )
-            )
+        usage = usage_from(
+            counts["input_tokens"],
+            counts.get("cached_input_tokens", 0),
+            counts["output_tokens"],
+            counts.get("reasoning_output_tokens", 0),
         )
+        self.usage(UsageUpdate(usage))
 
     def _task_complete(self, message: dict[str, Any]) -> None:
         """The end, of a failed turn too: an `error` came before it then."""
@@ -187,12 +192,11 @@ def choose_sends(
     The document sends both, and for responses the message alone when `skip_turn` is set. A real Codex takes the second
     call for a second prompt, so it gets one.
     """
-    if wanted != "auto":
+    if wanted in ("turn", "message"):
         return wanted
-    message_alone = turn.endpoint == "responses" and skip_turn
-    if is_codex:
-        return "message" if message_alone else "turn"
-    return "message" if message_alone else "both"
+    if turn.endpoint == "responses" and skip_turn:
+        return "message"
+    return "turn" if wanted == "auto" and is_codex else "both"
 
 
 def build_new_conversation(turn: Turn, settings: ChildSettings) -> dict[str, Any]:
@@ -273,7 +277,7 @@ def build_send_user_message(turn: Turn, settings: ChildSettings, conversation_id
 def developer_instructions(turn: Turn) -> str | None:
     """The injected text, then `instructions`, then (responses only) the system and developer items."""
     texts = system_texts(turn.items, guard_tags=turn.parses_tool_calls) if turn.endpoint == "responses" else []
-    return join_developer_text(build_instructions(turn.functions, turn.tool_choice), turn.instructions, *texts)
+    return join_developer_text(build_instructions(turn.functions, turn.tool_choice), client_instructions(turn), *texts)
 
 
 def _base_instructions(turn: Turn, settings: ChildSettings) -> str | None:

@@ -8,6 +8,7 @@ import trio
 
 from bridge.appserver.child import Child
 from bridge.appserver.supervisor import Supervisor
+from bridge.errors import NotReady
 
 
 class Pool:
@@ -27,7 +28,22 @@ class Pool:
         ready = [supervisor.child for supervisor in self.supervisors if supervisor.child is not None]
         if ready:
             return min(ready, key=lambda child: child.turns)
-        return await self._most_hopeful().acquire()
+        found: list[Child] = []
+        refusals: list[NotReady] = []
+
+        async def ask(supervisor: Supervisor) -> None:
+            try:
+                found.append(await supervisor.acquire())
+                nursery.cancel_scope.cancel()
+            except NotReady as refusal:
+                refusals.append(refusal)
+
+        async with trio.open_nursery() as nursery:
+            for supervisor in self.supervisors:
+                nursery.start_soon(ask, supervisor)
+        if found:
+            return found[0]
+        raise refusals[0]
 
     @property
     def child(self) -> Child | None:

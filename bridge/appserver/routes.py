@@ -7,6 +7,7 @@ beyond its bound fails alone, as `slow_client`.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from bridge.turn.events import (
     TextDelta,
     TextDone,
     TurnEvent,
+    Usage,
     UsageUpdate,
 )
 
@@ -120,6 +122,8 @@ class RunningTurn:
 
     def reasoning(self, item: str, index: int, delta: str, *, raw: bool) -> None:
         """A piece of a reasoning item."""
+        if not isinstance(delta, str) or not isinstance(index, int):
+            raise TypeError(delta)
         last = self._events[-1] if self._events else None
         if (
             isinstance(last, ReasoningDelta)
@@ -209,6 +213,13 @@ class RunningTurn:
             self._item = item
 
 
+def usage_from(*counts: Any) -> Usage:
+    """Usage from the child's numbers: input, cached, output, reasoning. Raises TypeError for anything else."""
+    if not all(type(count) is int for count in counts):
+        raise TypeError(counts)
+    return Usage(*counts)
+
+
 class Decoder(Protocol):
     """How one dialect is read from the wire."""
 
@@ -234,6 +245,8 @@ class Routes:
         self._turns: dict[str, RunningTurn] = {}
         self._early: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         self._early_count = 0
+        self._over: collections.deque[str] = collections.deque(maxlen=256)
+        """Keys of turns that have just ended: what still comes for them is late, not early."""
 
     def __repr__(self) -> str:
         return f"<Routes turns={len(self._turns)} early={self._early_count}>"
@@ -253,6 +266,7 @@ class Routes:
         """Its notifications are nobody's any more."""
         if turn.key is not None and self._turns.get(turn.key) is turn:
             del self._turns[turn.key]
+            self._over.append(turn.key)
 
     def get(self, key: str) -> RunningTurn | None:
         """The turn that owns `key`."""
@@ -265,7 +279,7 @@ class Routes:
         turn = self._turns.get(key)
         if turn is not None:
             self._deliver(turn, method, params)
-        elif self._early_count < MAX_EARLY:
+        elif self._early_count < MAX_EARLY and key not in self._over:
             self._early.setdefault(key, []).append((method, params))
             self._early_count += 1
         else:

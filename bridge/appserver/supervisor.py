@@ -21,8 +21,12 @@ from bridge.appserver.process import spawn, stop
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.tap import Tap
 from bridge.errors import BackendCrashed, BridgeError, NotReady
+from bridge.redact import Redactor
 
 log = logging.getLogger("bridge.supervisor")
+
+EXIT_DRAIN = 0.5
+"""How long the output of a process that has ended may still be read."""
 
 State = Literal[
     "worker_not_started",
@@ -64,7 +68,7 @@ class Supervisor:
         self.state: State = "worker_not_started"
         self.reason = "not started yet"
         self.restarts = 0
-        self.child: Child | None = None
+        self._child: Child | None = None
         self._launcher = launcher
         self._settings = settings
         self._dialect = dialect
@@ -80,6 +84,11 @@ class Supervisor:
 
     def __repr__(self) -> str:
         return f"<Supervisor {self._launcher.name} {self.state} {self.child!r}>"
+
+    @property
+    def child(self) -> Child | None:
+        """The child that can take a turn now."""
+        return None if self._child is None or self._child.closed else self._child
 
     async def acquire(self) -> Child:
         """A child that is ready, waiting for one that is just starting. Raises NotReady with the reason otherwise."""
@@ -122,7 +131,7 @@ class Supervisor:
     def shut_down(self) -> None:
         """Take no more turns; fail those that still run."""
         self._become("shutdown_initiated", "the bridge is shutting down")
-        child, self.child = self.child, None
+        child, self._child = self._child, None
         if child is not None:
             child.close(NotReady("The bridge is shutting down.", code="shutdown_initiated", retry_after=5))
 
@@ -141,31 +150,30 @@ class Supervisor:
         restart_now = False
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._pump, child, nursery.cancel_scope)
+                await nursery.start(child.pump)
+                nursery.start_soon(self._watch_exit, child)
                 restart_now = await self._shake_hands(child)
-                if not restart_now and self.child is child:
-                    await child.hung.wait()
-                    self.reason = "it does not answer any more"
+                if self._child is child:
+                    await child.over.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            self.child = None if self.child is child else self.child
+            self._child = None
             child.close(BackendCrashed("The Codex app-server was restarted during the request. Try again."))
             await stop(process)
             if self._tap is not None:
                 tail = child.stderr_tail()[-4000:]
                 self._tap.lifecycle("backend_exit", {"code": process.returncode, "stderr": tail})
-        if not restart_now and self.state == "handshake_complete":
-            self._become("restarting", f"it ended with code {process.returncode}")
+        if self.state == "handshake_complete":
+            what = "did not answer any more" if child.hung else f"ended with code {process.returncode}"
+            self._become("restarting", f"it {what}")
         return restart_now
 
-    async def _pump(
-        self,
-        child: Child,
-        scope: trio.CancelScope,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        await child.pump(task_status)
-        scope.cancel()
+    async def _watch_exit(self, child: Child) -> None:
+        """A process may be gone while another one, which it started, still holds its pipe open."""
+        await child.process.wait()
+        with trio.move_on_after(EXIT_DRAIN):
+            await child.over.wait()
+        child.close(BackendCrashed("The Codex app-server went away during the request. Try again."))
 
     async def _shake_hands(self, child: Child) -> bool:
         try:
@@ -173,11 +181,10 @@ class Supervisor:
             if await self._launcher.learn(info):
                 return True
         except BridgeError as error:
-            tail = child.stderr_tail().strip().splitlines()
-            said = f" It said: {tail[-1][:300]}" if tail else ""
-            self._become("handshake_failed", f"{error.message}{said}")
+            what = "it ended before it was ready." if isinstance(error, BackendCrashed) else error.message
+            self._become("handshake_failed", what + _last_words(child))
             return False
-        self.child = child
+        self._child = child
         self._become("handshake_complete", "ready")
         log.info("%s child ready: version %s, %s dialect", self._launcher.name, info.version, info.dialect)
         return False
@@ -199,3 +206,11 @@ class Supervisor:
         self.reason = reason
         self._changed.set()
         self._changed = trio.Event()
+
+
+def _last_words(child: Child) -> str:
+    """The last line of the child's stderr, fit to be shown to a client."""
+    lines = child.stderr_tail().strip().splitlines()
+    if not lines:
+        return ""
+    return " It said: " + Redactor().text(lines[-1][:300].encode()).decode("utf-8", "replace")

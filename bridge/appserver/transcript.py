@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, RawItem, Text
+from bridge.turn.turn import Turn
 
 
 def flatten(items: Iterable[Item], *, guard_tags: bool) -> list[Part]:
@@ -70,6 +71,13 @@ def system_texts(items: Iterable[Item], *, guard_tags: bool) -> list[str]:
         for item in items
         if isinstance(item, Message) and item.role in ("system", "developer") and item.text
     ]
+
+
+def client_instructions(turn: Turn) -> str | None:
+    """The client's `instructions`, guarded like every other text of its."""
+    if turn.instructions is None:
+        return None
+    return _guard(turn.instructions, turn.parses_tool_calls)
 
 
 def _guard(text: str, guard_tags: bool) -> str:

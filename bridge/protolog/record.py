@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from bridge import __version__
-from bridge.protolog.redact import POLICY, Redactor
+from bridge.redact import POLICY, Redactor
 
 FORMAT = 1
 GARBAGE_KEPT = 4096

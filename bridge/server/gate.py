@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from bridge.errors import Forbidden, InvalidRequest, Unauthorized
 from bridge.server.http import Receive, Scope, Send, header, send_error
+
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,5})?")
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 """Probes carry no key and reveal nothing but up or down."""
@@ -40,6 +43,9 @@ class Gate:
 
     def refusal(self, scope: Scope) -> Forbidden | InvalidRequest | Unauthorized | None:
         """Why a request is not let in; None when it is."""
+        if header(scope, b"content-length") is not None and header(scope, b"transfer-encoding") is not None:
+            # Two lengths for one body: what a proxy in front of us took for the end of the request may be another.
+            return InvalidRequest("A request has one length: Content-Length or chunks, not both.", code="bad_framing")
         if self._check_host and not _is_loopback(header(scope, b"host")):
             return Forbidden(
                 "This Host is not served here: use http://127.0.0.1 or http://localhost.",
@@ -81,11 +87,10 @@ class Gate:
 def _is_loopback(host: bytes | None) -> bool:
     if host is None:
         return False
-    name = host.decode("latin-1").strip().lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") == 1:
-        name = name.partition(":")[0]
+    found = _HOST.fullmatch(host.decode("latin-1").strip().lower())
+    if found is None:
+        return False
+    name = found["name"] or found["v6"]
     if name.rstrip(".") == "localhost":
         return True
     try:

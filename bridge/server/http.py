@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 import orjson
+import trio
 
 from bridge.errors import BridgeError, InvalidRequest, PayloadTooLarge
 
@@ -69,6 +70,30 @@ async def send_json(send: Send, status: int, body: bytes, headers: Headers = ())
     length = (b"content-length", str(len(body)).encode())
     await send_start(send, status, b"application/json", [length, *headers])
     await send({"type": "http.response.body", "body": body})
+
+
+DRAIN_SECONDS = 5.0
+DRAIN_BYTES = 256 * 1024 * 1024
+
+
+async def send_refusal(send: Send, receive: Receive, error: BridgeError, headers: Headers = ()) -> bytes:
+    """An error while the client still sends its body: answered at once, then its bytes are thrown away for a while.
+
+    A connection closed with unread bytes is reset, and the client might never see why.
+    """
+    body = orjson.dumps(error.body())
+    length = (b"content-length", str(len(body)).encode())
+    await send_start(send, error.http_status, b"application/json", [length, (b"connection", b"close"), *headers])
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    drained = 0
+    with trio.move_on_after(DRAIN_SECONDS):
+        while drained < DRAIN_BYTES:
+            message = await receive()
+            drained += len(message.get("body", b""))
+            if message["type"] != "http.request" or not message.get("more_body"):
+                break
+    await send({"type": "http.response.body", "body": b""})
+    return body
 
 
 async def send_error(send: Send, error: BridgeError, headers: Headers = ()) -> bytes:

@@ -63,6 +63,8 @@ class Connection(TCPServer):
         if not isinstance(event, RawData):
             await super().protocol_send(event)
             return
+        if not event.data:  # the end of a body of known length
+            return
         async with self.send_lock:
             try:
                 with trio.move_on_after(self._write_timeout) as limit:

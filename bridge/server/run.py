@@ -29,8 +29,8 @@ from bridge.backends.router import Router
 from bridge.config import Settings, api_key_file, state_dir
 from bridge.errors import ConfigError
 from bridge.protolog.record import Recorder
-from bridge.protolog.redact import Redactor
 from bridge.protolog.writer import LogWriter
+from bridge.redact import Redactor
 from bridge.server.app import build_app
 from bridge.server.gate import Gate
 from bridge.server.http import Headers

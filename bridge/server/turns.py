@@ -31,6 +31,7 @@ from bridge.server.http import (
     read_body,
     send_error,
     send_json,
+    send_refusal,
     send_start,
 )
 from bridge.turn.events import Finished, TextDelta, TurnEvent, UsageUpdate
@@ -76,13 +77,15 @@ class TurnEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _Request(self._service, self._protocol, scope["path"], send)
         try:
+            body = await read_body(scope, receive, self._service.max_body)
             async with trio.open_nursery() as nursery:
-                body = await read_body(scope, receive, self._service.max_body)
                 nursery.start_soon(_watch, receive, nursery.cancel_scope)
                 await request.serve(body)
                 nursery.cancel_scope.cancel()
-        except* ClientGone:
+        except ClientGone:
             pass
+        except BridgeError as error:
+            await request.refuse(error, receive)
         finally:
             request.end()
 
@@ -103,16 +106,15 @@ class _Request:
         self._path = path
         self._send = send
         self._recorder = service.recorder
-        self._headers: list[tuple[bytes, bytes]] = []
+        self.id = service.new_id("req")
+        self._headers: list[tuple[bytes, bytes]] = [(b"x-request-id", self.id.encode())]
         self._end: Finished | None = None
         self._usage: UsageUpdate | None = None
         self._started = trio.current_time()
         self._first: float | None = None
-        self.id = service.new_id("req")
 
     async def serve(self, body: bytes) -> None:
         """Answer the request, whatever happens."""
-        self._headers.append((b"x-request-id", self.id.encode()))
         committed = _Commit(self._send)
         try:
             data = parse_json(body)
@@ -132,6 +134,11 @@ class _Request:
             if not committed.done:
                 await send_error(self._send, mistake, self._headers)
             # Else the connection ends without its terminal chunk, which no client takes for a success.
+
+    async def refuse(self, error: BridgeError, receive: Receive) -> None:
+        """Answer a request whose body was not read to its end."""
+        self._end = Finished("failed", error=error)
+        self._record_json(await send_refusal(self._send, receive, error, self._headers))
 
     def end(self) -> None:
         """The request is over, one way or the other."""
@@ -206,10 +213,11 @@ class _Request:
         out = encoder.begin()
         started = False
         headers = [*SSE_HEADERS, *self._headers]
-        wait = HOLD
+        hold_until = trio.current_time() + HOLD
         while not encoder.finished:
             events: list[TurnEvent] = []
-            with trio.move_on_after(wait):
+            wait_until = trio.current_time() + self._service.keepalive if committed.done else hold_until
+            with trio.move_on_at(wait_until):
                 events = await stream.next()
             out += encoder.feed(self._seen(events)) if events else KEEPALIVE if committed.done else b""
             if not committed.done:
@@ -218,7 +226,6 @@ class _Request:
                 if events and not encoder.visible and not encoder.finished:
                     continue
                 await committed.start(headers)
-                wait = self._service.keepalive
             if self._recorder is not None:
                 self._recorder.client_sse(self.id, out, _said(events) if started else None)
             started = True

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
 
-from bridge.tools.schema import compact_json, example_for, summarize_parameters
+from bridge.tools.examples import example_for
+from bridge.tools.schema import compact_json
+from bridge.tools.schema_reading import summarize_parameters
 from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
 from bridge.turn.items import FunctionTool, ToolChoice
 

@@ -79,9 +79,7 @@ def responses_encoder(*, streaming: bool = True, **members: Any) -> ResponsesEnc
 
 def chat_encoder(*, streaming: bool = True, include_usage: bool = False) -> ChatEncoder:
     """An encoder with counted ids and a fixed time."""
-    return ChatEncoder(
-        "mock-text", counter(), created_at=CREATED_AT, include_usage=include_usage, streaming=streaming
-    )
+    return ChatEncoder("mock-text", counter(), created_at=CREATED_AT, include_usage=include_usage, streaming=streaming)
 
 
 def encode(encoder: Encoder, *batches: list[TurnEvent]) -> bytes:

@@ -498,9 +498,7 @@ def test_reasoning_without_deltas() -> None:
 def test_an_answer_that_was_cut_is_incomplete() -> None:
     """What Codex calls failed after the whole text is incomplete, not an error."""
     error = {"message": "Incomplete response returned, reason: content_filter", "codexErrorInfo": "other"}
-    events = hear(
-        completed("m", "text"), note("error", error=error, willRetry=False), ended("failed", error=error)
-    )
+    events = hear(completed("m", "text"), note("error", error=error, willRetry=False), ended("failed", error=error))
     assert events[-1] == Finished("incomplete", reason="content_filter")
 
 

@@ -44,7 +44,9 @@ def test_our_name_survives_the_user_agent() -> None:
 
 def test_the_refused_probe_lists_the_methods() -> None:
     """Codex names what it knows in backquotes; the probe itself is not among them."""
-    refusal = f"Invalid request: unknown variant `{PROBE_METHOD}`, expected one of `initialize`, `thread/start`, `turn/start`"
+    refusal = (
+        f"Invalid request: unknown variant `{PROBE_METHOD}`, expected one of `initialize`, `thread/start`, `turn/start`"
+    )
     assert parse_methods(refusal) == {"initialize", "thread/start", "turn/start"}
     assert parse_methods("Method not found") == frozenset()
 

@@ -540,7 +540,9 @@ def hear(*messages: dict[str, Any]) -> list[TurnEvent]:
 
 
 def completed(item: str, text: str) -> dict[str, Any]:
-    return event("item_completed", item={"type": "AgentMessage", "id": item, "content": [{"type": "Text", "text": text}]})
+    return event(
+        "item_completed", item={"type": "AgentMessage", "id": item, "content": [{"type": "Text", "text": text}]}
+    )
 
 
 def delta(item: str, text: str) -> dict[str, Any]:
@@ -599,9 +601,7 @@ def test_the_last_message_is_a_last_resort() -> None:
 
 def test_two_messages_with_ids() -> None:
     """Several items in one turn stay apart."""
-    events = hear(
-        delta("a", "1"), completed("a", "1"), delta("b", "2"), completed("b", "2"), event("task_complete")
-    )
+    events = hear(delta("a", "1"), completed("a", "1"), delta("b", "2"), completed("b", "2"), event("task_complete"))
     assert events == [
         TextDelta("a", ["1"]),
         TextDone("a"),
@@ -634,9 +634,7 @@ def test_an_answer_that_was_cut_is_incomplete() -> None:
     """Codex calls it an error after the whole text; the turn ends as incomplete."""
     events = hear(
         completed("m", "text"),
-        event(
-            "error", message="Incomplete response returned, reason: max_output_tokens", codex_error_info="other"
-        ),
+        event("error", message="Incomplete response returned, reason: max_output_tokens", codex_error_info="other"),
         event("task_complete", last_agent_message=None),
     )
     assert events[-1] == Finished("incomplete", reason="max_output_tokens")

@@ -330,7 +330,11 @@ def test_reasoning_that_was_not_streamed_comes_with_its_end() -> None:
     turn = PlainTurn()
     turn.reasoning_done("r", ["why"], ["raw"])
     turn.reasoning_done("empty", [], [])
-    assert turn.take() == [ReasoningDelta("r", 0, ["why"]), ReasoningDelta("r", 0, ["raw"], raw=True), ReasoningDone("r")]
+    assert turn.take() == [
+        ReasoningDelta("r", 0, ["why"]),
+        ReasoningDelta("r", 0, ["raw"], raw=True),
+        ReasoningDone("r"),
+    ]
 
 
 def test_a_restart_voids_what_was_said() -> None:

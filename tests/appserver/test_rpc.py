@@ -251,7 +251,7 @@ def test_every_request_is_answered_at_once(method: str, call_id: Any) -> None:
 
 
 def test_the_tap_sees_every_arrow() -> None:
-    """Calls, replies, notifications, requests, strays and garbage are told, with ids, methods and threads where known."""
+    """Calls, replies, notifications, requests, strays and garbage are told, with ids and threads where known."""
     tap = RecordingTap()
     ends = Ends(tap)
     ends.peer.call("turn/start", {"threadId": "t"}, lambda reply: None, "req_1")

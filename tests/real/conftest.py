@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from real.rig import CHAT, CURRENT, LEGACY, RESPONSES, TEXT_HISTORY, Api, Rig, Target, start_rig
-
-UseRig = Callable[..., Rig]
+from real.rig import CHAT, CURRENT, LEGACY, RESPONSES, TEXT_HISTORY, Api, Rig, Target, UseRig, start_rig
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
@@ -20,7 +20,7 @@ HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
 HOUSE_MODEL = "house-model"
 """The model that every rig's config.toml names: no Codex lists it and no alias leads to it."""
 
-LOOK = {
+LOOK: Json = {
     "name": "look",
     "description": "Looks something up",
     "parameters": {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]},
@@ -65,7 +65,7 @@ class Answer:
     reasoning: str = ""
     end: str | None = None
     usage: tuple[int, int, int, int] | None = None
-    error: Json | None = None
+    error: Json = field(default_factory=dict)
     call_ids: tuple[str, ...] = field(default=(), compare=False)
     raw: Json = field(default_factory=dict, compare=False, repr=False)
     headers: httpx2.Headers = field(default_factory=httpx2.Headers, compare=False, repr=False)
@@ -103,7 +103,7 @@ class Responses:
                 usage["output_tokens"],
                 usage["output_tokens_details"]["reasoning_tokens"],
             ),
-            "error": response["error"],
+            "error": response["error"] or {},
             "raw": response,
         }
 
@@ -153,9 +153,9 @@ class Chat:
         assert text.endswith("\n\ndata: [DONE]\n\n")
         said: dict[str, str] = {"content": "", "reasoning_content": ""}
         calls: list[Json] = []
-        answer: Json = {"error": None, "end": None, "usage": None}
+        answer: Json = {"error": {}, "end": None, "usage": None}
         for chunk in read_sse(iter(text.splitlines())):
-            assert answer["error"] is None, "nothing may follow an error"
+            assert not answer["error"], "nothing may follow an error"
             if "error" in chunk:
                 answer["error"] = chunk["error"]
                 continue
@@ -186,12 +186,11 @@ def _deltas(events: list[Json], kind: str) -> str:
 
 
 def _chat_usage(usage: Json | None) -> tuple[int, int, int, int] | None:
-    return usage and (
-        usage["prompt_tokens"],
-        usage["prompt_tokens_details"]["cached_tokens"],
-        usage["completion_tokens"],
-        usage["completion_tokens_details"]["reasoning_tokens"],
-    )
+    if usage is None:
+        return None
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    thought = usage["completion_tokens_details"]["reasoning_tokens"]
+    return usage["prompt_tokens"], cached, usage["completion_tokens"], thought
 
 
 # The rig
@@ -279,6 +278,10 @@ def start_rig(directory: Path, target: Target, *, retries: int = 0, **environmen
         }
         with running_bridge(directory, **settings) as bridge, bridge.client() as client:
             yield Rig(target, bridge, provider, client)
+
+
+UseRig = Callable[..., Rig]
+"""Gives the shared rig for a target and settings: the arguments of `start_rig` without the directory."""
 
 
 def processes() -> Iterator[tuple[int, int, int]]:

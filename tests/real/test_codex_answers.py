@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from real.provider import USAGE
-from real.rig import CHAT, LEGACY, LOOK, RESPONSES, Api, Rig, said
+from real.rig import CHAT, LEGACY, LOOK, RESPONSES, Api, Rig, UseRig, said
 
 ADD = {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
 
@@ -27,7 +27,7 @@ def test_text(any_codex: Rig, api: Api, stream: bool) -> None:
         **({"stream_options": {"include_usage": True}} if stream and api is CHAT else {}),
     )
     assert answer.text == "Grüße, <b> 世界 🌍\n"
-    assert (answer.status, answer.end, answer.error, answer.calls) == (200, api.done, None, ())
+    assert (answer.status, answer.end, answer.error, answer.calls) == (200, api.done, {}, ())
     assert answer.usage == tuple(USAGE.values())
 
 
@@ -107,10 +107,10 @@ def test_reasoning_on_responses(codex: Rig, stream: bool) -> None:
 
 
 def test_reasoning_on_chat(codex: Rig, stream: bool) -> None:
-    """Reasoning is `reasoning_content` beside the content: the summary, or the raw text where there is none."""
-    action = {"do": "reasoning", "summary": ["one ", "two"], "raw": "in full", "chunk": 2, "pieces": ["42"]}
+    """Reasoning is `reasoning_content` beside the content: the summary's paragraphs, or the raw text alone."""
+    action = {"do": "reasoning", "summary": ["one", "two"], "raw": "in full", "chunk": 2, "pieces": ["42"]}
     answer = codex.ask(CHAT, action, stream=stream)
-    assert (answer.reasoning, answer.text, answer.end) == ("one two", "42", "stop")
+    assert (answer.reasoning, answer.text, answer.end) == ("one\n\ntwo", "42", "stop")
     answer = codex.ask(CHAT, action | {"summary": []}, stream=stream)
     assert (answer.reasoning, answer.text, answer.end) == ("in full", "42", "stop")
 
@@ -126,7 +126,7 @@ def test_one_model_call_per_request(any_codex: Rig) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"PROXY_RESPONSES_SKIP_TURN": "true"}], ids=["turn", "skip turn"])
-def test_one_model_call_with_and_without_skip_turn(use: Any, api: Api, settings: dict[str, str]) -> None:
+def test_one_model_call_with_and_without_skip_turn(use: UseRig, api: Api, settings: dict[str, str]) -> None:
     """Legacy: PROXY_RESPONSES_SKIP_TURN changes the method, not the number of model calls, nor doubles the prompt."""
     rig = use(LEGACY, **settings)
     for stream in (False, True):

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from real.rig import CHAT, CURRENT, HEADERS, LEGACY, RESPONSES, Api, Rig, Target, processes, said, start_rig
+from real.rig import CHAT, CURRENT, HEADERS, LEGACY, RESPONSES, Api, Rig, Target, UseRig, processes, said, start_rig
 
 SLOW = {"do": "slow", "n": 600, "seconds": 60}
 """Ten words a second, for longer than any test waits."""
@@ -60,7 +60,7 @@ def test_a_client_that_leaves_while_it_waits_for_a_whole_answer(codex: Rig, api:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_a_client_that_leaves_before_the_first_token(use: Any, api: Api, stream: bool) -> None:
+def test_a_client_that_leaves_before_the_first_token(use: UseRig, api: Api, stream: bool) -> None:
     """0.163: the same while the model is still silent. (0.107 notices only with the next word.)"""
     rig = use(CURRENT)
     left = len(rig.provider.gone)
@@ -81,10 +81,8 @@ def test_others_go_on_when_a_client_leaves(codex: Rig) -> None:
 
 
 def test_a_crowd_that_leaves_at_once(tmp_path: Path) -> None:
-    """Clients that leave before their turn has begun do not hold up those who stay.
-
-    0.107 never answers the interruption of a conversation without a turn, so none must wait for that.
-    """
+    """Legacy: clients that leave before their turn has begun do not hold up those who stay."""
+    # 0.107 does not answer the interruption of a conversation that has no turn yet.
     body = json.dumps(RESPONSES.body(said(SLOW)))
     with start_rig(tmp_path, LEGACY) as rig:
         rig.ask(CHAT, {"do": "text"})
@@ -94,9 +92,10 @@ def test_a_crowd_that_leaves_at_once(tmp_path: Path) -> None:
         rig.client.get("models")  # Once it is answered, the requests before it have been looked at.
         for connection in crowd:
             connection.close()
-        before = monotonic()
-        assert rig.ask(CHAT, {"do": "text", "pieces": ["next"]}).text == "next"
-        assert monotonic() - before < 4.5
+        for _ in range(10):
+            before = monotonic()
+            assert rig.ask(CHAT, {"do": "text", "pieces": ["next"]}).text == "next"
+            assert monotonic() - before < 3.5
 
 
 # The child dies

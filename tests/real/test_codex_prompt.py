@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from real.rig import CHAT, CURRENT, LEGACY, LOOK, RESPONSES, TEXT_HISTORY, Api, Rig, Target
+from real.rig import CHAT, CURRENT, LEGACY, LOOK, RESPONSES, TEXT_HISTORY, Api, Rig, Target, UseRig
 
 from bridge.tools.instructions import build_instructions
 from bridge.turn.items import FunctionTool, ToolChoice
@@ -81,7 +81,7 @@ def developer_texts(body: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("tools", [[LOOK], None], ids=["tools", "no tools"])
-def test_the_provider_sees_the_clients_items_and_nothing_else(use: Any, api: Api, tools: Any) -> None:
+def test_the_provider_sees_the_clients_items_and_nothing_else(use: UseRig, api: Api, tools: Any) -> None:
     """0.163: the input is the injected text, if there are tools, and the client's own items in order; no tools."""
     body = use(CURRENT).prompt_of(api, conversation(api, *CONVERSATION[api], tools=tools))
     assert without_ids(body["input"]) == [
@@ -99,7 +99,7 @@ def test_the_provider_sees_the_clients_items_and_nothing_else(use: Any, api: Api
 
 @pytest.mark.parametrize("target", [LEGACY, TEXT_HISTORY], ids=str)
 @pytest.mark.parametrize("tools", [[LOOK], None], ids=["tools", "no tools"])
-def test_the_transcript_is_complete(use: Any, target: Target, api: Api, tools: Any) -> None:
+def test_the_transcript_is_complete(use: UseRig, target: Target, api: Api, tools: Any) -> None:
     """0.107: the conversation is one labelled text and the last thing in the prompt; the rest is Codex's own."""
     body = use(target).prompt_of(api, conversation(api, *CONVERSATION[api], tools=tools))
     assert body["input"][-1] == message("user", TRANSCRIPT)
@@ -119,7 +119,7 @@ def test_a_single_prompt(any_codex: Rig, api: Api) -> None:
     assert json.dumps(body).count("what is tea?") == 1
 
 
-def test_a_catalog_model_gets_no_prompt_and_no_tools(use: Any, api: Api) -> None:
+def test_a_catalog_model_gets_no_prompt_and_no_tools(use: UseRig, api: Api) -> None:
     """0.163: a model of Codex's own catalog, which brings 50 kB of prompt and tools, is sent neither."""
     body = use(CURRENT).prompt_of(api, api.body("hi", model="gpt-6.1-sol"))
     assert body["model"] == "gpt-6.1-sol"
@@ -157,7 +157,7 @@ def test_system_messages_of_chat(any_codex: Rig, role: str) -> None:
         assert "x-bridge-dropped" not in answer.headers
 
 
-def test_system_messages_of_legacy_chat_on_request(use: Any) -> None:
+def test_system_messages_of_legacy_chat_on_request(use: UseRig) -> None:
     """Legacy chat with PROXY_IGNORE_CLIENT_SYSTEM_PROMPT=false: they are the instructions, and no header complains."""
     rig = use(LEGACY, PROXY_IGNORE_CLIENT_SYSTEM_PROMPT="false")
     answer = rig.send(

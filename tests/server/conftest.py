@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from harness import RunningBridge, running_bridge
-from server.prompted import MODEL, prompted_codex
+from server.prompted import MODEL, EventLog, prompted_codex
 
 
 @dataclass
@@ -16,7 +15,7 @@ class LoggedBridge:
     """A bridge and its event log."""
 
     bridge: RunningBridge
-    log: Path
+    log: EventLog
 
 
 @pytest.fixture(scope="session")
@@ -31,4 +30,4 @@ def prompted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedBridge]
         PROXY_MODELS=MODEL,
         PROXY_KEEPALIVE="0.2",
     ) as bridge:
-        yield LoggedBridge(bridge, log)
+        yield LoggedBridge(bridge, EventLog(log))

@@ -79,31 +79,53 @@ def wait_for(condition: Callable[[], T], what: str, seconds: float = 10) -> T:
 # The event log
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records that are on disk by now; a line that is still being written is left out."""
-    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+class EventLog:
+    """An event log that is being written; only what is new is read each time."""
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._records: list[dict[str, Any]] = []
+        self._offset = 0
 
-def calls(records: list[dict[str, Any]], req_id: str) -> list[str]:
-    """The methods that a request called in the child, in order."""
-    return [record["method"] for record in records if record["kind"] == "rpc_request" and record["req_id"] == req_id]
+    def records(self) -> list[dict[str, Any]]:
+        """The records that are on disk by now; a line that is still being written is left out."""
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            whole = file.read().rpartition(b"\n")[0]
+        if whole:
+            self._offset += len(whole) + 1
+            self._records += [json.loads(line) for line in whole.split(b"\n")]
+        return self._records
 
+    def of(self, req_id: str, kind: str) -> list[dict[str, Any]]:
+        """The records of one kind of a request."""
+        return [record for record in self.records() if record["req_id"] == req_id and record["kind"] == kind]
 
-def request_of(records: list[dict[str, Any]], text: str) -> str | None:
-    """The id of the request whose body holds `text`."""
-    for record in records:
-        if record["kind"] == "client_request" and text in json.dumps(record["payload"]["body"]):
-            return str(record["req_id"])
-    return None
+    def calls(self, req_id: str) -> list[str]:
+        """The methods that a request called in the child, in order."""
+        return [record["method"] for record in self.of(req_id, "rpc_request")]
 
+    def request_of(self, text: str) -> str | None:
+        """The id of the request whose body holds `text`."""
+        for record in self.records():
+            if record["kind"] == "client_request" and text in json.dumps(record["payload"]["body"]):
+                return str(record["req_id"])
+        return None
 
-def turn_end(records: list[dict[str, Any]], req_id: str) -> dict[str, Any] | None:
-    """How a request ended; None while it runs."""
-    for record in records:
-        if record["kind"] == "turn_end" and record["req_id"] == req_id:
-            payload: dict[str, Any] = record["payload"]
-            return payload
-    return None
+    def turn_end(self, req_id: str) -> dict[str, Any] | None:
+        """How a request ended; None while it runs."""
+        ends = self.of(req_id, "turn_end")
+        return ends[0]["payload"] if ends else None
+
+    def running(self, text: str) -> str:
+        """Wait until the child works on the request whose body holds `text`; its id."""
+
+        def started() -> str | None:
+            req_id = self.request_of(text)
+            replies = self.of(req_id, "rpc_response") if req_id else []
+            return req_id if any(reply["method"] == "turn/start" for reply in replies) else None
+
+        return wait_for(started, f"the turn of {text} runs")
 
 
 # Processes

@@ -69,7 +69,10 @@ def test_a_block_becomes_a_call_between_its_texts() -> None:
 
 def test_text_without_tags_keeps_its_pieces() -> None:
     """Far from a tag the boundaries of the deltas stay as they came."""
-    assert Stage().feed(TextDelta("m", ["a", "b", "c"]), TextDone("m")) == [TextDelta("m", ["a", "b", "c"]), TextDone("m")]
+    assert Stage().feed(TextDelta("m", ["a", "b", "c"]), TextDone("m")) == [
+        TextDelta("m", ["a", "b", "c"]),
+        TextDone("m"),
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -114,7 +117,11 @@ def test_every_message_has_a_parser_of_its_own() -> None:
     first, second = block()[:20], block()[20:]
     stage = Stage()
     events = stage.feed(TextDelta("a", [first]), TextDelta("b", ["text"]), TextDelta("a", [second]), TextDone("a"))
-    assert events == [TextDelta("b", ["text"]), ToolCall("fc_0", "call_1", "find", '{"q":1}', (), block()), TextDone("a")]
+    assert events == [
+        TextDelta("b", ["text"]),
+        ToolCall("fc_0", "call_1", "find", '{"q":1}', (), block()),
+        TextDone("a"),
+    ]
 
 
 def test_a_restart_forgets_the_broken_stream() -> None:
@@ -128,7 +135,12 @@ def test_a_restart_forgets_the_broken_stream() -> None:
 
 def test_other_events_pass_through() -> None:
     """Reasoning is never parsed, and usage is not touched."""
-    events: list[TurnEvent] = [ReasoningDelta("r", 0, [block()]), ReasoningDone("r"), UsageUpdate(Usage(1, 2, 3, 4)), END]
+    events: list[TurnEvent] = [
+        ReasoningDelta("r", 0, [block()]),
+        ReasoningDone("r"),
+        UsageUpdate(Usage(1, 2, 3, 4)),
+        END,
+    ]
     assert Stage().feed(*events) == events
 
 

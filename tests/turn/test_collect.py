@@ -79,7 +79,9 @@ def test_a_restart_voids_the_outputs() -> None:
     assert result.calls == []
 
 
-@pytest.mark.parametrize("late", [TextDelta("m", ["x"]), END, UsageUpdate(Usage()), TextDone("m"), CALL, Restarted("x")])
+@pytest.mark.parametrize(
+    "late", [TextDelta("m", ["x"]), END, UsageUpdate(Usage()), TextDone("m"), CALL, Restarted("x")]
+)
 def test_nothing_may_follow_the_end(late: TurnEvent) -> None:
     """An event after Finished is a mistake of the caller's."""
     with pytest.raises(ValueError, match="after the end"):

@@ -14,7 +14,7 @@ from orjson import dumps
 from bridge.api.responses.events import restart_error
 from bridge.api.sse import DONE, data_event
 from bridge.errors import BridgeError, UpstreamError
-from bridge.turn.collect import ReasoningOutput, Result
+from bridge.turn.collect import Result
 from bridge.turn.events import Finished, ReasoningDelta, Restarted, TextDelta, ToolCall, TurnEvent, Usage
 
 INCOMPLETE_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -42,6 +42,9 @@ class ChatEncoder:
         self._streaming = streaming
         self._result = Result()
         self._calls = 0
+        self._has_summary = False
+        self._reasoning_shown: list[str] = []
+        self._reasoning_part: tuple[str, int, bool] | None = None
         self._finish_reason: str | None = None
         self._out: list[bytes] = []
         head = dumps(self._chunk([]))
@@ -74,8 +77,10 @@ class ChatEncoder:
             elif isinstance(event, ToolCall):
                 self._tool_call(event)
             elif isinstance(event, Restarted):
-                self.visible = False
+                self.visible = self._has_summary = False
                 self._calls = 0
+                self._reasoning_shown.clear()
+                self._reasoning_part = None
             self._result.add((event,))
             if isinstance(event, Finished):
                 self._finish(event)
@@ -89,7 +94,7 @@ class ChatEncoder:
             "refusal": None,
             "annotations": [],
         }
-        reasoning = "".join(_shown(output) for output in result.outputs if isinstance(output, ReasoningOutput))
+        reasoning = "".join(self._reasoning_shown)
         if reasoning:
             message["reasoning_content"] = reasoning
         if result.calls:
@@ -116,11 +121,16 @@ class ChatEncoder:
         )
 
     def _reasoning(self, event: ReasoningDelta) -> None:
-        # The raw reasoning repeats the summary at length; it is shown only where there is no summary.
-        if event.raw and any(isinstance(output, ReasoningOutput) and output.summary for output in self._result.outputs):
+        # The raw reasoning repeats the summary at length; it is shown only where no summary came before.
+        if event.raw and self._has_summary:
             return
+        self._has_summary = self._has_summary or not event.raw
+        part = (event.item, event.index, event.raw)
+        between = ["\n\n"] if self._reasoning_part not in (None, part) else []
+        self._reasoning_part = part
+        self._reasoning_shown += [*between, *event.pieces]
         self.visible = True
-        for piece in event.pieces:
+        for piece in [*between, *event.pieces]:
             self._delta({"reasoning_content": piece})
 
     def _tool_call(self, call: ToolCall) -> None:
@@ -181,7 +191,3 @@ def usage_object(usage: Usage) -> dict[str, Any]:
             "rejected_prediction_tokens": 0,
         },
     }
-
-
-def _shown(output: ReasoningOutput) -> str:
-    return "".join(output.summary_parts() or output.content_parts())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -31,7 +31,7 @@ PASSED_ON = frozenset({"reasoning", "web_search_call", "custom_tool_call", "cust
 
 class Reasoning(Body):
     effort: Effort | None = None
-    summary: str | None = None
+    summary: Literal["auto", "concise", "detailed", "none"] | None = None
 
 
 class TextOptions(Body):
@@ -47,7 +47,7 @@ class ResponsesBody(Body):
     """The fields that are looked at; the rest is echoed or ignored."""
 
     model: str = Field(min_length=1, max_length=256)
-    input: str | list[Any] | None = None
+    input: Any = None
     instructions: str | None = None
     tools: list[Any] | None = None
     tool_choice: Any = None
@@ -105,12 +105,14 @@ def parse_responses(data: dict[str, Any], resolve: Callable[[str], ModelChoice])
     )
 
 
-def read_input(value: str | list[Any] | None) -> tuple[Item, ...]:
+def read_input(value: Any) -> tuple[Item, ...]:
     """`input`: a string is one user message. Raises InvalidRequest when there is nothing to answer."""
     if value is None or value in ("", []):
         raise InvalidRequest("'input' is empty: send a text or a list of items.", param="input")
     if isinstance(value, str):
         return (Message("user", (Text(value),)),)
+    if not isinstance(value, list):
+        raise InvalidRequest("Invalid 'input': expected a string or a list of items.", param="input")
     items = tuple(_read_item(item, f"input[{index}]") for index, item in enumerate(value))
     check_outputs(items, "input")
     return items
@@ -135,7 +137,7 @@ def _read_item(value: Any, place: str) -> Item:
             read_string(data.get("call_id"), f"{place}.call_id"),
             read_parts(data.get("output"), f"{place}.output"),
         )
-    if kind in PASSED_ON:
+    if isinstance(kind, str) and kind in PASSED_ON:
         return RawItem(kind, data)
     raise InvalidRequest(
         f"Invalid {place + '.type'!r}: items of type {kind!r} are not supported.",

@@ -6,11 +6,10 @@ A script is `{"turns": [{"steps": [...]}, …]}` (the last turn repeats), with o
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
-
-import orjson
 
 from bridge.errors import ConfigError
 
@@ -23,6 +22,8 @@ STEP_KINDS = frozenset(
         "exit", "signal", "hang", "flood", "stderr", "close_stdout", "request", "no_delta", "interrupted",
     }
 )  # fmt: skip
+
+MEMBERS = frozenset({"turns", "startup", "mute", "refuse", "split", "ignore_sigterm", "ignore_eof", "user_agent"})
 
 _EXAMPLE = re.compile(
     r"^Tool: (?P<name>.+?)$.*?^Example tool_call:\n(?P<call><tool_call>.*?</tool_call>)$", re.M | re.S
@@ -60,27 +61,28 @@ class Script:
 def parse_script(text: bytes) -> Script:
     """Read a script. Raises ConfigError naming what is wrong."""
     try:
-        data = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        # Not orjson: a byte that is no UTF-8 stands in a script as a lone surrogate.
+        data = json.loads(text)
+    except ValueError as error:
         raise ConfigError(f"The script is not JSON: {error}") from None
     if not isinstance(data, dict) or not isinstance(data.get("turns"), list) or not data["turns"]:
         raise ConfigError('A script is an object with a non-empty list "turns".')
-    turns = tuple(tuple(turn["steps"]) for turn in data["turns"])
-    startup = tuple(data.get("startup", ()))
-    for step in (*startup, *(step for turn in turns for step in turn)):
-        unknown = set(step) - STEP_KINDS
-        if unknown or not step:
+    unknown = set(data) - MEMBERS
+    if unknown:
+        raise ConfigError(f"Unknown members {sorted(unknown)}; known: {', '.join(sorted(MEMBERS))}")
+    turns = tuple(_steps(turn.get("steps") if isinstance(turn, dict) else None) for turn in data.pop("turns"))
+    startup = _steps(data.pop("startup", []))
+    mute = frozenset(data.pop("mute", ()))
+    return Script(turns, startup, mute, **data)
+
+
+def _steps(steps: Any) -> tuple[dict[str, Any], ...]:
+    if not isinstance(steps, list):
+        raise ConfigError('Each turn has a list "steps".')
+    for step in steps:
+        if not isinstance(step, dict) or not step or set(step) - STEP_KINDS:
             raise ConfigError(f"Unknown step {step!r}; known: {', '.join(sorted(STEP_KINDS))}")
-    return Script(
-        turns,
-        startup,
-        frozenset(data.get("mute", ())),
-        data.get("refuse", {}),
-        data.get("split", 0),
-        data.get("ignore_sigterm", False),
-        data.get("ignore_eof", False),
-        data.get("user_agent"),
-    )
+    return tuple(steps)
 
 
 def steps_for_mode(mode: str, prompt: Prompt) -> list[dict[str, Any]]:

@@ -308,12 +308,15 @@ class Standin:
 
     async def _send(self, data: bytes) -> None:
         split = self._script.split if self._script else 0
-        async with self._lock:
-            try:
-                for start in range(0, len(data), split or len(data)):
-                    await self._out.send_all(data[start : start + (split or len(data))])
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                return
+        size = split or len(data)
+        # An interrupt ends a turn between two lines, never within one.
+        with trio.CancelScope(shield=True):
+            async with self._lock:
+                try:
+                    for start in range(0, len(data), size):
+                        await self._out.send_all(data[start : start + size])
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    return
 
 
 def read_prompt(thread: Thread, text: str) -> Prompt:

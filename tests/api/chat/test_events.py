@@ -1,0 +1,244 @@
+"""TurnEvents as chat completion chunks and as a chat completion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from api.cases import (
+    CASES,
+    END,
+    FIRST_CALL,
+    GOLDEN,
+    REASONING,
+    SECOND_CALL,
+    USAGE,
+    chat_encoder,
+    encode,
+    read_frames,
+)
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from bridge.api.chat.events import usage_object
+from bridge.api.sse import DONE
+from bridge.errors import BackendCrashed
+from bridge.turn.events import (
+    Finished,
+    ReasoningDelta,
+    Restarted,
+    TextDelta,
+    TextDone,
+    TurnEvent,
+    Usage,
+    UsageUpdate,
+)
+
+TEXT: list[TurnEvent] = [TextDelta("m", ["Hel", "lo"]), TextDone("m")]
+
+
+def deltas(stream: bytes) -> list[dict[str, Any]]:
+    """The deltas of the choices, in order."""
+    return [choice["delta"] for chunk in read_frames(stream) for choice in chunk.get("choices", ())]
+
+
+def reasons(stream: bytes) -> list[str]:
+    """All finish reasons that were given."""
+    choices = [choice for chunk in read_frames(stream) for choice in chunk.get("choices", ())]
+    return [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
+
+
+def message_of(*events: TurnEvent, streaming: bool = False) -> dict[str, Any]:
+    """The message of the answer that is not streamed."""
+    encoder = chat_encoder(streaming=streaming)
+    encode(encoder, list(events))
+    return orjson.loads(encoder.body())["choices"][0]["message"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_golden_stream(name: str) -> None:
+    """Byte for byte what is kept in fixtures/golden/chat."""
+    encoder = chat_encoder(include_usage=name == "usage")
+    assert encode(encoder, CASES[name]) == (GOLDEN / f"chat/{name}.sse").read_bytes()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_chunk_is_the_clients_type(name: str) -> None:
+    """The official client's own model accepts each golden chunk; a failure is an error object instead."""
+    for payload in read_frames((GOLDEN / f"chat/{name}.sse").read_bytes()):
+        if "error" in payload:
+            assert name == "failed"
+        else:
+            ChatCompletionChunk.model_validate(payload, strict=True)
+
+
+def test_the_role_comes_first() -> None:
+    """Before any content, and only once."""
+    stream = encode(chat_encoder(), [*TEXT, END])
+    assert deltas(stream) == [{"role": "assistant", "content": ""}, {"content": "Hel"}, {"content": "lo"}, {}]
+    assert stream.endswith(DONE)
+    assert stream.count(DONE) == 1
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        ([*TEXT, END], "stop"),
+        ([FIRST_CALL, END], "tool_calls"),
+        ([*TEXT, FIRST_CALL, *TEXT, END], "tool_calls"),
+        ([*TEXT, Finished("incomplete", reason="max_output_tokens")], "length"),
+        ([*TEXT, Finished("incomplete", reason="content_filter")], "content_filter"),
+        ([FIRST_CALL, Finished("incomplete", reason="max_output_tokens")], "length"),
+        ([*TEXT, Finished("incomplete", reason="something_new")], "length"),
+    ],
+)
+def test_one_finish_reason(events: list[TurnEvent], reason: str) -> None:
+    """The stream gives it once, and the whole answer the same."""
+    encoder = chat_encoder()
+    assert reasons(encode(encoder, events)) == [reason]
+    assert orjson.loads(encoder.body())["choices"][0]["finish_reason"] == reason
+
+
+@pytest.mark.parametrize("outcome", ["failed", "cancelled"])
+def test_a_failure_is_an_error_and_no_finish_reason(outcome: Any) -> None:
+    """No client may take half an answer for a whole one."""
+    encoder = chat_encoder(include_usage=True)
+    error = BackendCrashed("gone") if outcome == "failed" else None
+    stream = encode(encoder, [*TEXT, USAGE, Finished(outcome, error=error)])
+    assert reasons(stream) == []
+    last = read_frames(stream)[-1]
+    assert encoder.failure is not None
+    assert last == encoder.failure.body()
+    assert last["error"]["code"] == ("backend_crashed" if error else "interrupted")
+    assert stream.endswith(DONE)
+
+
+def test_tool_calls_are_counted_and_add_up() -> None:
+    """Each call has its index; name and id come once, the arguments add up."""
+    stream = encode(chat_encoder(), [FIRST_CALL, TextDelta("m", ["and"]), SECOND_CALL, END])
+    calls: dict[int, dict[str, str]] = {}
+    for delta in deltas(stream):
+        for call in delta.get("tool_calls", ()):
+            known = calls.setdefault(call["index"], {"id": "", "name": "", "arguments": ""})
+            known["id"] += call.get("id", "")
+            known["name"] += call["function"].get("name", "")
+            known["arguments"] += call["function"]["arguments"]
+    assert calls == {
+        0: {"id": "call_a", "name": "find", "arguments": FIRST_CALL.arguments},
+        1: {"id": "call_b", "name": "open", "arguments": "{}"},
+    }
+
+
+def test_the_message_of_tool_calls() -> None:
+    """Calls without text have null content; with text they have both."""
+    message = message_of(FIRST_CALL, SECOND_CALL, END)
+    assert message["content"] is None
+    assert [call["id"] for call in message["tool_calls"]] == ["call_a", "call_b"]
+    assert message_of(*TEXT, FIRST_CALL, END)["content"] == "Hello"
+    assert "tool_calls" not in message_of(*TEXT, END)
+
+
+def test_usage_comes_last_and_on_request_only() -> None:
+    """Asked for: null in every chunk, then one chunk without choices before `[DONE]`. Else nothing."""
+    asked = read_frames(encode(chat_encoder(include_usage=True), [*TEXT, UsageUpdate(Usage(1)), USAGE, END]))
+    assert all(chunk["usage"] is None for chunk in asked[:-1])
+    assert asked[-1]["choices"] == []
+    assert asked[-1]["usage"] == usage_object(USAGE.usage)
+    unasked = read_frames(encode(chat_encoder(), [*TEXT, USAGE, END]))
+    assert not any("usage" in chunk for chunk in unasked)
+
+
+def test_usage_in_the_apis_words() -> None:
+    """Cached and reasoning tokens are details of prompt and completion."""
+    usage = usage_object(Usage(10, 4, 5, 2))
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (10, 5, 15)
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 4
+    assert usage["completion_tokens_details"]["reasoning_tokens"] == 2
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "failed"])
+def test_the_body_is_the_clients_type(name: str) -> None:
+    """The official client's own model accepts the answer that is not streamed."""
+    encoder = chat_encoder(streaming=False)
+    encode(encoder, CASES[name])
+    completion = ChatCompletion.model_validate(orjson.loads(encoder.body()), strict=True)
+    assert completion.id == "chatcmpl-1"
+    assert completion.usage is not None
+
+
+def test_reasoning_is_shown_beside_the_content() -> None:
+    """The summary where there is one, else the raw text; the stream adds up to the message."""
+    for events, shown in (
+        (REASONING, "**Plan** first\n\nthen"),
+        ([ReasoningDelta("r", 0, ["raw"], raw=True)], "raw"),
+    ):
+        stream = encode(chat_encoder(), [*events, *TEXT, END])
+        assert "".join(delta.get("reasoning_content", "") for delta in deltas(stream)) == shown
+        assert message_of(*events, *TEXT, END)["reasoning_content"] == shown
+    assert "reasoning_content" not in message_of(*TEXT, END)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [ReasoningDelta("r", 0, ["sum"]), ReasoningDelta("s", 0, ["raw"], raw=True)],
+        [ReasoningDelta("r", 0, ["raw"], raw=True), ReasoningDelta("r", 0, ["sum"])],
+        [ReasoningDelta("r", 0, ["raw"], raw=True), ReasoningDelta("s", 0, ["sum"])],
+    ],
+)
+def test_the_streamed_reasoning_is_the_messages(events: list[TurnEvent]) -> None:
+    """Whatever the mixture of summaries and raw reasoning: streamed or not, the client reads the same."""
+    stream = encode(chat_encoder(), [*events, *TEXT, END])
+    streamed = "".join(delta.get("reasoning_content", "") for delta in deltas(stream))
+    assert streamed == message_of(*events, *TEXT, END)["reasoning_content"]
+
+
+def test_the_batches_do_not_matter() -> None:
+    """One event at a time gives the same bytes."""
+    for events in CASES.values():
+        assert encode(chat_encoder(), *([event] for event in events)) == encode(chat_encoder(), events)
+
+
+def test_nothing_is_said_before_there_is_something() -> None:
+    """Usage, empty batches and ends of nothing are silent, and do not count as visible."""
+    encoder = chat_encoder()
+    encoder.begin()
+    assert encoder.feed([]) == b""
+    assert encoder.feed([USAGE, TextDone("m"), Restarted("x")]) == b""
+    assert not encoder.visible
+    encoder.feed(TEXT)
+    assert encoder.visible
+
+
+def test_what_follows_the_end_is_ignored() -> None:
+    """`[DONE]` is the last."""
+    encoder = chat_encoder()
+    stream = encode(encoder, [*TEXT, END, *TEXT, FIRST_CALL, END])
+    assert stream == encode(chat_encoder(), [*TEXT, END])
+    assert encoder.feed([*TEXT, END]) == b""
+
+
+def test_a_restart_after_visible_text_fails_the_stream() -> None:
+    """What was shown cannot be taken back."""
+    encoder = chat_encoder()
+    stream = encode(encoder, [TextDelta("a", ["dead"]), Restarted("Reconnecting"), TextDelta("b", ["alive"]), END])
+    assert b"alive" not in stream
+    assert reasons(stream) == []
+    assert encoder.failure is not None
+    assert encoder.failure.code == "stream_interrupted"
+
+
+@pytest.mark.parametrize("dead", [[TextDelta("a", ["dead"])], [FIRST_CALL], REASONING, [*TEXT, FIRST_CALL]])
+def test_a_restart_is_forgiven_where_nothing_was_shown(dead: list[TurnEvent]) -> None:
+    """Not streamed, the answer is the new one alone."""
+    encoder, clean = chat_encoder(streaming=False), chat_encoder(streaming=False)
+    encode(encoder, [*dead, Restarted("x"), *TEXT, END])
+    encode(clean, [*TEXT, END])
+    assert encoder.body() == clean.body()
+
+
+def test_it_can_be_printed() -> None:
+    """Its state can be read off it."""
+    encoder = chat_encoder()
+    encode(encoder, [FIRST_CALL, END])
+    assert repr(encoder) == "<ChatEncoder chatcmpl-1 calls=1 finished=True>"

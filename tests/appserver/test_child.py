@@ -1,0 +1,393 @@
+"""One child and its faults. The children are real processes; the tests talk to them as the backends do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import trio
+from harness import scripted_codex, turns
+from server.inprocess import Program, Tape, finish, first_text, python, supervised, turn, until
+from server.prompted import is_alive, prompted_codex
+
+from bridge.appserver.child import STDERR_KEPT, Limits
+from bridge.errors import BridgeError
+from bridge.turn.collect import Result
+
+Dialect = Literal["current", "legacy"]
+BOTH = pytest.mark.parametrize("dialect", ["current", "legacy"])
+
+
+@pytest.fixture
+def prompted(tmp_path: Path) -> Program:
+    """The child that does what the message says."""
+    return Program(prompted_codex(tmp_path), "app-server")
+
+
+def error_of(result: Result) -> BridgeError:
+    """The error that a turn failed with."""
+    assert result.end is not None
+    assert result.end.outcome == "failed"
+    assert result.end.error is not None
+    return result.end.error
+
+
+# What the child writes
+
+GARBAGE = [
+    "not json",
+    '{"half":',
+    "\x1b[31mred\x1b[0m",
+    "[1,2]",
+    "null",
+    '"text"',
+    "\ufeff{}",
+    "{}",
+    '{"method":5}',
+    '{"id":999999,"result":{}}',
+    '{"id":true,"result":{}}',
+    '{"id":1.0,"result":{}}',
+    '{"id":"1","error":{"code":1}}',
+    '{"method":"item/agentMessage/delta","params":{"threadId":5}}',
+    '{"method":"item/agentMessage/delta","params":null}',
+    '{"method":"item/agentMessage/delta","params":{"threadId":"another","itemId":"i","delta":"LEAK"}}',
+    '{"method":"codex/event/agent_message_content_delta","params":{"conversationId":"another","msg":'
+    '{"type":"agent_message_content_delta","item_id":"i","delta":"LEAK"}}}',
+    '{"method":"turn/completed","params":{"threadId":"another","turn":{"id":"t","status":"completed"}}}',
+    '{"method":"turn/completed","params":[]}',
+    '{"method":"some/news","params":{"threadId":"another"}}',
+]
+
+
+@BOTH
+async def test_garbage_between_lines_changes_nothing(prompted: Program, dialect: Dialect) -> None:
+    """Whatever stands between valid lines, the turn's events are the same, and it is noted."""
+    tape = Tape()
+    steps = [step for line in GARBAGE for step in ({"deltas": ["x"]}, {"garbage": line})]
+    async with supervised(prompted, dialect=dialect, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        result = await finish(child.start(turn(*steps, {"usage": {"input": 1, "output": 2}})))
+        assert result.end is not None
+        assert result.end.outcome == "completed"
+        assert result.text == "x" * len(GARBAGE)
+        assert result.usage is not None
+        assert result.usage.total == 3
+    noted = [record["payload"] for record in tape.records if record["kind"] == "garbage"]
+    assert "not json" in noted
+    assert supervisor.restarts == 0
+
+
+@BOTH
+async def test_lines_cut_at_every_byte_are_the_same_lines(tmp_path: Path, dialect: Dialect) -> None:
+    """A child that writes one byte at a time is understood, text beyond ASCII included."""
+    text = 'Grüße — 日本 🙂 \u2028 \\ " end'
+    program = Program(scripted_codex(tmp_path, turns([{"text": text, "chunk": 3}], split=1)), "app-server")
+    async with supervised(program, dialect=dialect) as supervisor:
+        child = await supervisor.acquire()
+        result = await finish(child.start(turn(text="hi")))
+        assert result.text == text
+
+
+async def test_a_line_beyond_the_limit_costs_its_own_turn_alone() -> None:
+    """33 MiB in one line are thrown away; the turn that they belong to fails, its neighbour does not."""
+    async with supervised(python(TINY, "huge")) as supervisor:
+        child = await supervisor.acquire()
+        neighbour = child.start(turn(text="plain"))
+        await first_text(neighbour)
+        failed = await finish(child.start(turn(text="huge")))
+        assert error_of(failed).code == "message_too_large"
+        assert (await finish(neighbour)).text.endswith("done")
+
+
+async def test_a_chatty_stderr_is_drained(prompted: Program) -> None:
+    """Megabytes on stderr neither block the child nor stay in memory."""
+    line = "y" * 1_000_000
+    async with supervised(prompted) as supervisor:
+        child = await supervisor.acquire()
+        steps = [{"stderr": line} for _ in range(8)]
+        result = await finish(child.start(turn(*steps, {"stderr": "the last words"}, {"text": "done"})))
+        assert result.text == "done"
+        await until(lambda: "the last words" in child.stderr_tail(), "the tail of stderr")
+        assert len(child.stderr_tail()) < 3 * STDERR_KEPT
+
+
+# What the child asks
+
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("item/commandExecution/requestApproval", {"decision": "decline"}),
+    ("item/fileChange/requestApproval", {"decision": "decline"}),
+    ("item/tool/requestUserInput", {"answers": {}}),
+    ("mcpServer/elicitation/request", {"action": "decline"}),
+    ("execCommandApproval", {"decision": "denied"}),
+    ("applyPatchApproval", {"decision": "denied"}),
+]
+
+
+async def test_requests_of_the_child_are_answered_at_once_and_declined(prompted: Program) -> None:
+    """Approvals are refused, questions stay empty, unknown requests are errors; the turn goes on."""
+    tape = Tape()
+    methods = [method for method, _ in ASKED] + ["item/permissions/requestApproval", "item/tool/call", "what/is/this"]
+    steps = [{"request": {"method": method, "params": {"command": ["rm", "-rf", "/"]}}} for method in methods]
+    async with supervised(prompted, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        result = await finish(child.start(turn(*steps, {"text": "done"})))
+        assert result.text == "done"
+        await until(lambda: sum(r["kind"] == "server_reply" for r in tape.records) == len(methods), "all replies")
+    asked = [record for record in tape.records if record["kind"] == "server_request"]
+    replies = {record["method"]: record["payload"] for record in tape.records if record["kind"] == "server_reply"}
+    assert [record["method"] for record in asked] == methods
+    assert {method: replies[method]["result"] for method, _ in ASKED} == dict(ASKED)
+    assert replies["item/tool/call"]["result"]["success"] is False
+    assert replies["item/permissions/requestApproval"]["error"]["message"]
+    assert replies["what/is/this"]["error"]["code"] == -32601
+    for record in asked:
+        assert replies[record["method"]]["id"] == record["payload"]["id"]
+
+
+# What the child does not do
+
+
+@BOTH
+async def test_silence_ends_a_turn(prompted: Program, dialect: Dialect) -> None:
+    """No first word, no further word, or no end: the turn fails in time as backend_timeout and is interrupted."""
+    tape = Tape()
+    limits = Limits(first_event=0.3, idle=0.3, turn=0.8)
+    endless = [{"deltas": ["x"]}, {"sleep": 0.1}] * 100
+    async with supervised(prompted, dialect=dialect, limits=limits, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        async with trio.open_nursery() as nursery:
+            results: dict[str, Result] = {}
+
+            async def run(name: str, *steps: dict[str, Any]) -> None:
+                results[name] = await finish(child.start(turn(*steps)))
+
+            nursery.start_soon(run, "first", {"hang": True})
+            nursery.start_soon(run, "idle", {"text": "one"}, {"hang": True})
+            nursery.start_soon(run, "turn", *endless)
+        assert {error_of(result).code for result in results.values()} == {"backend_timeout"}
+        assert "did not begin" in error_of(results["first"]).message
+        assert "nothing more" in error_of(results["idle"]).message
+        assert "longer than 0.8 s" in error_of(results["turn"]).message
+        assert results["idle"].text == "one"
+        await until(lambda: not child.turns, "all turns are let go")
+    stopped = "turn/interrupt" if dialect == "current" else "interruptConversation"
+    assert tape.calls().count(stopped) == 3
+
+
+async def test_a_child_that_answers_no_call_is_replaced() -> None:
+    """Each call has its deadline; after three in a row without an answer the child is started anew."""
+    async with supervised(python(TINY, "mute"), limits=Limits(rpc=0.3)) as supervisor:
+        child = await supervisor.acquire()
+        for _ in range(3):
+            assert error_of(await finish(child.start(turn(text="hi")))).code == "backend_timeout"
+        await until(lambda: supervisor.restarts == 1, "a restart")
+        assert not is_alive(child.process.pid)
+
+
+async def test_a_child_that_does_not_read_stalls_nobody_else() -> None:
+    """With its pipe full, calls run into their deadline; what the child says is still read."""
+    async with supervised(python(TINY, "deaf"), limits=Limits(rpc=0.4)) as supervisor:
+        child = await supervisor.acquire()
+        speaking = child.start(turn(text="deaf"))
+        await first_text(speaking)
+        failed = await finish(child.start(turn(text="x" * 2_000_000)))
+        assert error_of(failed).code in ("backend_timeout", "backend_crashed")
+        assert (await finish(speaking)).text
+
+
+# What the child refuses
+
+
+@pytest.mark.parametrize(
+    ("dialect", "method"),
+    [("current", "thread/start"), ("current", "turn/start"), ("legacy", "newConversation"), ("legacy", "sendUserTurn")],
+)
+async def test_a_refused_call_fails_its_turn_with_the_reason(tmp_path: Path, dialect: Dialect, method: str) -> None:
+    """The child's own words reach the client; the child stays."""
+    refusal = {"code": -32600, "message": "not on a Sunday"}
+    program = Program(scripted_codex(tmp_path, turns([{"text": "hi"}], refuse={method: refusal})), "app-server")
+    async with supervised(program, dialect=dialect) as supervisor:
+        child = await supervisor.acquire()
+        error = error_of(await finish(child.start(turn(text="hi"))))
+        assert (error.code, error.http_status) == ("backend_error", 502)
+        assert method in error.message
+        assert "not on a Sunday" in error.message
+        assert supervisor.child is child
+
+
+async def test_an_overloaded_child_is_asked_again() -> None:
+    """-32001 before anything was said is not the client's concern."""
+    tape = Tape()
+    async with supervised(python(TINY, "overloaded:2"), tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        result = await finish(child.start(turn(text="plain")))
+        assert result.text == "hello done"
+    assert tape.calls().count("turn/start") == 3
+
+
+async def test_an_overload_that_lasts_is_said_to_be_one() -> None:
+    """After three more attempts the turn fails as overloaded, which clients may try again later."""
+    tape = Tape()
+    async with supervised(python(TINY, "overloaded:99"), tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        error = error_of(await finish(child.start(turn(text="plain"))))
+    assert tape.calls().count("turn/start") == 4
+    assert (error.code, error.http_status, error.severity) == ("overloaded", 503, "transient")
+
+
+# The end of the child
+
+
+@pytest.mark.parametrize("words", [0, 1, 5])
+@pytest.mark.parametrize("end", [{"exit": 0}, {"signal": 9}], ids=["exit", "killed"])
+async def test_a_death_in_a_turn_fails_all_its_turns(prompted: Program, words: int, end: dict[str, int]) -> None:
+    """Three turns run when the child dies at some word: all fail as backend_crashed, and the next child serves."""
+    async with supervised(prompted) as supervisor:
+        child = await supervisor.acquire()
+        others = [child.start(turn({"text": "one"}, {"hang": True})) for _ in range(2)]
+        for stream in others:
+            await first_text(stream)
+        dying = child.start(turn(*[{"deltas": ["x"]}] * words, end))
+        with trio.fail_after(3):
+            results = [await finish(stream) for stream in (dying, *others)]
+        for result in results:
+            error = error_of(result)
+            assert (error.code, error.http_status, error.severity) == ("backend_crashed", 502, "transient")
+        assert len(results[0].text) <= words
+        following = await supervisor.acquire()
+        assert following is not child
+        assert (await finish(following.start(turn({"text": "hi"})))).text == "hi"
+
+
+async def test_a_closed_stdout_is_a_death(prompted: Program) -> None:
+    """A child that lives on without a voice is ended and replaced."""
+    async with supervised(prompted) as supervisor:
+        child = await supervisor.acquire()
+        with trio.fail_after(5):
+            failed = await finish(child.start(turn({"text": "one"}, {"close_stdout": True}, {"hang": True})))
+        assert error_of(failed).code == "backend_crashed"
+        assert (await finish((await supervisor.acquire()).start(turn({"text": "hi"})))).text == "hi"
+        assert not is_alive(child.process.pid)
+
+
+async def test_a_death_is_seen_though_a_grandchild_holds_the_pipe(tmp_path: Path) -> None:
+    """A process that the child has left behind with its stdout does not hide the child's end."""
+    inner = prompted_codex(tmp_path)
+    outer = tmp_path / "codex-with-company"
+    outer.write_text(f"#!/bin/sh\nsleep 1000 &\nexec {inner} app-server\n")
+    outer.chmod(0o755)
+    async with supervised(Program(outer)) as supervisor:
+        child = await supervisor.acquire()
+        with trio.fail_after(3):
+            failed = await finish(child.start(turn({"text": "one"}, {"exit": 1})))
+        assert error_of(failed).code == "backend_crashed"
+
+
+# Letting go
+
+
+@BOTH
+async def test_a_turn_that_is_let_go_is_interrupted_and_freed(prompted: Program, dialect: Dialect) -> None:
+    """A consumer that leaves costs the child one interrupt and one release; a finished turn the release alone."""
+    tape = Tape()
+    async with supervised(prompted, dialect=dialect, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        stream = child.start(turn({"text": "one"}, {"hang": True}))
+        await first_text(stream)
+        assert child.turns == 1
+        stream.close()
+        await until(lambda: not child.turns, "the turn is let go")
+        left, finished = tape.calls(), len(tape.calls())
+        await finish(child.start(turn({"text": "hi"})))
+        await until(lambda: not child.turns, "the turn is let go")
+    stop, free = {
+        "current": ("turn/interrupt", "thread/unsubscribe"),
+        "legacy": ("interruptConversation", "removeConversationListener"),
+    }[dialect]
+    assert left[-2:] == [stop, free]
+    assert tape.calls()[finished:][-1] == free
+    assert tape.calls().count(stop) == 1
+
+
+async def test_many_turns_at_once_do_not_mix(prompted: Program) -> None:
+    """Sixty-four turns in one child, each with words of its own."""
+    async with supervised(prompted) as supervisor:
+        child = await supervisor.acquire()
+        texts: dict[int, str] = {}
+
+        async def run(number: int) -> None:
+            steps = [step for word in range(20) for step in ({"deltas": [f"{number}:{word} "]}, {"sleep": 0})]
+            texts[number] = (await finish(child.start(turn(*steps)))).text
+
+        async with trio.open_nursery() as nursery:
+            for number in range(64):
+                nursery.start_soon(run, number)
+        for number, text in texts.items():
+            assert text == "".join(f"{number}:{word} " for word in range(20))
+        await until(lambda: child.idle.is_set(), "idle")
+
+
+TINY = """
+import json, sys, time
+
+fault, _, count = sys.argv[1].partition(":")
+refusals = int(count or 0)
+prompts = {}
+
+
+def say(**message):
+    sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\\n")
+    sys.stdout.flush()
+
+
+def delta(thread, text):
+    say(method="item/agentMessage/delta", params={"threadId": thread, "turnId": "t", "itemId": "i", "delta": text})
+
+
+def complete(thread):
+    delta(thread, "done")
+    say(method="turn/completed", params={"threadId": thread, "turn": {"id": "t", "status": "completed"}})
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    number, method, params = message["id"], message["method"], message.get("params", {})
+    thread = params.get("threadId", "")
+    if method == "bridge/probe":
+        known = "`thread/start` `thread/inject_items` `turn/start` `turn/interrupt` `thread/unsubscribe`"
+        say(id=number, error={"code": -32600, "message": "expected one of " + known})
+    elif fault == "mute" and method == "thread/start":
+        pass
+    elif method == "thread/start":
+        say(id=number, result={"thread": {"id": "thread-%d" % number}})
+    elif method == "thread/inject_items":
+        prompts[thread] = params["items"][0]["content"][0]["text"]
+        say(id=number, result={})
+    elif method == "turn/start" and refusals:
+        refusals -= 1
+        say(id=number, error={"code": -32001, "message": "Server overloaded; retry later."})
+    elif method == "turn/start":
+        say(id=number, result={"turn": {"id": "t"}})
+        delta(thread, "hello ")
+        if fault == "huge" and prompts[thread] == "plain":
+            waiting = thread
+        elif fault == "huge":
+            delta(thread, "x" * (33 << 20))
+            complete(thread)
+            complete(waiting)
+        elif fault == "deaf":
+            time.sleep(1)
+            complete(thread)
+            time.sleep(60)
+        else:
+            complete(thread)
+    else:
+        say(id=number, result={})
+"""
+"""A child of few lines that starts at once.
+
+`huge` writes a line that is too long, `deaf` stops reading, `mute` begins no thread, `overloaded:n` refuses n turns.
+"""

@@ -1,0 +1,202 @@
+"""With what the child is started: program, arguments, environment, catalog."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import running_bridge
+from server.prompted import MODEL, ask, wait_for
+
+from bridge.appserver.dialect import ChildInfo
+from bridge.appserver.launch import CodexLauncher, StandinLauncher, find_codex
+from bridge.errors import NotReady
+
+CODEX = ChildInfo("0.163.0", True, "current", frozenset())
+OTHER = ChildInfo("1.2.3", False, "current", frozenset())
+
+
+def program(path: Path, text: str) -> Path:
+    """A shell program."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def launcher(directory: Path, binary: Path, **options: Any) -> CodexLauncher:
+    """A launcher whose directories are all under one."""
+    return CodexLauncher(
+        binary=str(binary), home=directory / "home", state=directory / "state", workdir=directory / "work", **options
+    )
+
+
+def overrides(argv: Any) -> dict[str, str]:
+    """The `-c` arguments of a command line."""
+    words = list(argv)
+    pairs = [words[index + 1] for index, word in enumerate(words) if word == "-c"]
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+# Through the bridge
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a child that the bridge starts finds: its arguments, environment and directory."""
+    directory = tmp_path_factory.mktemp("launch")
+    home = directory / "home"
+    home.mkdir()
+    (home / "config.toml").write_text('[model_providers.house]\nenv_key = "HOUSE_KEY"\n')
+    found = directory / "found.json"
+    dump = (
+        "import json, os, sys; "
+        f"json.dump([sys.argv[1:], dict(os.environ), os.getcwd()], open('{found}.new', 'w')); "
+        f"os.rename('{found}.new', '{found}'); sys.stdin.read()"
+    )
+    codex = program(directory / "codex", f'exec python3 -c "{dump}" "$@"')
+    with running_bridge(
+        directory,
+        CODEX_BIN=str(codex),
+        CODEX_HOME=str(home),
+        PROXY_API_KEY="the-proxy-key-canary",
+        OPENAI_API_KEY="openai-canary",
+        SOME_TOKEN="token-canary",
+        HOUSE_KEY="house-key-value",
+        RUST_LOG="warn",
+    ):
+        wait_for(found.exists, "the child has written what it found")
+    argv, env, cwd = json.loads(found.read_text())
+    return {"argv": argv, "env": env, "cwd": cwd, "home": str(home), "work": str(directory / "work")}
+
+
+def test_the_child_sees_no_key_but_its_provider_s(started: dict[str, Any]) -> None:
+    """An allow-list of the environment, CODEX_HOME, and the variable that config.toml names."""
+    env = started["env"]
+    assert "canary" not in json.dumps(env)
+    assert not [name for name in env if name.startswith("PROXY_") or name == "PORT"]
+    assert env["CODEX_HOME"] == started["home"]
+    assert env["HOUSE_KEY"] == "house-key-value"
+    assert env["RUST_LOG"] == "warn"
+    assert "PATH" in env
+    assert "canary" not in json.dumps(started["argv"])
+
+
+def test_the_child_is_codex_app_server_with_overrides(started: dict[str, Any]) -> None:
+    """`CODEX_BIN app-server -c …` in the working directory, with its own tools and calls home off."""
+    assert started["argv"][0] == "app-server"
+    assert started["cwd"] == started["work"]
+    given = overrides(started["argv"])
+    assert given["features.shell_tool"] == "false"
+    assert given["web_search"] == '"disabled"'
+    assert given["analytics.enabled"] == "false"
+    assert given["check_for_update_on_startup"] == "false"
+    assert given["include_environment_context"] == "false"
+    assert "model_catalog_json" not in given
+
+
+def test_a_state_directory_that_cannot_be_made_does_not_stop_the_bridge(tmp_path: Path) -> None:
+    """The listener stays and says that the child is not ready; the mock models work."""
+    codex = program(tmp_path / "codex", "exec cat")
+    with running_bridge(tmp_path, CODEX_BIN=str(codex), XDG_STATE_HOME="/proc/nowhere", PROXY_MODELS=MODEL) as bridge:
+        assert bridge.post("/responses", {"model": "mock-echo", "input": "hi"}).status_code == 200
+        refused = bridge.post("/responses", ask({"text": "hi"}))
+        assert refused.status_code == 503
+        assert bridge.process.poll() is None
+
+
+# The launcher itself
+
+
+async def test_native_tools_leave_codex_its_own_tools(tmp_path: Path) -> None:
+    """--native-tools keeps only the overrides that stop Codex from calling home."""
+    codex = program(tmp_path / "codex", "exit")
+    small = overrides((await launcher(tmp_path, codex).command()).argv)
+    native = overrides((await launcher(tmp_path, codex, native_tools=True).command()).argv)
+    assert set(native) < set(small)
+    assert not [key for key in native if key.startswith(("features.", "model_", "include_", "skills.", "tools."))]
+    assert "model_instructions_file" in small
+
+
+async def test_the_stand_in_gets_the_same_small_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mock child is no back door for the environment."""
+    monkeypatch.setenv("PROXY_API_KEY", "canary")
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
+    command = await StandinLauncher().command()
+    assert "canary" not in json.dumps(dict(command.env))
+    assert list(command.argv)[1:4] == ["-m", "bridge", "app-server"]
+
+
+CATALOG = {"models": [{"slug": "m", "base_instructions": "You are …", "tool_mode": "code_mode_only", "kept": 1}]}
+
+
+async def test_the_catalog_is_asked_for_once_and_kept_small(tmp_path: Path) -> None:
+    """A real Codex is restarted once, with its own catalog without prompts and tools, in a file of ours alone."""
+    asked = tmp_path / "asked"
+    codex = program(tmp_path / "codex", f"echo \"$@\" >> {asked}\necho '{json.dumps(CATALOG)}'")
+    first = launcher(tmp_path, codex)
+    assert await first.learn(CODEX) is True
+    assert asked.read_text() == "debug models --bundled\n"
+    path = Path(json.loads(overrides((await first.command()).argv)["model_catalog_json"]))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    entry = json.loads(path.read_text())["models"][0]
+    assert (entry["slug"], entry["kept"]) == ("m", 1)
+    assert (entry["base_instructions"], entry["tool_mode"]) == ("", "direct")
+    assert await first.learn(CODEX) is False
+    assert await launcher(tmp_path, codex).learn(CODEX) is False
+    assert asked.read_text() == "debug models --bundled\n"
+    assert not list((tmp_path / "state").glob("*.new"))
+
+
+async def test_another_binary_has_another_catalog(tmp_path: Path) -> None:
+    """An updated Codex is asked again."""
+    codex = program(tmp_path / "codex", f"echo '{json.dumps(CATALOG)}'")
+    assert await launcher(tmp_path, codex).learn(CODEX) is True
+    program(codex, f"# newer\necho '{json.dumps(CATALOG)}'")
+    assert "model_catalog_json" not in overrides((await launcher(tmp_path, codex).command()).argv)
+    assert await launcher(tmp_path, codex).learn(CODEX) is True
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["", "not json", "[]", "{}", '{"models":5}', '{"models":["m"]}', '{"models":[null]}'],
+    ids=["nothing", "text", "array", "empty", "number", "strings", "nulls"],
+)
+async def test_a_codex_without_a_usable_catalog_is_used_as_it_is(tmp_path: Path, said: str) -> None:
+    """Older releases cannot print it; whatever comes instead is no reason to stop."""
+    codex = program(tmp_path / "codex", f"echo '{said}'")
+    asking = launcher(tmp_path, codex)
+    assert await asking.learn(CODEX) is False
+    assert "model_catalog_json" not in overrides((await asking.command()).argv)
+
+
+async def test_only_a_real_codex_is_asked_for_its_catalog(tmp_path: Path) -> None:
+    """Another program that speaks the protocol is not run with arguments it does not know."""
+    asked = tmp_path / "asked"
+    codex = program(tmp_path / "codex", f"touch {asked}")
+    assert await launcher(tmp_path, codex).learn(OTHER) is False
+    assert await launcher(tmp_path, codex, native_tools=True).learn(CODEX) is False
+    assert not asked.exists()
+
+
+async def test_without_any_codex_it_is_said_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No CODEX_BIN, none on PATH, none installed."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if find_codex(None) is not None:
+        pytest.skip("the `codex` extra is installed")
+    with pytest.raises(NotReady, match="pip install") as refused:
+        await CodexLauncher(binary=None, home=tmp_path, state=tmp_path, workdir=tmp_path).command()
+    assert refused.value.code == "codex_not_found"
+
+
+def test_codex_is_looked_for_in_the_setting_and_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path is taken as it is, a name is looked up, and without a setting it is `codex`."""
+    found = program(tmp_path / "codex", "exit")
+    other = program(tmp_path / "my-codex", "exit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_codex(None) == str(found)
+    assert find_codex("my-codex") == str(other)
+    assert find_codex(str(other)) == str(other)
+    assert find_codex("/nowhere/codex") == "/nowhere/codex"

@@ -1,0 +1,63 @@
+"""Several children behind one door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from server.inprocess import QUICK, Program, finish, first_text, python, turn, until
+from server.prompted import prompted_codex
+
+from bridge.appserver.pool import Pool
+from bridge.appserver.settings import ChildSettings
+from bridge.appserver.supervisor import RestartPolicy, Supervisor
+from bridge.errors import NotReady
+
+
+async def test_turns_go_to_the_least_busy_child(tmp_path: Path) -> None:
+    """Two workers share four turns two and two; a released place is taken next; both are drained at the end."""
+    program = Program(prompted_codex(tmp_path), "app-server")
+    pool = Pool([Supervisor(program, ChildSettings(), policy=QUICK) for _ in range(2)])
+    assert pool.status()[0] == "worker_not_started"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pool.run)
+        await until(lambda: all(supervisor.child for supervisor in pool.supervisors), "two children")
+        assert pool.status() == ("handshake_complete", "ready")
+        owners, streams = [], []
+        for _ in range(4):
+            child = await pool.acquire()
+            owners.append(child)
+            streams.append(child.start(turn({"text": "one"}, {"hang": True})))
+        for stream in streams:
+            await first_text(stream)
+        assert len(program.starts) == 2
+        assert sorted(owners.count(child) for child in set(owners)) == [2, 2]
+        assert pool.turns == 4
+        streams[2].close()
+        await until(lambda: pool.turns == 3, "a free place")
+        assert await pool.acquire() is owners[2]
+        for stream in streams:
+            stream.close()
+        await pool.drain()
+        assert pool.turns == 0
+        pool.shut_down()
+        with pytest.raises(NotReady):
+            await pool.acquire()
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_dead_worker_does_not_stop_the_other(tmp_path: Path) -> None:
+    """While one child cannot be started, callers get the other as soon as it is ready."""
+    broken = Supervisor(python("raise SystemExit(1)"), ChildSettings(), policy=RestartPolicy(first_delay=60))
+    sound = Supervisor(Program(prompted_codex(tmp_path), "app-server"), ChildSettings(), policy=QUICK)
+    pool = Pool([broken, sound])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pool.run)
+        with trio.fail_after(5):
+            child = await pool.acquire()
+        assert (await finish(child.start(turn({"text": "hi"})))).text == "hi"
+        await until(lambda: broken.state == "handshake_failed", "the broken worker has failed")
+        assert pool.status()[0] == "handshake_complete"
+        assert pool.child is child
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,111 @@
+"""Children and supervisors in the test's own trio loop, for what needs no HTTP. The children are real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import trio
+from server.prompted import MODEL
+
+from bridge.appserver.child import TurnStream
+from bridge.appserver.launch import Command
+from bridge.appserver.supervisor import RestartPolicy, Supervisor
+from bridge.protolog.record import Recorder
+from bridge.redact import Redactor
+from bridge.turn.collect import Result
+from bridge.turn.events import Finished, TurnEvent
+from bridge.turn.items import Message, Text
+from bridge.turn.turn import Turn
+
+QUICK = RestartPolicy(first_delay=0.01, max_delay=0.01, max_deaths=1000)
+"""For tests in which a child dies and its successor is wanted at once."""
+
+
+class Program:
+    """A launcher of one command line."""
+
+    name = "test"
+
+    def __init__(self, *argv: str | Path) -> None:
+        self.argv = [str(argument) for argument in argv]
+        self.starts: list[float] = []
+
+    async def command(self) -> Command:
+        self.starts.append(trio.current_time())
+        return Command(self.argv, dict(os.environ))
+
+    async def learn(self, info: Any) -> bool:
+        return False
+
+
+def python(source: str, *arguments: str) -> Program:
+    """A child that is a small Python program."""
+    return Program(sys.executable, "-S", "-E", "-c", source, *arguments)
+
+
+class Tape:
+    """A tap that keeps what it sees, as records."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self.recorder = Recorder(self._lines.append, lambda: ("", 0.0), Redactor())
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """What the log would hold."""
+        return [json.loads(line) for line in b"".join(self._lines).splitlines()]
+
+    def calls(self) -> list[str]:
+        """The methods that were called, without the handshake's."""
+        methods = [record["method"] for record in self.records if record["kind"] == "rpc_request"]
+        around = ("initialize", "bridge/probe", "model/list", "account/read")
+        return [method for method in methods if method not in around]
+
+
+@asynccontextmanager
+async def supervised(program: Any, settings: Any = None, **options: Any) -> AsyncIterator[Supervisor]:
+    """A supervisor that runs."""
+    from bridge.appserver.settings import ChildSettings
+
+    options.setdefault("policy", QUICK)
+    supervisor = Supervisor(program, settings or ChildSettings(), **options)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.run)
+        yield supervisor
+        nursery.cancel_scope.cancel()
+
+
+def turn(*steps: dict[str, Any], endpoint: Literal["responses", "chat"] = "responses", text: str | None = None) -> Turn:
+    """A turn for the prompted child, or with any other text."""
+    said = json.dumps(list(steps)) if text is None else text
+    return Turn(endpoint, MODEL, MODEL, (Message("user", (Text(said),)),))
+
+
+async def finish(stream: TurnStream) -> Result:
+    """All events of a turn, collected; then it is let go."""
+    result = Result()
+    while result.end is None:
+        result.add(await stream.next())
+    stream.close()
+    return result
+
+
+async def first_text(stream: TurnStream) -> list[TurnEvent]:
+    """The first batch of events; the turn goes on."""
+    events = await stream.next()
+    assert not any(isinstance(event, Finished) for event in events)
+    return events
+
+
+async def until(condition: Callable[[], object], what: str, seconds: float = 10) -> None:
+    """Look again and again until `condition` is true."""
+    with trio.move_on_after(seconds) as limit:
+        while not condition():
+            await trio.sleep(0.005)
+    assert not limit.cancelled_caught, f"not within {seconds:g} s: {what}"
