@@ -23,22 +23,25 @@ _SECRET_KEYS = frozenset(
     }
 )  # fmt: skip
 
+_START = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"
+"""A secret begins a word; in JSON the letter before it may belong to an escape (`\\n`)."""
+
 _SHAPES = re.compile(
     rb"""
-      \b(?:sk|rk|pk)-[A-Za-z0-9_-]{16,}                       # provider keys
-    | \bcb-[A-Za-z0-9_-]{24,}                                 # our own keys
-    | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?   # JWT
-    | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_[A-Za-z0-9_]{20,}
-    | \bAIza[A-Za-z0-9_-]{30,}
-    | \bxox[abprs]-[A-Za-z0-9-]{10,}
+      START(?:sk|rk|pk)-[A-Za-z0-9_-]{16,}                    # provider keys
+    | STARTcb-[A-Za-z0-9_-]{24,}                              # our own keys
+    | STARTeyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?   # JWT
+    | STARTgh[pousr]_[A-Za-z0-9]{20,} | STARTgithub_pat_[A-Za-z0-9_]{20,}
+    | STARTAIza[A-Za-z0-9_-]{30,}
+    | STARTxox[abprs]-[A-Za-z0-9-]{10,}
     | (?<=[Bb]earer\ )[A-Za-z0-9._~+/=-]{8,}
     | (?<=://)[^/\s:@"\\]{1,256}:[^/\s@"\\]{3,256}(?=@)       # userinfo of a URL
-    """,
+    """.replace(b"START", _START),
     re.VERBOSE,
 )
 
-_HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"earer ", b"://")
-_GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_")
+_HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"earer ", b"://", b"_pat_")
+_GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
 _KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"cookie", b"jwt")
 
 
@@ -46,8 +49,11 @@ class Redactor:
     """Removes secrets from bytes of JSON. `known` are secrets of our own (API keys), removed wherever they stand."""
 
     def __init__(self, known: tuple[str, ...] = ()) -> None:
-        # As they stand in JSON text, where quotes and backslashes are escaped.
-        self._known = tuple(orjson.dumps(secret)[1:-1] for secret in known if len(secret) >= SHORTEST_KEY)
+        kept = [secret for secret in known if len(secret) >= SHORTEST_KEY]
+        # As they stand in JSON text, where quotes and backslashes are escaped, and in JSON within JSON.
+        once = [orjson.dumps(secret)[1:-1] for secret in kept]
+        twice = [orjson.dumps(secret.decode())[1:-1] for secret in once]
+        self._known = tuple(dict.fromkeys([*twice, *once]))
 
     def suspicious(self, data: bytes) -> bool:
         """A quick look: False means that no value in `data` has the shape of a secret."""

@@ -88,6 +88,8 @@ class Listener:
         self._write_timeout = write_timeout
         self._context = WorkerContext(None)
         self._accepting = trio.CancelScope()
+        self._open: set[trio.SocketStream] = set()
+        self._none_open = trio.Event()
         self._config = Config()
         self._config.h11_max_incomplete_size = HEADER_LIMIT
         self._config.keep_alive_timeout = KEEP_ALIVE
@@ -106,7 +108,19 @@ class Listener:
         self._accepting.cancel()
         await self._context.terminated.set()
 
+    async def wait_closed(self) -> None:
+        """Until no connection is open (after `stop_accepting`)."""
+        while self._open:
+            self._none_open = trio.Event()
+            await self._none_open.wait()
+
+    async def abort(self) -> None:
+        """Close what is still open, also under a write that cannot be cancelled."""
+        for stream in list(self._open):
+            await trio.aclose_forcefully(stream)
+
     async def _handle(self, stream: trio.SocketStream) -> None:
+        self._open.add(stream)
         try:
             await Connection(
                 self._app,
@@ -119,3 +133,7 @@ class Listener:
         except Exception:
             # One connection's accident is never the listener's.
             log.exception("a connection ended with an error")
+        finally:
+            self._open.discard(stream)
+            if not self._open:
+                self._none_open.set()

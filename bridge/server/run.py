@@ -105,7 +105,10 @@ class Bridge:
                     self.draining = True
                     await listener.stop_accepting()
                     await self._drain()
-                    connections.cancel_scope.deadline = trio.current_time() + FLUSH
+                    with trio.move_on_after(FLUSH):
+                        await listener.wait_closed()
+                    await listener.abort()
+                    connections.cancel_scope.cancel()
                 children.cancel_scope.cancel()
             outer.cancel_scope.cancel()
 

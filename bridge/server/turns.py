@@ -79,7 +79,7 @@ class TurnEndpoint:
         try:
             body = await read_body(scope, receive, self._service.max_body)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_watch, receive, nursery.cancel_scope)
+                nursery.start_soon(_watch, receive, request, nursery.cancel_scope)
                 await request.serve(body)
                 nursery.cancel_scope.cancel()
         except ClientGone:
@@ -90,11 +90,15 @@ class TurnEndpoint:
             request.end()
 
 
-async def _watch(receive: Receive, scope: trio.CancelScope) -> None:
-    """Cancel the request when its client leaves."""
+async def _watch(receive: Receive, request: _Request, scope: trio.CancelScope) -> None:
+    """Cancel the request when its client leaves before it has its answer.
+
+    hypercorn says `disconnect` after every answer too, and finishes its own work with the connection in our task.
+    """
     while (await receive())["type"] != "http.disconnect":
         pass
-    scope.cancel()
+    if not request.answered:
+        scope.cancel()
 
 
 class _Request:
@@ -108,6 +112,8 @@ class _Request:
         self._recorder = service.recorder
         self.id = service.new_id("req")
         self._headers: list[tuple[bytes, bytes]] = [(b"x-request-id", self.id.encode())]
+        self.answered = False
+        """The last bytes of the answer are on their way."""
         self._end: Finished | None = None
         self._usage: UsageUpdate | None = None
         self._started = trio.current_time()
@@ -126,11 +132,13 @@ class _Request:
             self._end = self._end or Finished("failed", error=error)
             if committed.done:
                 raise
+            self.answered = True
             self._record_json(await send_error(self._send, error, self._headers))
         except Exception:
             log.exception("request %s failed in the bridge itself", self.id)
             mistake = BridgeError(f"The bridge made a mistake; its log has the details under {self.id}.")
             self._end = Finished("failed", error=mistake)
+            self.answered = True
             if not committed.done:
                 await send_error(self._send, mistake, self._headers)
             # Else the connection ends without its terminal chunk, which no client takes for a success.
@@ -206,6 +214,7 @@ class _Request:
         if encoder.failure is not None:
             raise encoder.failure
         body = encoder.body()
+        self.answered = True
         await send_json(self._send, 200, body, self._headers)
         self._record_json(body)
 
@@ -229,6 +238,7 @@ class _Request:
             if self._recorder is not None:
                 self._recorder.client_sse(self.id, out, _said(events) if started else None)
             started = True
+            self.answered = encoder.finished
             await self._send({"type": "http.response.body", "body": out, "more_body": not encoder.finished})
             out = b""
         self._record("client_egress", "out", "client_sse_done", {})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from harness import KEY, running_bridge
-from server.prompted import LOOK, MODEL, ask, ask_chat, prompted_codex
+from server.prompted import LOOK, MODEL, EventLog, ask, ask_chat, prompted_codex, wait_for
 
 from bridge import __version__
 
@@ -31,6 +31,9 @@ NEEDLES = [value.removeprefix("Bearer ") for name, value in CANARIES.items() if 
 LEAKS = "\n".join(f"{name}:\t{value}" for name, value in CANARIES.items())
 BARE_LEAKS = "\n".join(CANARIES.values())
 CALL = '<tool_call>{"name":"look","arguments":"{\\"q\\":\\"x\\"}"}</tool_call>'
+
+
+FOREIGN = '<tool_call>{"name":"rm","arguments":"{}"}</tool_call>'
 
 
 @dataclass
@@ -68,7 +71,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         "plain": ("/chat/completions", ask_chat({"text": "hi"})),
         "broken": (
             "/responses",
-            ask({"text": f"<tool_call>no</tool_call>{CALL[:-12].replace('x', 'y')},}}</tool_call>"}, tools=[LOOK]),
+            ask({"text": f"{FOREIGN}{CALL.replace('}</tool', ',}</tool')}"}, tools=[LOOK]),
         ),
         "unmet": ("/responses", ask({"text": "no"}, tools=[LOOK], tool_choice="required")),
         "refused": ("/responses", {"model": MODEL, "input": 5}),
@@ -91,6 +94,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
                 response = client.post(path, json=body)
                 assert response.status_code in (200, 400, 502), (name, response.text)
                 ids[name] = response.headers["x-request-id"]
+        watched = EventLog(log)
+        # A finished turn is still to be freed in the child.
+        freed = "thread/unsubscribe"
+        wait_for(lambda: [r["method"] for r in watched.of(ids[name], "rpc_response")][-1:] == [freed], freed)
         assert bridge.stop() == 0
     raw = log.read_bytes()
     return Told(
@@ -221,7 +228,7 @@ def test_what_went_to_the_client_is_there_to_the_byte(told: Told) -> None:
 def test_rejections_repairs_and_unmet_choices_are_on_record(told: Told) -> None:
     """Each with its reason and its source."""
     broken = {record["kind"]: record["payload"] for record in told.of("broken") if record["phase"] == "tool_parse"}
-    assert broken["tool_reject"]["source"] == "<tool_call>no</tool_call>"
+    assert broken["tool_reject"]["source"] == FOREIGN
     assert broken["tool_reject"]["reason"]
     assert broken["tool_repair"]["repairs"]
     unmet = [record["payload"] for record in told.of("unmet") if record["kind"] == "tool_reject"]

@@ -657,8 +657,6 @@ BAD_HTTP = {
         request_headers(Connection="close", **{"Transfer-Encoding": "chunked", "Content-Length": "5"}),
     )
     + CHUNKED_GOOD,
-    "folded_header": good_request(**{"X-Folded": "a\r\n b"}),
-    "bare_newlines": good_request().replace(b"\r\n", b"\n"),
     "endless_header": b"GET / HTTP/1.1\r\nX: " + b"x" * 1_000_000,
 }
 

@@ -85,14 +85,6 @@ def test_a_client_that_leaves_during_the_keepalives(prompted: LoggedBridge) -> N
     check_interrupted(prompted, req_id)
 
 
-def test_a_client_that_leaves_with_a_request_in_the_pipe(prompted: LoggedBridge) -> None:
-    """Bytes after the request (a pipelined one, or a stray newline) do not hide that the client has gone."""
-    with send_request(prompted.bridge, RESPONSES, ask({"hang": "pipelined-leaver"})) as client:
-        req_id = prompted.log.running("pipelined-leaver")
-        client.sendall(b"\r\n")
-    check_interrupted(prompted, req_id)
-
-
 @pytest.mark.parametrize("cut", [10, 100, -1], ids=["in_the_head", "in_the_headers", "in_the_body"])
 def test_a_client_that_leaves_before_its_request_is_whole(prompted: LoggedBridge, cut: int) -> None:
     """No turn begins, nothing is said about it on stderr, and the next request is served."""

@@ -1,0 +1,192 @@
+"""The commands as a person types them: help, versions, and mistakes that are one line and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import ROOT
+
+from bridge import __version__
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command line and its environment. `{dir}` in both is a directory of its own."""
+
+    arguments: str
+    environment: dict[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    """What the error must mention."""
+
+
+HELP = {
+    "root": Typed("--help"),
+    "serve": Typed("serve --help"),
+    "app-server": Typed("app-server --help"),
+    "doctor": Typed("doctor --help"),
+    "version": Typed("--version"),
+    "nothing": Typed(""),
+    "unknown_command": Typed("sreve"),
+    "unknown_flag": Typed("serve --dialekt auto"),
+}
+
+MISTAKES = {
+    "sandbox": Typed("serve", {"PROXY_SANDBOX_MODE": "bogus"}, ("PROXY_SANDBOX_MODE", "read-only")),
+    "approval": Typed("serve", {"PROXY_APPROVAL_POLICY": "always"}, ("PROXY_APPROVAL_POLICY", "never")),
+    "port": Typed("serve", {"PORT": "x"}, ("PORT",)),
+    "dialect": Typed("serve --dialect x", {}, ("DIALECT", "legacy")),
+    "empty_key": Typed("serve --mock-only --api-key=", {"PROXY_API_KEY": ""}, ("PROXY_API_KEY",)),
+    "open_to_the_world": Typed("serve --mock-only --host 0.0.0.0", {"PROXY_API_KEY": ""}, ("0.0.0.0", "PROXY_API_KEY")),
+    "unknown_host": Typed("serve --mock-only --host no.such.host.invalid", {}, ("no.such.host.invalid", "--host")),
+    "port_in_use": Typed("serve --mock-only --port {busy}", {}, ("{busy}", "--port")),
+    "workdir_link": Typed("serve --mock-only", {"PROXY_CODEX_WORKDIR": "{dir}/link"}, ("PROXY_CODEX_WORKDIR", "link")),
+    "workdir_open": Typed(
+        "serve --mock-only", {"PROXY_CODEX_WORKDIR": "{dir}/open"}, ("PROXY_CODEX_WORKDIR", "others")
+    ),
+    "workdir_file": Typed("serve --mock-only", {"PROXY_CODEX_WORKDIR": "{dir}/file"}, ("PROXY_CODEX_WORKDIR",)),
+    "log_is_directory": Typed("serve --mock-only --log-events {dir}", {}, ("event log", "{dir}")),
+    "no_state": Typed("serve --mock-only", {"PROXY_API_KEY": "", "XDG_STATE_HOME": "/proc/nowhere"}, ("key",)),
+    "mode": Typed("app-server --mode parrot", {}, ("--mode", "echo")),
+    "no_script": Typed("app-server --script {dir}/none.json", {}, ("--script",)),
+    "wrong_script": Typed("app-server --script {dir}/wrong.json", {}, ("steps",)),
+}
+
+
+@pytest.fixture(scope="module")
+def busy() -> Any:
+    """A port that somebody else listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield str(taken.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, busy: str) -> dict[str, subprocess.CompletedProcess[str]]:
+    """All of them, run side by side, by name."""
+
+    def run(name: str) -> subprocess.CompletedProcess[str]:
+        typed = (HELP | MISTAKES)[name]
+        directory = tmp_path_factory.mktemp(name)
+        (directory / "real").mkdir(mode=0o700)
+        (directory / "link").symlink_to("real")
+        (directory / "open").mkdir()
+        (directory / "open").chmod(0o777)
+        (directory / "file").write_text("")
+        (directory / "wrong.json").write_text('{"turns": [{"stepps": []}]}')
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(directory),
+            "XDG_STATE_HOME": str(directory / "state"),
+            "PROXY_CODEX_WORKDIR": str(directory / "work"),
+            "PROXY_API_KEY": "a-key-for-this-test",
+            "PORT": "0",
+            "COLUMNS": "200",
+        } | {key: fill(value, directory, busy) for key, value in typed.environment.items()}
+        words = [fill(word, directory, busy) for word in typed.arguments.split()]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bridge", *words],
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            printed, errors = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            # It serves, although it should not have started.
+            process.terminate()
+            printed, errors = process.communicate(timeout=10)
+        return subprocess.CompletedProcess(words, process.returncode, printed, errors)
+
+    names = list(HELP | MISTAKES)
+    with ThreadPoolExecutor(3) as pool:
+        return dict(zip(names, pool.map(run, names), strict=True))
+
+
+def fill(text: str, directory: Path | str, busy: str) -> str:
+    """The placeholders' values."""
+    return text.replace("{dir}", str(directory)).replace("{busy}", busy)
+
+
+Ran = dict[str, subprocess.CompletedProcess[str]]
+
+
+# Help
+
+
+def test_every_command_explains_itself(ran: Ran) -> None:
+    """--help exits 0 and writes to stdout."""
+    for name in ("root", "serve", "app-server", "doctor"):
+        assert ran[name].returncode == 0
+        assert ran[name].stdout.startswith("Usage:")
+        assert ran[name].stderr == ""
+    for command in ("serve", "app-server", "doctor"):
+        assert command in ran["root"].stdout
+
+
+def test_the_help_of_serve_names_every_flag_and_its_variable(ran: Ran) -> None:
+    """Each flag of the issue, with the environment variable in brackets."""
+    text = " ".join(ran["serve"].stdout.split())
+    for flag, variable in {
+        "--host": "PROXY_HOST",
+        "--port": "PORT",
+        "--api-key": "PROXY_API_KEY",
+        "--codex-bin": "CODEX_BIN",
+        "--codex-home": "CODEX_HOME",
+        "--dialect": "PROXY_DIALECT",
+        "--tool-mode": "PROXY_TOOL_MODE",
+        "--native-tools": "PROXY_NATIVE_TOOLS",
+        "--workers": "PROXY_WORKERS",
+        "--log-events": "PROXY_LOG_EVENTS",
+    }.items():
+        assert flag in text
+        assert f"[{variable}" in text
+    assert "--mock-only" in text
+
+
+def test_the_help_of_the_others_is_complete(ran: Ran) -> None:
+    """All their flags."""
+    for flag in ("--mode", "--script", "--dialect", "-c"):
+        assert flag in ran["app-server"].stdout
+    for flag in ("--codex-bin", "--codex-home", "--port"):
+        assert flag in ran["doctor"].stdout
+
+
+def test_the_version_is_one_line(ran: Ran) -> None:
+    """For scripts and bug reports."""
+    assert (ran["version"].returncode, ran["version"].stdout) == (0, f"codex-bridge {__version__}\n")
+
+
+def test_an_unfinished_command_line_gets_help(ran: Ran) -> None:
+    """Nothing, a wrong command, a wrong flag: usage on the right stream, exit 2, no traceback."""
+    assert "Usage:" in ran["nothing"].stdout + ran["nothing"].stderr
+    for name in ("unknown_command", "unknown_flag"):
+        assert ran[name].returncode == 2
+        assert "Usage:" in ran[name].stderr
+        assert "Traceback" not in ran[name].stderr
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line_that_names_it(ran: Ran, busy: str, name: str) -> None:
+    """Exit code 2, `error: …` on stderr, nothing on stdout, no traceback, nothing started."""
+    done = ran[name]
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: ")
+    for word in MISTAKES[name].names:
+        assert fill(word, "", busy) in lines[0]

@@ -1,0 +1,128 @@
+"""`codex-bridge doctor`: each line is ok, or says what to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import ROOT, scripted_codex, turns
+
+NO_LOGIN = """#!{python} -Wignore
+import sys
+
+sys.path.insert(0, {root!r})
+import trio
+from bridge.appserver.standin import server
+from jsonrpcserver import Success
+
+
+class LoggedOut(server.Standin):
+    def _account(self, **_):
+        return Success({{"account": None, "requiresOpenaiAuth": True}})
+
+
+trio.run(LoggedOut().run)
+"""
+
+
+def doctor(directory: Path, *arguments: str, **environment: str) -> tuple[int, dict[str, str], str]:
+    """(exit code, the lines by what they are about, all that was printed)."""
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(directory),
+        "XDG_STATE_HOME": str(directory / "state"),
+        "PROXY_CODEX_WORKDIR": str(directory / "work"),
+        "PORT": "0",
+        **environment,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "bridge", "doctor", *arguments],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    lines = {}
+    for line in done.stdout.splitlines():
+        if line.startswith(("ok ", "!! ")):
+            lines[line.split()[1]] = line
+    return done.returncode, lines, done.stdout
+
+
+def test_when_all_is_well_every_line_is_ok(tmp_path: Path) -> None:
+    """Binary, version, dialect, login, CODEX_HOME, port, workdir, models; exit code 0."""
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex" / "config.toml").write_text('model = "house-model"\n')
+    codex = scripted_codex(tmp_path, turns([{"text": "hi"}], user_agent="somebody/9.8.7"))
+    code, lines, printed = doctor(tmp_path, f"--codex-bin={codex}")
+    assert code == 0, printed
+    assert set(lines) == {"CODEX_HOME", "port", "workdir", "binary", "version", "dialect", "login", "models"}
+    assert all(line.startswith("ok ") for line in lines.values())
+    assert "house-model" in lines["CODEX_HOME"]
+    assert str(codex) in lines["binary"]
+    assert "9.8.7" in lines["version"]
+    assert "current" in lines["dialect"]
+    assert "read-only" in lines["workdir"]
+
+
+def test_what_is_wrong_is_said_with_what_to_do(tmp_path: Path) -> None:
+    """A missing CODEX_BIN, a broken config.toml, a taken port and an open workdir, all at once; exit code 1."""
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex" / "config.toml").write_text("model = ")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work").chmod(0o777)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, lines, printed = doctor(tmp_path, f"--port={port}", CODEX_BIN=str(tmp_path / "none"))
+    assert code == 1
+    for name, advice in {
+        "CODEX_HOME": "config.toml",
+        "port": "--port",
+        "workdir": "chmod 700",
+        "binary": "CODEX_BIN",
+    }.items():
+        assert lines[name].startswith("!! "), printed
+        assert advice in lines[name]
+    assert "to do" in printed
+
+
+def test_a_codex_without_a_login_is_told_how_to_get_one(tmp_path: Path) -> None:
+    """The line names the command."""
+    (tmp_path / ".codex").mkdir()
+    codex = tmp_path / "codex"
+    codex.write_text(NO_LOGIN.format(python=sys.executable, root=str(ROOT)))
+    codex.chmod(0o755)
+    code, lines, _ = doctor(tmp_path, CODEX_BIN=str(codex))
+    assert code == 1
+    assert lines["login"].startswith("!! ")
+    assert "codex login" in lines["login"]
+
+
+def test_a_codex_that_does_not_start_is_quoted(tmp_path: Path) -> None:
+    """What it said before it ended is the best advice there is."""
+    (tmp_path / ".codex").mkdir()
+    codex = tmp_path / "codex"
+    codex.write_text("#!/bin/sh\necho 'error: unexpected argument app-server' >&2\nexit 2\n")
+    codex.chmod(0o755)
+    code, lines, _ = doctor(tmp_path, CODEX_BIN=str(codex))
+    assert code == 1
+    assert lines["binary"].startswith("ok ")
+    assert lines["start"].startswith("!! ")
+    assert "unexpected argument app-server" in lines["start"]
+
+
+def test_an_ipv6_address_is_an_address(tmp_path: Path) -> None:
+    """A port is probed the way `serve` would open it."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    _, lines, printed = doctor(tmp_path, CODEX_BIN=str(tmp_path / "none"), PROXY_HOST="::1")
+    assert lines["port"].startswith("ok "), printed

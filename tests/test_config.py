@@ -1,0 +1,154 @@
+"""Every setting: default, environment, flag; and a wrong one is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.config import Settings, load_settings
+from bridge.errors import ConfigError
+
+SEED_003 = {
+    "PROXY_CODEX_WORKDIR": Path("/tmp/codex-work"),
+    "PROXY_APPROVAL_POLICY": "never",
+    "PROXY_SANDBOX_MODE": "read-only",
+    "PROXY_INCLUDE_APPLY_PATCH_TOOL": False,
+    "PROXY_RESPONSES_SKIP_TURN": False,
+    "PROXY_RESPONSES_OMIT_TOOL_MANIFEST": False,
+    "PROXY_IGNORE_CLIENT_SYSTEM_PROMPT": None,
+    "PORT": 11435,
+    "PROXY_HOST": "127.0.0.1",
+    "PROXY_API_KEY": (),
+    "CODEX_BIN": None,
+    "CODEX_HOME": None,
+    "PROXY_DIALECT": "auto",
+    "PROXY_TOOL_MODE": "auto",
+    "PROXY_LEGACY_CALLS": "auto",
+    "PROXY_WORKERS": 1,
+    "PROXY_MODELS": (),
+    "PROXY_LOG_EVENTS": None,
+}
+
+
+def by_variable(settings: Settings) -> dict[str, Any]:
+    """The values by the names of their variables."""
+    return {str(field.validation_alias): getattr(settings, name) for name, field in Settings.model_fields.items()}
+
+
+def test_the_documented_names_have_the_documented_defaults() -> None:
+    """Nothing set: what seed 003 and the issue say."""
+    values = by_variable(load_settings({}))
+    assert {name: values[name] for name in SEED_003} == SEED_003
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "value"),
+    [
+        ("PORT", "0", 0),
+        ("PROXY_HOST", "::1", "::1"),
+        ("PROXY_API_KEY", "one", ("one",)),
+        ("PROXY_API_KEY", " one , two ,,", ("one", "two")),
+        ("PROXY_MODELS", "a,b", ("a", "b")),
+        ("CODEX_BIN", "my-codex", "my-codex"),
+        ("CODEX_HOME", "/home", Path("/home")),
+        ("PROXY_DIALECT", "legacy", "legacy"),
+        ("PROXY_LEGACY_CALLS", "message", "message"),
+        ("PROXY_WORKERS", "4", 4),
+        ("PROXY_SANDBOX_MODE", "workspace-write", "workspace-write"),
+        ("PROXY_APPROVAL_POLICY", "on-request", "on-request"),
+        ("PROXY_INCLUDE_APPLY_PATCH_TOOL", "true", True),
+        ("PROXY_RESPONSES_SKIP_TURN", "1", True),
+        ("PROXY_RESPONSES_OMIT_TOOL_MANIFEST", "yes", True),
+        ("PROXY_IGNORE_CLIENT_SYSTEM_PROMPT", "false", False),
+        ("PROXY_NATIVE_TOOLS", "on", True),
+        ("PROXY_MOCK_ONLY", "TRUE", True),
+        ("PROXY_LOG_EVENTS", "/tmp/x", Path("/tmp/x")),
+        ("PROXY_GRACE", "0", 0.0),
+        ("PROXY_KEEPALIVE", "0.5", 0.5),
+        ("PROXY_RPC_TIMEOUT", "3", 3.0),
+    ],
+)
+def test_the_environment_sets(variable: str, text: str, value: Any) -> None:
+    """Under its own name, in the usual spellings."""
+    assert by_variable(load_settings({variable: text}))[variable] == value
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    """`PROXY_API_KEY= codex-bridge serve` must not mean an empty key."""
+    assert load_settings(
+        {str(field.validation_alias): "" for field in Settings.model_fields.values()}
+    ) == load_settings({})
+
+
+def test_a_flag_wins_over_the_environment() -> None:
+    """Default < environment < flag; a flag that is not given changes nothing."""
+    environment = {"PORT": "1", "PROXY_DIALECT": "legacy", "PROXY_API_KEY": "env"}
+    settings = load_settings(environment, port=2, dialect=None, api_keys=("a", "b"))
+    assert (settings.port, settings.dialect, settings.api_keys) == (2, "legacy", ("a", "b"))
+
+
+@pytest.mark.parametrize("keys", [("",), ("good", ""), ("  ",)], ids=repr)
+def test_an_empty_key_is_refused(keys: tuple[str, ...]) -> None:
+    """`--api-key "$UNSET"` would let everybody in who sends no key at all."""
+    with pytest.raises(ConfigError, match="PROXY_API_KEY"):
+        load_settings({}, api_keys=keys)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("PORT", "x"),
+        ("PORT", "-1"),
+        ("PORT", "65536"),
+        ("PROXY_SANDBOX_MODE", "bogus"),
+        ("PROXY_SANDBOX_MODE", "Read-Only"),
+        ("PROXY_APPROVAL_POLICY", "always"),
+        ("PROXY_DIALECT", "latin"),
+        ("PROXY_TOOL_MODE", "native"),
+        ("PROXY_TOOL_MODE", "magic"),
+        ("PROXY_LEGACY_CALLS", "none"),
+        ("PROXY_WORKERS", "0"),
+        ("PROXY_WORKERS", "many"),
+        ("PROXY_RESPONSES_SKIP_TURN", "perhaps"),
+        ("PROXY_IGNORE_CLIENT_SYSTEM_PROMPT", "sometimes"),
+        ("PROXY_MAX_BODY", "5"),
+        ("PROXY_MAX_TURNS", "0"),
+        ("PROXY_KEEPALIVE", "0"),
+        ("PROXY_RPC_TIMEOUT", "-1"),
+        ("PROXY_IDLE_TIMEOUT", "soon"),
+        ("PROXY_GRACE", "-1"),
+        ("PROXY_GRACE", "nan"),
+        ("PROXY_WRITE_TIMEOUT", "nan"),
+    ],
+)
+def test_a_wrong_value_is_named_and_never_guessed(variable: str, text: str) -> None:
+    """One line that begins with the name of the setting."""
+    with pytest.raises(ConfigError) as refused:
+        load_settings({variable: text})
+    assert refused.value.message.startswith(f"{variable}")
+    assert len(refused.value.message.splitlines()) == 1
+
+
+def test_every_wrong_value_is_named_at_once() -> None:
+    """A line for each, so that a start is not a guessing game."""
+    with pytest.raises(ConfigError) as refused:
+        load_settings({"PORT": "x", "PROXY_DIALECT": "y"}, workers=0)
+    assert [line.split(":")[0] for line in sorted(refused.value.message.splitlines())] == [
+        "PORT",
+        "PROXY_DIALECT",
+        "PROXY_WORKERS",
+    ]
+
+
+def test_keys_are_not_shown() -> None:
+    """Neither in a traceback nor in a log of the settings."""
+    assert "s3cret" not in repr(load_settings({"PROXY_API_KEY": "s3cret-key"}))
+    assert "s3cret" not in str(load_settings({"PROXY_API_KEY": "s3cret-key"}))
+
+
+def test_codex_home_has_codex_s_own_default() -> None:
+    """~/.codex, as Codex itself has it."""
+    assert load_settings({}).codex_home_path == Path.home() / ".codex"
+    assert load_settings({"CODEX_HOME": "/elsewhere"}).codex_home_path == Path("/elsewhere")
