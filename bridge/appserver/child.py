@@ -11,32 +11,23 @@ import collections
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import trio
 
-from bridge import __version__
-from bridge.appserver import current, legacy
 from bridge.appserver.current import CurrentDecoder, CurrentTurn
-from bridge.appserver.dialect import (
-    CLIENT_NAME,
-    PROBE_METHOD,
-    ChildInfo,
-    choose_dialect,
-    parse_methods,
-    parse_user_agent,
-)
+from bridge.appserver.dialect import ChildInfo
 from bridge.appserver.framing import LineSplitter
+from bridge.appserver.handshake import ask_login, ask_models, shake_hands
 from bridge.appserver.legacy import LegacyDecoder, LegacyTurn, choose_sends
 from bridge.appserver.process import Process
 from bridge.appserver.requests import answer_request
 from bridge.appserver.routes import Call, Decoder, Routes, RunningTurn
-from bridge.appserver.rpc import METHOD_NOT_FOUND, OVERLOADED, Peer, Reply, RpcError, key_of
+from bridge.appserver.rpc import OVERLOADED, Peer, Reply, RpcError, key_of
 from bridge.appserver.settings import ChildSettings
+from bridge.appserver.stream import Limits, TurnStream
 from bridge.appserver.tap import Tap
 from bridge.errors import BackendCrashed, BackendProtocolError, BackendTimeout, BridgeError, Overloaded
-from bridge.turn.events import TurnEvent
 from bridge.turn.turn import Turn
 
 log = logging.getLogger("bridge.child")
@@ -51,60 +42,6 @@ INTERRUPT_TIMEOUT = 5.0
 """Codex leaves the interruption of an idle thread unanswered."""
 TIMEOUTS_ALLOWED = 3
 """Calls in a row without an answer after which the child counts as hung."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long things may take, in seconds."""
-
-    rpc: float = 30
-    first_event: float = 120
-    idle: float = 300
-    turn: float = 3600
-
-
-class TurnStream:
-    """What a consumer holds of a running turn: `next` until the batch that ends with Finished, then `close`."""
-
-    def __init__(self, running: RunningTurn, limits: Limits) -> None:
-        self.running = running
-        self.released = trio.Event()
-        """The consumer has let go, or has to: the owner task cleans up."""
-        self._limits = limits
-        self._wakeup = trio.Event()
-        self._heard = False
-        self._last = trio.current_time()
-        self._end_of_turn = self._last + limits.turn
-        running.wake = self._wake
-        # The consumer may be stuck in its socket: the owner task must not wait for it to let go.
-        running.on_overflow = self.released.set
-
-    async def next(self) -> list[TurnEvent]:
-        """The events since the last call, waiting for at least one; safe to cancel. Silence ends the turn as failed."""
-        while not (events := self.running.take()):
-            wait = self._limits.idle if self._heard else self._limits.first_event
-            with trio.move_on_at(min(self._last + wait, self._end_of_turn)) as waiting:
-                await self._wakeup.wait()
-            if waiting.cancelled_caught:
-                self.running.fail(self._silence(wait))
-                self.released.set()
-            self._wakeup = trio.Event()
-        self._heard = True
-        self._last = trio.current_time()
-        return events
-
-    def close(self) -> None:
-        """The consumer is done, or gone. A turn that still runs is interrupted."""
-        self.released.set()
-
-    def _wake(self) -> None:
-        self._wakeup.set()
-
-    def _silence(self, wait: float) -> BackendTimeout:
-        if trio.current_time() >= self._end_of_turn:
-            return BackendTimeout(f"The turn took longer than {self._limits.turn:g} s and was stopped.")
-        what = "nothing more came" if self._heard else "the model did not begin to answer"
-        return BackendTimeout(f"After {wait:g} s {what}; the turn was stopped.")
 
 
 class Child:
@@ -166,30 +103,22 @@ class Child:
             nursery.cancel_scope.cancel()
 
     async def handshake(self) -> ChildInfo:
-        """Introduce ourselves, learn what the child can do, choose the dialect."""
-        opt_out = {
-            "current": current.OPT_OUT,
-            "legacy": legacy.OPT_OUT,
-            "auto": [name for name in current.OPT_OUT if name in legacy.OPT_OUT],
-        }[self._wanted]
-        result = await self.call(
-            "initialize",
-            {
-                "clientInfo": {"name": CLIENT_NAME, "title": "Codex bridge", "version": __version__},
-                "capabilities": {"experimentalApi": True, "optOutNotificationMethods": list(opt_out)},
-            },
-        )
-        self._peer.notify("initialized")
-        self._flush()
-        version, is_codex = parse_user_agent(result.get("userAgent") if isinstance(result, dict) else None)
-        methods = await self._probe()
-        dialect = choose_dialect(self._wanted, methods)
-        self._decoder = CurrentDecoder() if dialect == "current" else LegacyDecoder()
-        self.info = ChildInfo(version, is_codex, dialect, methods)
-        await self._learn_models()
+        """Introduce ourselves, learn what the child can do and which models it has, choose the dialect."""
+        info = await shake_hands(self.call, self._notify, self._wanted)
+        self._decoder = CurrentDecoder() if info.dialect == "current" else LegacyDecoder()
+        self.models = await ask_models(self.call, info)
+        self.logged_in = await ask_login(self.call, info)
+        self.info = info
+        if self._settings.drops_system_prompt("chat", info.dialect):
+            log.warning(
+                "system and developer messages of chat requests are left out (%s dialect); "
+                "PROXY_IGNORE_CLIENT_SYSTEM_PROMPT=false passes them on",
+                info.dialect,
+            )
         if self._tap is not None:
-            self._tap.lifecycle("handshake", {"version": version, "dialect": dialect, "is_codex": is_codex})
-        return self.info
+            about = {"version": info.version, "dialect": info.dialect, "is_codex": info.is_codex}
+            self._tap.lifecycle("handshake", about)
+        return info
 
     def close(self, error: BridgeError) -> None:
         """The child is gone or given up: all its calls and turns fail with `error`."""
@@ -225,7 +154,8 @@ class Child:
         """
         for attempt in range(4):
             try:
-                return await self._call_once(method, params, timeout or self._limits.rpc, req_id, on_result)
+                async with self._calls:
+                    return await self._exchange(method, params, timeout or self._limits.rpc, req_id, on_result)
             except RpcError as error:
                 if error.rpc_code != OVERLOADED or attempt == 3:
                     raise
@@ -273,6 +203,7 @@ class Child:
         try:
             call = next(flow)
             while not stream.released.is_set():
+                running.prompted = running.prompted or call.prompts
                 result = await self.call(
                     call.method, call.params, req_id=running.req_id, on_result=self._claim(call, running)
                 )
@@ -298,7 +229,8 @@ class Child:
             calls.append(interrupt)
         for call in calls + running.end():
             try:
-                await self.call(call.method, call.params, timeout=INTERRUPT_TIMEOUT, req_id=running.req_id)
+                # Without a slot: an interrupt may stay unanswered, and nobody else should wait for that.
+                await self._exchange(call.method, call.params, INTERRUPT_TIMEOUT, running.req_id)
             except BridgeError:
                 # Nobody is left to tell; the reply (or its absence) stands in the log.
                 continue
@@ -309,13 +241,13 @@ class Child:
             return None
         return lambda result: self._routes.register(claim(result), running)
 
-    async def _call_once(
+    async def _exchange(
         self,
         method: str,
         params: Any,
         timeout: float,
         req_id: str | None,
-        on_result: Callable[[Any], None] | None,
+        on_result: Callable[[Any], None] | None = None,
     ) -> Any:
         if self._closed is not None:
             raise self._closed
@@ -331,14 +263,13 @@ class Child:
             replies.append(reply)
             answered.set()
 
-        async with self._calls:
-            call_id = self._peer.call(method, params, on_reply, req_id)
-            self._flush()
-            with trio.move_on_after(timeout):
-                await answered.wait()
+        call_id = self._peer.call(method, params, on_reply, req_id)
+        self._flush()
+        with trio.move_on_after(timeout):
+            await answered.wait()
         if not replies:
             self._peer.forget(call_id)
-            if timeout >= self._limits.rpc:
+            if timeout >= self._limits.rpc:  # an interrupt's shorter limit says nothing about the child
                 self._timeouts += 1
                 if self._timeouts >= TIMEOUTS_ALLOWED:
                     self.hung = True
@@ -350,40 +281,9 @@ class Child:
             raise reply.error
         return reply.result
 
-    # Handshake
-
-    async def _probe(self) -> frozenset[str]:
-        try:
-            await self.call(PROBE_METHOD, {})
-        except RpcError as error:
-            methods = parse_methods(error.rpc_message)
-            if methods:
-                return methods
-        # Not a Codex: ask for what matters, one by one. Only "method not found" means that it is not there.
-        known = set()
-        for method in ("newConversation", "turn/start", "thread/inject_items", "model/list"):
-            try:
-                await self.call(method, {})
-            except RpcError as error:
-                if error.rpc_code == METHOD_NOT_FOUND:
-                    continue
-            known.add(method)
-        return frozenset(known)
-
-    async def _learn_models(self) -> None:
-        assert self.info is not None
-        if "model/list" in self.info.methods:
-            try:
-                result = await self.call("model/list", {})
-                self.models = [entry for entry in result["data"] if isinstance(entry.get("id"), str)]
-            except (RpcError, KeyError, TypeError, AttributeError):
-                self.models = []
-        if "account/read" in self.info.methods:
-            try:
-                account = await self.call("account/read", {})
-                self.logged_in = account["account"] is not None or not account["requiresOpenaiAuth"]
-            except (RpcError, KeyError, TypeError):
-                self.logged_in = None
+    def _notify(self, method: str) -> None:
+        self._peer.notify(method)
+        self._flush()
 
     # The pump
 

@@ -101,12 +101,17 @@ class LegacyTurn(RunningTurn):
             yield Call(
                 "sendUserTurn",
                 build_send_user_turn(self._turn, self._settings, conversation, alone=alone),
+                prompts=True,
             )
         if self._sends != "turn":
-            yield Call("sendUserMessage", build_send_user_message(self._turn, self._settings, conversation))
+            params = build_send_user_message(self._turn, self._settings, conversation)
+            yield Call("sendUserMessage", params, prompts=True)
 
     def interrupt(self) -> Call | None:
-        return None if self.key is None else Call("interruptConversation", {"conversationId": self.key})
+        # On a conversation without a turn Codex never answers it.
+        if self.key is None or not self.prompted:
+            return None
+        return Call("interruptConversation", {"conversationId": self.key})
 
     def end(self) -> list[Call]:
         if self._subscription is None:

@@ -40,6 +40,8 @@ class Call:
     params: dict[str, Any]
     claim: Callable[[Any], str] | None = None
     """Reads the key of the turn's notifications out of the result; the turn is registered in that very moment."""
+    prompts: bool = False
+    """With this call the model begins to work: from now on there is something to interrupt."""
 
 
 Flow = Generator[Call, Any, None]
@@ -57,6 +59,7 @@ class RunningTurn:
         self.req_id: str | None = None
         self.dirty = False
         self.finished = False
+        self.prompted = False
         self.ended = False
         """The child itself has ended the turn: nothing is left to interrupt."""
         self.wake: Callable[[], None] = lambda: None

@@ -15,10 +15,11 @@ from typing import Literal
 
 import trio
 
-from bridge.appserver.child import Child, Limits
+from bridge.appserver.child import Child
 from bridge.appserver.launch import Launcher
 from bridge.appserver.process import spawn, stop
 from bridge.appserver.settings import ChildSettings
+from bridge.appserver.stream import Limits
 from bridge.appserver.tap import Tap
 from bridge.errors import BackendCrashed, BridgeError, NotReady
 from bridge.redact import Redactor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bridge.appserver.child import TurnStream
 from bridge.appserver.pool import Pool
+from bridge.appserver.stream import TurnStream
 from bridge.backends.base import EventStream
 from bridge.errors import Overloaded, UpstreamError
 from bridge.tools.stage import Record, ToolStage

@@ -18,11 +18,11 @@ from typing import Any
 import trio
 
 from bridge.api.dropped import HEADER
-from bridge.appserver.child import Limits
 from bridge.appserver.codex_home import read_codex_home
 from bridge.appserver.launch import CodexLauncher, StandinLauncher
 from bridge.appserver.pool import Pool
 from bridge.appserver.settings import ChildSettings
+from bridge.appserver.stream import Limits
 from bridge.appserver.supervisor import Supervisor
 from bridge.backends.app_server import AppServerBackend
 from bridge.backends.router import Router

@@ -11,7 +11,8 @@ from harness import scripted_codex, turns
 from server.inprocess import Program, Tape, finish, first_text, python, supervised, turn, until
 from server.prompted import is_alive, prompted_codex
 
-from bridge.appserver.child import STDERR_KEPT, Limits
+from bridge.appserver.child import STDERR_KEPT
+from bridge.appserver.stream import Limits
 from bridge.errors import BridgeError
 from bridge.turn.collect import Result
 
@@ -201,7 +202,7 @@ async def test_a_child_that_does_not_read_stalls_nobody_else() -> None:
 
 @pytest.mark.parametrize(
     ("dialect", "method"),
-    [("current", "thread/start"), ("current", "turn/start"), ("legacy", "newConversation"), ("legacy", "sendUserTurn")],
+    [("current", "thread/start"), ("current", "turn/start"), ("legacy", "newConversation")],
 )
 async def test_a_refused_call_fails_its_turn_with_the_reason(tmp_path: Path, dialect: Dialect, method: str) -> None:
     """The child's own words reach the client; the child stays."""
@@ -239,8 +240,11 @@ async def test_an_overload_that_lasts_is_said_to_be_one() -> None:
 # The end of the child
 
 
-@pytest.mark.parametrize("words", [0, 1, 5])
-@pytest.mark.parametrize("end", [{"exit": 0}, {"signal": 9}], ids=["exit", "killed"])
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [(0, {"exit": 0}), (1, {"signal": 9}), (5, {"exit": 1})],
+    ids=["at_once", "killed", "in_the_middle"],
+)
 async def test_a_death_in_a_turn_fails_all_its_turns(prompted: Program, words: int, end: dict[str, int]) -> None:
     """Three turns run when the child dies at some word: all fail as backend_crashed, and the next child serves."""
     async with supervised(prompted) as supervisor:

@@ -351,6 +351,9 @@ def test_the_flow_of_a_turn(sends: Any, methods: list[str]) -> None:
     assert [call.method for call in calls] == methods
     assert all(call.params["conversationId"] == "c" for call in calls)
     assert sum("effort" in call.params for call in calls) == (sends == "turn")
+    assert all(call.prompts for call in calls)
+    assert turn.interrupt() is None, "nothing has been asked yet: Codex would never answer"
+    turn.prompted = True
     stop = turn.interrupt()
     assert stop is not None
     assert (stop.method, stop.params) == ("interruptConversation", {"conversationId": "c"})

@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 from harness import ROOT, running_bridge, scripted_codex, turns
+from server.inprocess import Program, Tape, finish, supervised, turn, until
 from server.prompted import LOOK, MODEL, EventLog, ask, ask_chat, prompted_codex, send_request, wait_for
 
+from bridge.appserver.settings import ChildSettings
 from bridge.appserver.standin.script import STEP_KINDS, parse_script
 from bridge.errors import ConfigError
 
@@ -255,8 +257,8 @@ def test_a_script_says_everything_that_a_codex_can(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("step", "code"),
-    [({"exit": 5}, 5), ({"signal": int(signal.SIGKILL)}, -signal.SIGKILL), ({"signal": int(signal.SIGTERM)}, -15)],
-    ids=["exit", "kill", "term"],
+    [({"exit": 5}, 5), ({"signal": int(signal.SIGKILL)}, -signal.SIGKILL)],
+    ids=["exit", "kill"],
 )
 def test_a_script_can_end_the_program(tmp_path: Path, step: dict[str, int], code: int) -> None:
     """With any code or signal, at startup or in a turn."""
@@ -350,15 +352,13 @@ ENDING = ["interruptConversation", "removeConversationListener"]
     [
         ({}, ["sendUserTurn", "sendUserMessage"], ["sendUserTurn", "sendUserMessage"]),
         ({"PROXY_RESPONSES_SKIP_TURN": "true"}, ["sendUserTurn", "sendUserMessage"], ["sendUserMessage"]),
-        ({"PROXY_LEGACY_CALLS": "turn"}, ["sendUserTurn"], ["sendUserTurn"]),
-        ({"PROXY_LEGACY_CALLS": "message"}, ["sendUserMessage"], ["sendUserMessage"]),
     ],
-    ids=["document", "skip_turn", "turn", "message"],
+    ids=["document", "skip_turn"],
 )
 def test_the_legacy_flows_are_the_document_s(
     tmp_path: Path, environment: dict[str, str], chat: list[str], responses: list[str]
 ) -> None:
-    """Seed 003 sends both calls for chat and for responses, the message alone with SKIP_TURN; settings choose one."""
+    """Seed 003 sends both calls for chat and for responses, and for responses the message alone with SKIP_TURN."""
     log = EventLog(tmp_path / "events.ndjson")
     settings = {"CODEX_BIN": str(prompted_codex(tmp_path)), "PROXY_MODELS": MODEL, "PROXY_DIALECT": "legacy"}
     with running_bridge(tmp_path, f"--log-events={log.path}", **settings, **environment) as bridge:
@@ -370,10 +370,24 @@ def test_the_legacy_flows_are_the_document_s(
                 wait_for(lambda r=req_id, n=replies: len(log.of(r, "rpc_response")) >= n, "the calls' replies")
             wait_for(lambda r=req_id: log.calls(r)[-1:] == ENDING[-1:], "the end of the flow")
             assert log.calls(req_id) == OPENING + sends + ENDING
-            conversations = {
-                record["payload"]["params"].get("conversationId") for record in log.of(req_id, "rpc_request")
-            }
-            assert len(conversations - {None}) == 1
+            asked = [record["payload"]["params"].get("conversationId") for record in log.of(req_id, "rpc_request")]
+            assert len({conversation for conversation in asked if conversation}) == 1
+
+
+@pytest.mark.parametrize(("calls", "method"), [("turn", "sendUserTurn"), ("message", "sendUserMessage")])
+async def test_legacy_calls_chooses_one(tmp_path: Path, calls: Any, method: str) -> None:
+    """PROXY_LEGACY_CALLS sends the one call that it names, for both endpoints."""
+    tape = Tape()
+    program = Program(prompted_codex(tmp_path), "app-server")
+    settings = ChildSettings(legacy_calls=calls)
+    async with supervised(program, settings, dialect="legacy", tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        for endpoint in ("chat", "responses"):
+            # The pause leaves time for a second call, if there were one.
+            result = await finish(child.start(turn({"sleep": 0.1}, {"text": "hi"}, endpoint=endpoint)))
+            assert result.text == "hi"
+        await until(lambda: not child.turns, "all is let go")
+    assert tape.calls() == [*OPENING, method, ENDING[-1]] * 2
 
 
 def test_a_real_codex_gets_one_prompt(tmp_path: Path) -> None:

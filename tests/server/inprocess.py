@@ -13,8 +13,8 @@ from typing import Any, Literal
 import trio
 from server.prompted import MODEL
 
-from bridge.appserver.child import TurnStream
 from bridge.appserver.launch import Command
+from bridge.appserver.stream import TurnStream
 from bridge.appserver.supervisor import RestartPolicy, Supervisor
 from bridge.protolog.record import Recorder
 from bridge.redact import Redactor

@@ -76,8 +76,10 @@ def test_a_client_that_leaves_while_words_flow(prompted: LoggedBridge) -> None:
 
 
 def test_a_client_that_leaves_during_the_keepalives(prompted: LoggedBridge) -> None:
-    """Also when the head is out and nothing but comments flows."""
-    with send_request(prompted.bridge, RESPONSES, ask({"hang": "keepalive-leaver"}, stream=True)) as client:
+    """Also when nothing but comments flows."""
+    with send_request(
+        prompted.bridge, RESPONSES, ask({"text": "one"}, {"hang": "keepalive-leaver"}, stream=True)
+    ) as client:
         req_id = prompted.log.running("keepalive-leaver")
         received = b""
         while b": keepalive" not in received:

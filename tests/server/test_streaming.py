@@ -7,7 +7,9 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -143,20 +145,68 @@ def test_the_usage_chunk_comes_on_request(prompted: LoggedBridge) -> None:
 # Silence
 
 
-@BOTH
-def test_silence_before_the_first_word_is_broken(prompted: LoggedBridge, path: str, body: Ask) -> None:
+@dataclass
+class Watched:
+    """A stream whose head came late."""
+
+    status: int
+    seconds: float
+    """Until the head."""
+    blocks: list[str]
+
+
+NOTICES = [{"usage": {"input": 1, "output": 1}}, {"sleep": 1.2}] * 3
+HELD: dict[str, tuple[str, dict[str, Any]]] = {
+    "silent-responses": (RESPONSES, ask({"hang": True}, stream=True)),
+    "silent-chat": (CHAT, ask_chat({"hang": True}, stream=True)),
+    "failing-responses": (RESPONSES, ask({"sleep": 2.3}, {"error": {"message": "boom"}}, stream=True)),
+    "failing-chat": (CHAT, ask_chat({"sleep": 2.3}, {"error": {"message": "boom"}}, stream=True)),
+    "notices": (RESPONSES, ask(*NOTICES, {"hang": True}, stream=True)),
+}
+
+
+@pytest.fixture(scope="module")
+def held(prompted: LoggedBridge) -> dict[str, Watched]:
+    """Streams that begin with silence, watched side by side until they end or three comments have come."""
+
+    def watch(name: str) -> Watched:
+        started = time.monotonic()
+        connection, response = open_response(prompted.bridge, *HELD[name])
+        with closing(connection):
+            seconds, text = time.monotonic() - started, ""
+            while text.count(": keepalive\n\n") < 3 and (line := response.readline()):
+                text += line.decode()
+        return Watched(response.status, seconds, text.removesuffix("\n\n").split("\n\n"))
+
+    with ThreadPoolExecutor(len(HELD)) as pool:
+        return dict(zip(HELD, pool.map(watch, HELD), strict=True))
+
+
+def events_of(blocks: list[str]) -> list[dict[str, Any]]:
+    """The JSON of a stream's blocks, without comments and `[DONE]`."""
+    texts = [block.partition("data: ")[2] for block in blocks if not block.startswith(":")]
+    return [json.loads(text) for text in texts if text != "[DONE]"]
+
+
+@pytest.mark.parametrize("name", ["silent-responses", "silent-chat"])
+def test_silence_before_the_first_word_is_broken(held: dict[str, Watched], name: str) -> None:
     """A model that thinks for long costs no connection: the head is out within seconds, then comments follow."""
-    started = time.monotonic()
-    connection, response = open_response(prompted.bridge, path, body({"hang": True}, stream=True))
-    with closing(connection):
-        assert response.status == 200
-        assert time.monotonic() - started < 5
-        comments = 0
-        while comments < 3:
-            line = response.readline()
-            assert line, "the stream ended"
-            comments += line == b": keepalive\n"
-        assert time.monotonic() - started < 8
+    assert held[name].status == 200
+    assert 1 < held[name].seconds < 5
+    assert held[name].blocks[-3:] == [": keepalive"] * 3
+
+
+@pytest.mark.parametrize("name", ["failing-responses", "failing-chat"])
+def test_a_late_failure_in_silence_is_in_the_stream(held: dict[str, Watched], name: str) -> None:
+    """Once the head is out to break the silence, even a failure without a word is an event."""
+    assert held[name].status == 200
+    assert terminal_error(events_of(held[name].blocks))["message"] == "boom"
+
+
+def test_usage_notices_do_not_hold_the_head_back(held: dict[str, Watched]) -> None:
+    """What the client does not see is silence, too: the head comes out in time all the same."""
+    assert held["notices"].status == 200
+    assert held["notices"].seconds < 3.2
 
 
 def test_silence_between_words_is_broken(prompted: LoggedBridge) -> None:
@@ -168,7 +218,7 @@ def test_silence_between_words_is_broken(prompted: LoggedBridge) -> None:
     comments = [index for index, block in enumerate(blocks) if block.startswith(":")]
     assert len(comments) >= 2
     assert {blocks[index] for index in comments} == {": keepalive"}
-    events = [json.loads(block.partition("data: ")[2]) for block in blocks if block and not block.startswith(":")]
+    events = events_of(blocks[:-1])
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert text_of(events) == "ab"
 
@@ -232,23 +282,6 @@ def test_an_empty_answer_is_a_failure(prompted: LoggedBridge, path: str, body: A
         with closing(connection):
             assert response.status == 502
             assert json.loads(response.read())["error"]["code"] == "empty_response"
-
-
-@BOTH
-def test_a_late_failure_in_silence_is_in_the_stream(prompted: LoggedBridge, path: str, body: Ask) -> None:
-    """Once the head is out to break the silence, even a failure without a word is an event."""
-    events = prompted.bridge.events(path[3:], body({"sleep": 2.3}, {"error": {"message": "boom"}}))
-    assert terminal_error(events)["message"] == "boom"
-
-
-def test_usage_notices_do_not_hold_the_head_back(prompted: LoggedBridge) -> None:
-    """What the client does not see is silence, too: the head comes out in time all the same."""
-    steps = [{"usage": {"input": 1, "output": 1}}, {"sleep": 1.2}] * 3
-    started = time.monotonic()
-    connection, response = open_response(prompted.bridge, RESPONSES, ask(*steps, {"text": "hi"}, stream=True))
-    with closing(connection):
-        assert response.status == 200
-        assert time.monotonic() - started < 3.2
 
 
 # Tool blocks

@@ -1,0 +1,65 @@
+"""What a consumer holds of a running turn: its events as they come, within time limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import trio
+
+from bridge.appserver.routes import RunningTurn
+from bridge.errors import BackendTimeout
+from bridge.turn.events import TurnEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long things may take, in seconds."""
+
+    rpc: float = 30
+    first_event: float = 120
+    idle: float = 300
+    turn: float = 3600
+
+
+class TurnStream:
+    """What a consumer holds of a running turn: `next` until the batch that ends with Finished, then `close`."""
+
+    def __init__(self, running: RunningTurn, limits: Limits) -> None:
+        self.running = running
+        self.released = trio.Event()
+        """The consumer has let go, or has to: the owner task cleans up."""
+        self._limits = limits
+        self._wakeup = trio.Event()
+        self._heard = False
+        self._last = trio.current_time()
+        self._end_of_turn = self._last + limits.turn
+        running.wake = self._wake
+        # The consumer may be stuck in its socket: the owner task must not wait for it to let go.
+        running.on_overflow = self.released.set
+
+    async def next(self) -> list[TurnEvent]:
+        """The events since the last call, waiting for at least one; safe to cancel. Silence ends the turn as failed."""
+        while not (events := self.running.take()):
+            wait = self._limits.idle if self._heard else self._limits.first_event
+            with trio.move_on_at(min(self._last + wait, self._end_of_turn)) as waiting:
+                await self._wakeup.wait()
+            if waiting.cancelled_caught:
+                self.running.fail(self._silence(wait))
+                self.released.set()
+            self._wakeup = trio.Event()
+        self._heard = True
+        self._last = trio.current_time()
+        return events
+
+    def close(self) -> None:
+        """The consumer is done, or gone. A turn that still runs is interrupted."""
+        self.released.set()
+
+    def _wake(self) -> None:
+        self._wakeup.set()
+
+    def _silence(self, wait: float) -> BackendTimeout:
+        if trio.current_time() >= self._end_of_turn:
+            return BackendTimeout(f"The turn took longer than {self._limits.turn:g} s and was stopped.")
+        what = "nothing more came" if self._heard else "the model did not begin to answer"
+        return BackendTimeout(f"After {wait:g} s {what}; the turn was stopped.")
