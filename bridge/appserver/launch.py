@@ -76,10 +76,12 @@ class CodexLauncher:
     name = "codex"
 
     def __init__(
-        self, *, binary: str | None, home: Path, state: Path, workdir: Path, native_tools: bool = False
+        self, *, binary: str | None, home: Path | None, state: Path, workdir: Path, native_tools: bool = False
     ) -> None:
         self._binary = binary
-        self._home = home
+        self._home = home or Path.home() / ".codex"
+        # A CODEX_HOME that is named must exist; Codex makes its default one by itself.
+        self._named = {} if home is None else {"CODEX_HOME": str(home)}
         self._state = state
         self._workdir = workdir
         self._native_tools = native_tools
@@ -140,7 +142,7 @@ class CodexLauncher:
 
     def _environment(self) -> dict[str, str]:
         home = read_codex_home(self._home)
-        return child_environment(os.environ, also=home.variables, extra={"CODEX_HOME": str(self._home)})
+        return child_environment(os.environ, also=home.variables, extra=self._named)
 
     def _catalog_file(self, binary: str) -> Path:
         real = Path(binary).resolve()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -47,8 +48,8 @@ def _check_home(settings: Any, report: Report) -> None:
     home = read_codex_home(settings.codex_home_path)
     if home.fault:
         report("CODEX_HOME", f"{home.path}/config.toml: {home.fault}", "")
-    elif not home.path.is_dir():
-        report("CODEX_HOME", f"{home.path} does not exist yet: `codex login` makes it", "")
+    elif settings.codex_home is not None and not home.path.is_dir():
+        report("CODEX_HOME", f"{home.path} does not exist. Make it, or leave CODEX_HOME unset for ~/.codex", "")
     else:
         report(
             "CODEX_HOME",
@@ -93,6 +94,9 @@ def _check_codex(settings: Any, report: Report) -> None:
     if binary is None:
         report("binary", NO_CODEX, "")
         return
+    if shutil.which(binary) is None:
+        report("binary", f"{binary} is not there, or cannot be run. Set CODEX_BIN to one that can", "")
+        return
     report("binary", None, binary)
     trio.run(_ask_codex, settings, report)
 
@@ -110,7 +114,7 @@ async def _ask_codex(settings: Any, report: Report) -> None:
 
     launcher = CodexLauncher(
         binary=settings.codex_bin,
-        home=settings.codex_home_path,
+        home=settings.codex_home,
         state=state_dir(),
         workdir=settings.workdir,
         native_tools=settings.native_tools,

@@ -124,11 +124,13 @@ class Bridge:
         home = read_codex_home(settings.codex_home_path)
         launcher = CodexLauncher(
             binary=settings.codex_bin,
-            home=settings.codex_home_path,
+            home=settings.codex_home,
             state=state_dir(),
             workdir=settings.workdir,
             native_tools=settings.native_tools,
         )
+        if settings.workers > 1 and home.has_login:
+            log.warning("%d children share one login: they can race for its one-time refresh token", settings.workers)
         supervisors = [self._supervisor(launcher) for _ in range(settings.workers)]
         configured = [*([home.model] if home.model else []), *settings.models]
         return self._backend("app-server", self._pool(supervisors), configured)
@@ -260,6 +262,8 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     prepare_workdir(settings.workdir)
     keys, key_file = load_keys(settings)
     sockets = open_sockets(settings.host, settings.port)
+    if settings.sandbox_mode == "danger-full-access":
+        log.warning("PROXY_SANDBOX_MODE=danger-full-access: Codex may change anything that you may")
     bridge = Bridge(settings, keys)
     host, port = sockets[0].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host

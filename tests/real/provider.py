@@ -403,9 +403,7 @@ class _Conversation(BaseHTTPRequestHandler):
             return self._stream(answer(action, str(index)))
         status = action.get("status", 500)
         wait = {"retry_after": str(action["retry_after"])} if "retry_after" in action else {}
-        return self._error(
-            status, action.get("message", f"scripted HTTP {status}"), action.get("code"), **wait
-        )
+        return self._error(status, action.get("message", f"scripted HTTP {status}"), action.get("code"), **wait)
 
     def _stream(self, events: Iterator[Json | Wait]) -> None:
         self._head(200, content_type="text/event-stream")
@@ -426,13 +424,7 @@ class _Conversation(BaseHTTPRequestHandler):
             raise _ClientGone
 
     def _error(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
-        kind = (
-            "rate_limit_error"
-            if status == 429
-            else "invalid_request_error"
-            if status < 500
-            else "server_error"
-        )
+        kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
         error = {"message": message, "type": kind, "param": None, "code": code}
         self._json(status, {"error": error}, **headers)
 
@@ -452,9 +444,7 @@ class _Conversation(BaseHTTPRequestHandler):
 # Codex's side
 
 
-def codex_home(
-    path: Path, provider: Provider, *, model: str = "gpt-5.2", retries: int = 0, extra: str = ""
-) -> Path:
+def codex_home(path: Path, provider: Provider, *, model: str = "gpt-5.2", retries: int = 0, extra: str = "") -> Path:
     """Make a CODEX_HOME that sends every turn to the provider.
 
     `extra` is TOML: top-level keys, then tables, but not [features].
