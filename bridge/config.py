@@ -81,6 +81,13 @@ class Settings(BaseModel):
             raise ValueError("native tools are not in this version; text works with every Codex")
         return value
 
+    @field_validator("api_keys")
+    @classmethod
+    def _no_empty_key(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not key.strip() for key in keys):
+            raise ValueError("an API key must not be empty")
+        return keys
+
     @property
     def codex_home_path(self) -> Path:
         """The CODEX_HOME that the child uses."""

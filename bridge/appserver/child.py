@@ -340,10 +340,9 @@ class Child:
             if seen and tap is not None:
                 tap.deltas(seen)
                 seen = []
-            if not line.startswith(decoder.skip):
+            # What repeats another line is dropped unread; but the log wants to know what it was.
+            if tap is not None or not line.startswith(decoder.skip):
                 receive(line)
-            elif tap is not None:
-                tap.rpc("in", "rpc_notification", line)
         if seen and tap is not None:
             tap.deltas(seen)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,14 +58,16 @@ def _check_home(settings: Any, report: Report) -> None:
 
 
 def _check_port(settings: Any, report: Report) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as error:
-            report("port", f"{settings.host}:{settings.port}: {error.strerror}. Choose another with --port", "")
-            return
-    report("port", None, f"{settings.host}:{settings.port} is free")
+    from bridge.errors import ConfigError
+    from bridge.server.listener import open_sockets
+
+    try:
+        for listener in open_sockets(settings.host, settings.port):
+            listener.close()
+    except ConfigError as error:
+        report("port", error.message, "")
+    else:
+        report("port", None, f"{settings.host}:{settings.port} is free")
 
 
 def _check_workdir(settings: Any, report: Report) -> None:

@@ -41,9 +41,9 @@ RESPONSES = Protocol(parse_responses, _responses_encoder)
 CHAT = Protocol(parse_chat, _chat_encoder)
 
 
-def build_app(service: Service, *, is_draining: Callable[[], bool], started_at: int) -> Any:
-    """The ASGI application, without the gate."""
-    pages = _Pages(service.router, is_draining, started_at)
+def build_app(service: Service, *, fault: Callable[[], str | None], started_at: int) -> Any:
+    """The ASGI application, without the gate. `fault` tells what is wrong with the bridge itself."""
+    pages = _Pages(service.router, fault, started_at)
     return Routes(
         [
             _Only("/v1/responses", TurnEndpoint(RESPONSES, service), methods=["POST"]),
@@ -79,9 +79,9 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
 class _Pages:
     """Everything that is not a turn."""
 
-    def __init__(self, router: Router, is_draining: Callable[[], bool], started_at: int) -> None:
+    def __init__(self, router: Router, fault: Callable[[], str | None], started_at: int) -> None:
         self._router = router
-        self._is_draining = is_draining
+        self._fault = fault
         self._started_at = started_at
 
     async def models(self, request: Request) -> Response:
@@ -96,7 +96,8 @@ class _Pages:
     async def health(self, request: Request) -> Response:
         """Alive, and in which state. Always 200 while the program runs; readiness is another question."""
         ready, reason = self._status()
-        return _json({"status": "ok" if ready else "degraded", "reason": reason})
+        fault = self._fault()
+        return _json({"status": "ok" if ready and fault is None else "degraded", "reason": fault or reason})
 
     async def live(self, request: Request) -> Response:
         return _json({"status": "ok"})
@@ -107,7 +108,7 @@ class _Pages:
 
     def _status(self) -> tuple[bool, str]:
         """The state's name alone: its explanation may hold paths, and probes carry no key."""
-        if self._is_draining():
+        if self._fault() == "shutdown_initiated":
             return False, "shutdown_initiated"
         backend = self._router.codex or self._router.mock
         ready, reason = backend.status()

@@ -86,7 +86,7 @@ class Bridge:
             self._recorder,
             self._notes,
         )
-        app = build_app(service, is_draining=lambda: self.draining, started_at=int(time.time()))
+        app = build_app(service, fault=self._fault, started_at=int(time.time()))
         self.app = Gate(app, keys=keys, check_host=is_loopback(settings.host))
 
     async def run(self, sockets: list[socket.socket], stop: trio.Event) -> None:
@@ -111,6 +111,14 @@ class Bridge:
                     connections.cancel_scope.cancel()
                 children.cancel_scope.cancel()
             outer.cancel_scope.cancel()
+
+    def _fault(self) -> str | None:
+        """What is wrong with the bridge itself; `shutdown_initiated` also ends readiness."""
+        if self.draining:
+            return "shutdown_initiated"
+        if self._writer is not None and self._writer.fault is not None:
+            return "event_log_failing"
+        return None
 
     async def _drain(self) -> None:
         with trio.move_on_after(self.settings.grace):
@@ -197,10 +205,15 @@ def load_keys(settings: Settings) -> tuple[tuple[str, ...], Path | None]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The API key in {path} cannot be read: {error}") from error
     key = f"cb-{secrets.token_urlsafe(32)}"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(key + "\n")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(key + "\n")
+    except OSError as error:
+        raise ConfigError(
+            f"No API key can be kept in {path}: {error.strerror}. Set PROXY_API_KEY, or XDG_STATE_HOME to another directory."
+        ) from error
     return (key,), path
 
 

@@ -58,6 +58,9 @@ GARBAGE = [
     '{"method":"turn/completed","params":{"threadId":"another","turn":{"id":"t","status":"completed"}}}',
     '{"method":"turn/completed","params":[]}',
     '{"method":"some/news","params":{"threadId":"another"}}',
+    '{"method":"codex/event/half',
+    '{"method":"item/agentMessage/delta","params":{"threadId":"half',
+    '{"method":"codex/event/agent_message_content_delta","params":{',
 ]
 
 

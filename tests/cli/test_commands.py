@@ -100,7 +100,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, busy: str) -> dict[str, subpro
             text=True,
         )
         try:
-            printed, errors = process.communicate(timeout=10)
+            printed, errors = process.communicate(timeout=6)
         except subprocess.TimeoutExpired:
             # It serves, although it should not have started.
             process.terminate()

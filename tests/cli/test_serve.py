@@ -65,7 +65,7 @@ def test_with_keys_of_one_s_own_it_may_listen_to_the_world(tmp_path: Path) -> No
         assert bridge.process.stdout is not None
         assert str(log) in bridge.process.stdout.readline()
         url = f"http://127.0.0.1:{bridge.port}/v1/models"
-        for key, code in (("first-key-1", 200), ("second-key-2", 200), (keys, 401), ("", 401)):
+        for key, code in (("first-key-1", 200), ("second-key-2", 200), (keys, 401), ("wrong", 401)):
             headers = {"authorization": f"Bearer {key}", "host": "my-machine.lan"}
             assert httpx2.get(url, headers=headers, trust_env=False).status_code == code
 

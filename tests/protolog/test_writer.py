@@ -102,9 +102,12 @@ def test_a_path_that_cannot_be_written_stops_the_program_at_start(tmp_path: Path
 
 
 def test_turns_do_not_notice_a_full_disk(tmp_path: Path) -> None:
-    """With --log-events on a full disk requests are served as ever; the program's log tells of it."""
+    """With --log-events on a full disk requests are served as ever; the program's log and /healthz tell of it."""
     with running_bridge(tmp_path, "--mock-only", "--log-events=/dev/full") as bridge:
         for _ in range(3):
             assert bridge.post("/responses", {"model": "mock-echo", "input": "hi"}).status_code == 200
         assert bridge.events("/responses", {"model": "mock-echo", "input": "hi"})[-1]["type"] == "response.completed"
         assert "records are being dropped: No space left" in bridge.stderr.read_text()
+        with bridge.client() as client:
+            assert client.get(f"{bridge.root}/healthz").json()["status"] == "degraded"
+            assert client.get(f"{bridge.root}/readyz").status_code == 200

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
 from typing import Any
 
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.settings import SettingCodes
 from harness import read_sse, running_bridge
 from server.conftest import LoggedBridge
 from server.prompted import (
@@ -174,3 +178,24 @@ def test_a_client_that_never_reads_is_dropped(hasty: LoggedBridge, deltas: int) 
     wait_for(lambda: hasty.log.calls(req_id)[-1:] == ["thread/unsubscribe"], "thread/unsubscribe", 2)
     assert hasty.bridge.post("/responses", ask({"text": "hi"})).status_code == 200
     assert resident_mib(hasty.bridge.process.pid, "VmHWM") < 350
+
+
+def test_a_client_that_speaks_http2_is_bound_by_the_same_limits(hasty: LoggedBridge) -> None:
+    """It is refused; or if it is served, a window that it never opens does not hold its turn for ever."""
+    peer = H2Connection(H2Configuration(client_side=True))
+    peer.initiate_connection()
+    peer.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    body = json.dumps(ask({"text": "http2-window " * 10}, repeat=100, stream=True)).encode()
+    head = {":method": "POST", ":path": RESPONSES, ":authority": "127.0.0.1", ":scheme": "http"}
+    with socket.create_connection(("127.0.0.1", hasty.bridge.port), timeout=5) as client:
+        client.sendall(peer.data_to_send())
+        answer = client.recv(65536)
+        if answer and not answer.startswith(b"HTTP/1.1 4"):
+            peer.receive_data(answer)
+            headers = head | {name.lower(): value for name, value in request_headers().items()}
+            peer.send_headers(1, list(headers.items()))
+            peer.send_data(1, body, end_stream=True)
+            client.sendall(peer.data_to_send())
+            req_id = wait_for(lambda: hasty.log.request_of("http2-window"), "the request")
+            wait_for(lambda: hasty.log.turn_end(req_id), "turn_end", 5)
+    assert hasty.bridge.post("/responses", ask({"text": "hi"})).status_code == 200
