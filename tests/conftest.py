@@ -21,4 +21,5 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 def mock_bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBridge]:
     """A bridge with the mock models alone, shared by all tests that leave no traces in it."""
     with running_bridge(Path(tmp_path_factory.mktemp("mock")), "--mock-only") as bridge:
+        assert bridge.post("/responses", {"model": "mock-echo", "input": "ready?"}).status_code == 200
         yield bridge

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import orjson
 
 from bridge.errors import BridgeError
-from bridge.turn.events import TurnEvent
+from bridge.turn.events import TurnEvent, Usage
 
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -29,6 +29,10 @@ class Encoder(Protocol):
     visible: bool
     """Something of the answer itself has been encoded; from then on a failure cannot be a status code any more."""
     failure: BridgeError | None
+
+    @property
+    def usage(self) -> Usage | None:
+        """The turn's usage so far."""
 
     def begin(self) -> bytes:
         """What comes before the first piece of the answer."""

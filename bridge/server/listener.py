@@ -1,5 +1,6 @@
-"""The loop that accepts connections, and hypercorn's trio connection with one change: a write has a time limit.
+"""The loop that accepts connections, and hypercorn's trio connection with two changes.
 
+It speaks HTTP/1.1 alone, and a write has a time limit:
 hypercorn shields its writes from cancellation, so without the limit a client that stops reading would keep its turn,
 its slot and its memory for ever.
 """
@@ -15,9 +16,12 @@ import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
 
 from bridge.errors import ConfigError
 
@@ -52,12 +56,36 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
+class Http11(H11Protocol):
+    """HTTP/1.1 alone. hypercorn would change over to HTTP/2, whose flow control knows nothing of our limits."""
+
+    async def _check_protocol(self, event: Any) -> None:
+        return
+
+
 class Connection(TCPServer):
     """One client connection whose writes cannot hang for ever."""
 
     def __init__(self, *arguments: Any, write_timeout: float) -> None:
         super().__init__(*arguments)
         self._write_timeout = write_timeout
+
+    async def run(self) -> None:
+        try:
+            client = parse_socket_addr(self.stream.socket.family, self.stream.socket.getpeername())
+            server = parse_socket_addr(self.stream.socket.family, self.stream.socket.getsockname())
+            async with TaskGroup() as tasks:
+                self._task_group = tasks
+                state = ConnectionState(self.state)
+                self.protocol = Http11(  # type: ignore[assignment]  # which only wraps this
+                    self.app, self.config, self.context, tasks, state, False, client, server, self.protocol_send
+                )
+                await self.idle_task.restart(tasks, self._idle_timeout)
+                await self._read_data()
+        except OSError:  # the client has gone before it said anything
+            pass
+        finally:
+            await self._close()
 
     async def protocol_send(self, event: Event) -> None:
         if not isinstance(event, RawData):

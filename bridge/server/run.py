@@ -212,7 +212,8 @@ def load_keys(settings: Settings) -> tuple[tuple[str, ...], Path | None]:
             file.write(key + "\n")
     except OSError as error:
         raise ConfigError(
-            f"No API key can be kept in {path}: {error.strerror}. Set PROXY_API_KEY, or XDG_STATE_HOME to another directory."
+            f"No API key can be kept in {path}: {error.strerror}. "
+            "Set PROXY_API_KEY, or XDG_STATE_HOME to another directory."
         ) from error
     return (key,), path
 

@@ -34,13 +34,14 @@ from bridge.server.http import (
     send_refusal,
     send_start,
 )
-from bridge.turn.events import Finished, TextDelta, TurnEvent, UsageUpdate
+from bridge.turn.events import Finished, TextDelta, TurnEvent
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
 
 log = logging.getLogger("bridge.server")
 
 HOLD = 2.0
+SSE = b"text/event-stream; charset=utf-8"
 SSE_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 
 NewId = Callable[[str], str]
@@ -114,44 +115,63 @@ class _Request:
         self._headers: list[tuple[bytes, bytes]] = [(b"x-request-id", self.id.encode())]
         self.answered = False
         """The last bytes of the answer are on their way."""
+        self._has_arrived = False
         self._end: Finished | None = None
-        self._usage: UsageUpdate | None = None
+        self._encoder: Encoder | None = None
+        self._committed = False
+        """The status has gone out; a failure can only be an event from now on."""
         self._started = trio.current_time()
         self._first: float | None = None
 
     async def serve(self, body: bytes) -> None:
         """Answer the request, whatever happens."""
-        committed = _Commit(self._send)
         try:
-            data = parse_json(body)
-            self._record("http_ingress", "in", "client_request", {"path": self._path, "body": data})
+            data = self._read(body)
+            del body  # it may be large, and a turn may be long
             await self._wait_for_models(data.get("model"))
             turn = self._protocol.parse(data, self._service.router.resolve)
-            await self._run(data, turn, committed)
+            await self._run(data, turn)
         except BridgeError as error:
-            self._end = self._end or Finished("failed", error=error)
-            if committed.done:
-                raise
-            self.answered = True
-            self._record_json(await send_error(self._send, error, self._headers))
+            await self._answer_error(error)
         except Exception:
-            log.exception("request %s failed in the bridge itself", self.id)
-            mistake = BridgeError(f"The bridge made a mistake; its log has the details under {self.id}.")
-            self._end = Finished("failed", error=mistake)
-            self.answered = True
-            if not committed.done:
-                await send_error(self._send, mistake, self._headers)
-            # Else the connection ends without its terminal chunk, which no client takes for a success.
+            await self._answer_error(self._mistake())
+
+    def _read(self, body: bytes) -> dict[str, Any]:
+        try:
+            data = parse_json(body)
+        except BridgeError:
+            self._arrived({"unreadable": len(body)})
+            raise
+        self._arrived({"body": data})
+        return data
+
+    def _arrived(self, what: dict[str, Any]) -> None:
+        self._has_arrived = True
+        self._record("http_ingress", "in", "client_request", {"path": self._path, **what})
+
+    def _mistake(self) -> BridgeError:
+        log.exception("request %s failed in the bridge itself", self.id)
+        return BridgeError(f"The bridge made a mistake; its log has the details under {self.id}.")
+
+    async def _answer_error(self, error: BridgeError) -> None:
+        self._end = Finished("failed", error=error)
+        self.answered = True
+        self._record_json(await send_error(self._send, error, self._headers))
 
     async def refuse(self, error: BridgeError, receive: Receive) -> None:
         """Answer a request whose body was not read to its end."""
+        self._arrived({"unread": True})
         self._end = Finished("failed", error=error)
         self._record_json(await send_refusal(self._send, receive, error, self._headers))
 
     def end(self) -> None:
         """The request is over, one way or the other."""
-        end = self._end or Finished("cancelled", reason="client_gone")
-        usage = self._usage.usage if self._usage else None
+        if not self._has_arrived:
+            return
+        encoder = self._encoder
+        failed = Finished("failed", error=encoder.failure) if encoder and encoder.failure else None
+        end = failed or self._end or Finished("cancelled", reason="client_gone")
+        usage = encoder.usage if encoder else None
         self._record(
             "turn",
             "none",
@@ -183,27 +203,18 @@ class _Request:
         if model.lower() not in MOCK_MODELS:
             await codex.pool.acquire()
 
-    async def _run(self, data: dict[str, Any], turn: Turn, committed: _Commit) -> None:
+    async def _run(self, data: dict[str, Any], turn: Turn) -> None:
         dropped = dropped_fields(data, turn)
         if dropped:
             self._headers.append((HEADER, ",".join(dropped).encode()))
         self._headers.extend(self._service.notes(turn))
-        encoder = self._protocol.encoder(data, turn, self._service.new_id, int(time()))
+        encoder = self._encoder = self._protocol.encoder(data, turn, self._service.new_id, int(time()))
         backend = self._service.router.backend(turn.model)
-        self._record(
-            "turn",
-            "none",
-            "turn_start",
-            {
-                "model": turn.model,
-                "requested_model": turn.requested_model,
-                "backend": backend.name,
-                "dropped": dropped,
-            },
-        )
+        about = {"model": turn.model, "requested_model": turn.requested_model, "backend": backend.name}
+        self._record("turn", "none", "turn_start", about | {"dropped": dropped})
         with closing(await backend.start(turn, self.id)) as stream:
             if turn.stream:
-                await self._stream(encoder, stream, committed)
+                await self._stream(encoder, stream)
             else:
                 await self._collect(encoder, stream)
 
@@ -215,42 +226,50 @@ class _Request:
             raise encoder.failure
         body = encoder.body()
         self.answered = True
-        await send_json(self._send, 200, body, self._headers)
         self._record_json(body)
+        await send_json(self._send, 200, body, self._headers)
 
-    async def _stream(self, encoder: Encoder, stream: EventStream, committed: _Commit) -> None:
+    async def _stream(self, encoder: Encoder, stream: EventStream) -> None:
         out = encoder.begin()
-        started = False
-        headers = [*SSE_HEADERS, *self._headers]
         hold_until = trio.current_time() + HOLD
         while not encoder.finished:
             events: list[TurnEvent] = []
-            wait_until = trio.current_time() + self._service.keepalive if committed.done else hold_until
-            with trio.move_on_at(wait_until):
+            with trio.move_on_at(trio.current_time() + self._service.keepalive if self._committed else hold_until):
                 events = await stream.next()
-            out += encoder.feed(self._seen(events)) if events else KEEPALIVE if committed.done else b""
-            if not committed.done:
-                if encoder.failure is not None and not encoder.visible:
-                    raise encoder.failure
-                if events and not encoder.visible and not encoder.finished:
-                    continue
-                await committed.start(headers)
-            if self._recorder is not None:
-                self._recorder.client_sse(self.id, out, _said(events) if started else None)
-            started = True
-            self.answered = encoder.finished
-            await self._send({"type": "http.response.body", "body": out, "more_body": not encoder.finished})
+            out += self._encode(encoder, self._seen(events)) if events else KEEPALIVE if self._committed else b""
+            if self._committed:
+                await self._write(out, encoder.finished, _said(events) if self._recorder else None)
+            elif encoder.failure is not None and not encoder.visible:
+                raise encoder.failure
+            elif events and not encoder.visible and not encoder.finished:
+                continue
+            else:
+                self._committed = True
+                await send_start(self._send, 200, SSE, [*SSE_HEADERS, *self._headers])
+                await self._write(out, encoder.finished)
             out = b""
-        self._record("client_egress", "out", "client_sse_done", {})
+
+    def _encode(self, encoder: Encoder, events: list[TurnEvent]) -> bytes:
+        """The events as bytes. A mistake of ours ends the stream as a failure, like everything else that can happen."""
+        try:
+            return encoder.feed(events)
+        except Exception:
+            self._end = Finished("failed", error=self._mistake())
+            return encoder.feed([self._end])
+
+    async def _write(self, out: bytes, last: bool, said: str | None = None) -> None:
+        if self._recorder is not None:
+            self._recorder.client_sse(self.id, out, said)
+            if last:
+                self._record("client_egress", "out", "client_sse_done", {})
+        self.answered = last
+        await self._send({"type": "http.response.body", "body": out, "more_body": not last})
 
     def _seen(self, events: list[TurnEvent]) -> list[TurnEvent]:
         if self._first is None:
             self._first = round(trio.current_time() - self._started, 6)
-        for event in events[-2:]:
-            if isinstance(event, Finished):
-                self._end = event
-            elif isinstance(event, UsageUpdate):
-                self._usage = event
+        if isinstance(events[-1], Finished):
+            self._end = events[-1]
         return events
 
     def _record(self, phase: str, direction: str, kind: str, payload: dict[str, Any]) -> None:
@@ -267,15 +286,3 @@ def _said(events: list[TurnEvent]) -> str | None:
     if not all(isinstance(event, TextDelta) for event in events):
         return None
     return "".join(piece for event in events if isinstance(event, TextDelta) for piece in event.pieces)
-
-
-class _Commit:
-    """Whether the status has gone out."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.done = False
-
-    async def start(self, headers: Headers) -> None:
-        self.done = True
-        await send_start(self._send, 200, b"text/event-stream; charset=utf-8", headers)

@@ -474,7 +474,7 @@ def test_a_key_in_the_query_is_none(mock_bridge: RunningBridge) -> None:
 def test_every_route_but_the_probes_wants_the_key(mock_bridge: RunningBridge) -> None:
     """Taken from the real routes, so that a new one cannot be forgotten."""
     service: Any = SimpleNamespace(router=None)
-    routes = build_app(service, is_draining=lambda: False, started_at=0).routes
+    routes = build_app(service, fault=lambda: None, started_at=0).routes
     paths = {route.path.replace("{model:path}", "mock-echo"): route.methods for route in routes}
     assert set(paths) >= OPEN_PATHS
     for path, methods in paths.items():

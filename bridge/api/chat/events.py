@@ -58,6 +58,11 @@ class ChatEncoder:
     def __repr__(self) -> str:
         return f"<ChatEncoder {self.id} calls={self._calls} finished={self.finished}>"
 
+    @property
+    def usage(self) -> Usage | None:
+        """The turn's usage so far."""
+        return self._result.usage
+
     def begin(self) -> bytes:
         self._delta({"role": "assistant", "content": ""})
         return self._take()

@@ -71,7 +71,7 @@ class ResponsesEncoder:
         self._sequence = 0
         self._output: list[dict[str, Any]] = []
         self._open: _OpenText | _OpenReasoning | None = None
-        self._usage: Usage | None = None
+        self.usage: Usage | None = None
         self._out: list[bytes] = []
         self._final: dict[str, Any] | None = None
 
@@ -101,7 +101,7 @@ class ResponsesEncoder:
                 if isinstance(self._open, _OpenReasoning) and self._open.source == event.item:
                     self._close_open("completed")
             elif isinstance(event, UsageUpdate):
-                self._usage = event.usage
+                self.usage = event.usage
             elif isinstance(event, Restarted):
                 self._restart(event)
             else:
@@ -268,7 +268,7 @@ class ResponsesEncoder:
     # Writing
 
     def _response(self, status: str, **members: Any) -> dict[str, Any]:
-        usage = usage_object(self._usage) if status != "in_progress" and self._usage else None
+        usage = usage_object(self.usage) if status != "in_progress" and self.usage else None
         return self._echo.response(
             self.id, self._created_at, status=status, output=list(self._output), usage=usage, **members
         )
