@@ -109,11 +109,21 @@ def load_settings(environment: Mapping[str, str] = os.environ, **flags: Any) -> 
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{_name(fault)}: {fault['msg']}" for fault in error.errors())) from None
+        raise ConfigError("\n".join(f"{_name(fault)}: {_say(fault)}" for fault in error.errors())) from None
 
 
 def _name(fault: Any) -> str:
     return str(fault["loc"][0]) if fault["loc"] else "settings"
+
+
+def _say(fault: Any) -> str:
+    return str(fault["msg"]).removeprefix("Value error, ")
+
+
+def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Variables that look like settings of ours but are none: probably misspelt."""
+    known = {str(field.validation_alias) for field in Settings.model_fields.values()}
+    return sorted(name for name in environment if name.startswith("PROXY_") and name not in known)
 
 
 def api_key_file() -> Path:

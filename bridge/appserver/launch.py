@@ -26,7 +26,7 @@ CATALOG_AGE = 24 * 3600.0
 """With a login the catalog is the account's and may change; asked for again after a day."""
 
 NO_CODEX = (
-    "No Codex was found. Install it (`pip install 'codex-bridge[codex]'` or `npm install -g @openai/codex`), "
+    "No Codex was found. In a checkout, scripts/serve installs one; otherwise `npm install -g @openai/codex`, "
     "or set CODEX_BIN to a program that speaks its app-server protocol."
 )
 
@@ -59,7 +59,7 @@ def find_codex(setting: str | None) -> str | None:
     if on_path := shutil.which("codex"):
         return on_path
     try:
-        from codex_cli_bin import bundled_codex_path  # type: ignore[import-not-found, unused-ignore]
+        from codex_cli_bin import bundled_codex_path
 
         return str(bundled_codex_path())
     except (ImportError, FileNotFoundError):

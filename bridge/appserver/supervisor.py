@@ -119,7 +119,7 @@ class Supervisor:
             self._deaths.append(now)
             self.restarts += 1
             delay = self._delay(now, failures)
-            log.warning("%s child: %s; next start in %.1f s", self._launcher.name, self.reason, delay)
+            log.warning("%s child: %s Next start in %.1f s.", self._launcher.name, _sentence(self.reason), delay)
             if self._tap is not None:
                 self._tap.lifecycle("restart", {"reason": self.reason, "delay": round(delay, 3)})
             await trio.sleep(delay)
@@ -182,7 +182,9 @@ class Supervisor:
             if await self._launcher.learn(info):
                 return True
         except BridgeError as error:
-            what = "it ended before it was ready." if isinstance(error, BackendCrashed) else error.message
+            code = child.process.returncode
+            ended = "it ended before it was ready" + (f" (code {code})." if code is not None else ".")
+            what = ended if isinstance(error, BackendCrashed) else error.message
             self._become("handshake_failed", what + _last_words(child))
             return False
         self._child = child
@@ -207,6 +209,10 @@ class Supervisor:
         self.reason = reason
         self._changed.set()
         self._changed = trio.Event()
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else text + "."
 
 
 def _last_words(child: Child) -> str:

@@ -14,8 +14,8 @@ from bridge.turn.events import TurnEvent
 from bridge.turn.turn import Turn
 
 NOT_LOGGED_IN = (
-    "Codex is not logged in. Run `codex login` (or `codex login --device-auth` on a machine without a browser), "
-    "then try again. The models mock-echo and mock-text work without a login."
+    "Codex is not logged in. Run `codex login` (add --device-auth on a machine without a browser; the Codex that "
+    "scripts/serve installs is .venv/bin/codex), then try again. The mock models work without a login."
 )
 
 

@@ -22,9 +22,9 @@ def command(
         list[str] | None, typer.Option("-c", "--config", help="Taken and ignored, as Codex's overrides are.")
     ] = None,
 ) -> None:
-    """Speak the Codex app-server protocol (JSON-RPC, one message a line) without a Codex, an account or a network.
+    """Play a Codex app-server, without a Codex or an account.
 
-    It plays the mock models of `serve`, and the child in tests. Point CODEX_BIN at a program that runs this to use it
+    It speaks the protocol (JSON-RPC, one message a line) over stdin and stdout. It plays the mock models of `serve`, and the child in tests. Point CODEX_BIN at a program that runs this to use it
     in Codex's place.
     """
     from bridge.appserver.standin.script import MODES, parse_script

@@ -15,7 +15,9 @@ def command(
     codex_home: Annotated[Path | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None,
     port: Annotated[int | None, typer.Option(help="As for serve. [PORT]")] = None,
 ) -> None:
-    """Check the Codex binary, its version, dialect and login, CODEX_HOME, the port and the working directory.
+    """Check that everything is there, and say what to do.
+
+    Looked at are the Codex binary, its version, dialect and login, CODEX_HOME, the port and the working directory.
 
     Exit code 0 when everything is in order, 1 when something needs doing.
     """
@@ -65,7 +67,7 @@ def _check_port(settings: Any, report: Report) -> None:
         for listener in open_sockets(settings.host, settings.port):
             listener.close()
     except ConfigError as error:
-        report("port", error.message, "")
+        report("port", f"{error.message} (Unless it is a bridge of yours that runs there already.)", "")
     else:
         report("port", None, f"{settings.host}:{settings.port} is free")
 

@@ -25,7 +25,8 @@ def command(
         typer.Option(help="Codex's directory with login and configuration. [CODEX_HOME; ~/.codex]"),
     ] = None,
     mock_only: Annotated[
-        bool | None, typer.Option("--mock-only", help="Serve the mock models alone; no Codex is started.")
+        bool | None,
+        typer.Option("--mock-only", help="Serve the mock models alone; no Codex is started. [PROXY_MOCK_ONLY]"),
     ] = None,
     dialect: Annotated[
         str | None,
@@ -50,12 +51,14 @@ def command(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
 ) -> None:
-    """Serve /v1/responses and /v1/chat/completions in front of a Codex app-server.
+    """Serve the OpenAI API in front of a Codex app-server.
+
+    Both /v1/responses and /v1/chat/completions are served, and /v1/models.
 
     Every setting can also be given in the environment, under the name in brackets. Stop with Ctrl-C: running turns get
     20 seconds to finish, a second Ctrl-C stops at once.
     """
-    from bridge.config import load_settings
+    from bridge.config import load_settings, unknown_variables
 
     flags: dict[str, Any] = {
         "host": host,
@@ -71,7 +74,10 @@ def command(
         "log_events": log_events,
     }
     settings = load_settings(**flags)
-    logging.getLogger("bridge").setLevel(logging.DEBUG if verbose else logging.INFO)
+    log = logging.getLogger("bridge")
+    log.setLevel(logging.DEBUG if verbose else logging.INFO)
+    for name in unknown_variables():
+        log.warning("%s is not a setting; it is ignored", name)
 
     import trio
 

@@ -31,7 +31,6 @@ class LogWriter:
         self._size = 0
         self._wakeup = trio.Event()
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = self._open()
         except OSError as error:
             raise ConfigError(f"The event log {path} cannot be written: {error.strerror}") from error

@@ -72,7 +72,10 @@ class _Only(Route):
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    message = f"There is no {scope['path'][:100]} here. Did you mean the base URL to end in /v1?"
+    path = scope["path"]
+    known = "Served are POST /v1/responses, POST /v1/chat/completions and GET /v1/models."
+    hint = known if path.startswith("/v1/") else "The base URL ends in /v1."
+    message = f"There is no {path[:100]} here. {hint}"
     await send_error(send, InvalidRequest(message, code="not_found", http_status=404))
 
 

@@ -58,7 +58,7 @@ class Gate:
         if not self._has_key(scope):
             return Unauthorized(
                 "Missing or wrong API key. Send it as `Authorization: Bearer KEY`; "
-                "the bridge prints at start where its key is kept."
+                "unless PROXY_API_KEY sets it, the bridge prints at start where it is kept."
             )
         if scope["method"] == "POST":
             kind = (header(scope, b"content-type") or b"").split(b";")[0].strip().lower()

@@ -6,6 +6,7 @@ import datetime
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import stat
@@ -44,6 +45,7 @@ log = logging.getLogger("bridge")
 
 FLUSH = 2.0
 """How long failed streams may take to get their last event out."""
+HURRIED_FLUSH = 0.3
 
 
 def new_id(prefix: str) -> str:
@@ -89,7 +91,7 @@ class Bridge:
         app = build_app(service, fault=self._fault, started_at=int(time.time()))
         self.app = Gate(app, keys=keys, check_host=is_loopback(settings.host))
 
-    async def run(self, sockets: list[socket.socket], stop: trio.Event) -> None:
+    async def run(self, sockets: list[socket.socket], stop: Stop) -> None:
         """Serve until `stop`, then drain: no new connections, the grace period, then a clean failure for the rest."""
         async with trio.open_nursery() as outer:
             if self._writer is not None and self._recorder is not None:
@@ -101,11 +103,11 @@ class Bridge:
                 async with trio.open_nursery() as connections:
                     listener = Listener(self.app, sockets, write_timeout=self.settings.write_timeout)
                     connections.start_soon(listener.run, connections)
-                    await stop.wait()
+                    await stop.asked.wait()
                     self.draining = True
                     await listener.stop_accepting()
-                    await self._drain()
-                    with trio.move_on_after(FLUSH):
+                    await self._drain(stop)
+                    with trio.move_on_after(HURRIED_FLUSH if stop.hurried.is_set() else FLUSH):
                         await listener.wait_closed()
                     await listener.abort()
                     connections.cancel_scope.cancel()
@@ -120,10 +122,20 @@ class Bridge:
             return "event_log_failing"
         return None
 
-    async def _drain(self) -> None:
-        with trio.move_on_after(self.settings.grace):
-            for pool in self._pools:
-                await pool.drain()
+    async def _drain(self, stop: Stop) -> None:
+        turns = sum(pool.turns for pool in self._pools)
+        if turns:
+            log.warning(
+                "stopping: %d running turn(s) have %g s to finish; another signal stops them at once",
+                turns,
+                self.settings.grace,
+            )
+        with trio.move_on_after(self.settings.grace) as waiting:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_when, stop.hurried, waiting)
+                for pool in self._pools:
+                    await pool.drain()
+                nursery.cancel_scope.cancel()
         for pool in self._pools:
             pool.shut_down()
 
@@ -231,11 +243,9 @@ def prepare_workdir(path: Path) -> None:
     elif status.st_uid != os.geteuid():
         fault = "belongs to another user"
     elif status.st_mode & 0o022:
-        fault = "can be written by others"
+        fault = "can be written by others (chmod 700 makes it yours alone)"
     if fault:
-        raise ConfigError(
-            f"PROXY_CODEX_WORKDIR {path} {fault}. Choose another directory, or make it yours alone (chmod 700)."
-        )
+        raise ConfigError(f"PROXY_CODEX_WORKDIR: {path} {fault}. Set it to a directory of your own.")
 
 
 def check_bind(settings: Settings) -> None:
@@ -246,23 +256,39 @@ def check_bind(settings: Settings) -> None:
         )
 
 
+def check_binary(settings: Settings) -> None:
+    """A CODEX_BIN that is not there is a slip of the pen, not something to wait for."""
+    if settings.codex_bin and shutil.which(settings.codex_bin) is None:
+        raise ConfigError(f"CODEX_BIN: {settings.codex_bin} is not there, or cannot be run.")
+
+
 def is_loopback(host: str) -> bool:
     """Whether a listening address is reachable from this machine only."""
     return host in ("127.0.0.1", "localhost", "::1") or host.startswith("127.")
 
 
+class Stop:
+    """How the bridge is told to stop: `asked` once, and `hurried` by a second signal."""
+
+    def __init__(self) -> None:
+        self.asked = trio.Event()
+        self.hurried = trio.Event()
+
+
 @asynccontextmanager
-async def stop_on_signals() -> AsyncIterator[trio.Event]:
-    """An event that SIGTERM or SIGINT sets; a second signal ends the program at once."""
-    stop = trio.Event()
+async def stop_on_signals() -> AsyncIterator[Stop]:
+    """SIGTERM or SIGINT asks for a stop, the second one hurries it, the third ends the program on the spot."""
+    stop = Stop()
 
     async def listen(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             task_status.started()
             async for _ in signals:
-                if stop.is_set():
+                if stop.hurried.is_set():
                     nursery.cancel_scope.cancel()
-                stop.set()
+                elif stop.asked.is_set():
+                    stop.hurried.set()
+                stop.asked.set()
 
     async with trio.open_nursery() as nursery:
         await nursery.start(listen)
@@ -273,7 +299,9 @@ async def stop_on_signals() -> AsyncIterator[trio.Event]:
 async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     """Run the bridge until a signal. `announce` gets the lines that a person sees at start."""
     check_bind(settings)
-    prepare_workdir(settings.workdir)
+    if not settings.mock_only:
+        check_binary(settings)
+        prepare_workdir(settings.workdir)
     keys, key_file = load_keys(settings)
     sockets = open_sockets(settings.host, settings.port)
     if settings.sandbox_mode == "danger-full-access":
@@ -284,10 +312,16 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     async with stop_on_signals() as stop:
         announce(f"listening on http://{shown}:{port}/v1")
         if key_file is not None:
-            announce(f'api key in {key_file} — export OPENAI_API_KEY="$(cat {key_file})"')
+            announce(f"api key in {key_file}; to use it:")
+            announce(f'  export OPENAI_API_KEY="$(cat {key_file})"')
         if settings.log_events:
             announce(f"event log in {settings.log_events}")
         await bridge.run(sockets, stop)
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
 
 
 def _now() -> tuple[str, float]:

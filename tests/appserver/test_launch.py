@@ -85,9 +85,10 @@ def test_the_child_sees_no_key_but_its_provider_s(started: dict[str, Any]) -> No
 
 
 def test_the_child_is_codex_app_server_with_overrides(started: dict[str, Any]) -> None:
-    """`CODEX_BIN app-server -c …` in the working directory, with its own tools and calls home off."""
+    """`CODEX_BIN app-server -c …` in a private working directory, with its own tools and calls home off."""
     assert started["argv"][0] == "app-server"
     assert started["cwd"] == started["work"]
+    assert stat.S_IMODE(Path(started["work"]).stat().st_mode) == 0o700
     given = overrides(started["argv"])
     assert given["features.shell_tool"] == "false"
     assert given["web_search"] == '"disabled"'
@@ -186,7 +187,7 @@ async def test_without_any_codex_it_is_said_how_to_get_one(tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     if find_codex(None) is not None:
         pytest.skip("the `codex` extra is installed")
-    with pytest.raises(NotReady, match="pip install") as refused:
+    with pytest.raises(NotReady, match="install") as refused:
         await CodexLauncher(binary=None, home=tmp_path, state=tmp_path, workdir=tmp_path).command()
     assert refused.value.code == "codex_not_found"
 

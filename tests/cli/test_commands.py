@@ -47,11 +47,15 @@ MISTAKES = {
     "open_to_the_world": Typed("serve --mock-only --host 0.0.0.0", {"PROXY_API_KEY": ""}, ("0.0.0.0", "PROXY_API_KEY")),
     "unknown_host": Typed("serve --mock-only --host no.such.host.invalid", {}, ("no.such.host.invalid", "--host")),
     "port_in_use": Typed("serve --mock-only --port {busy}", {}, ("{busy}", "--port")),
-    "workdir_link": Typed("serve --mock-only", {"PROXY_CODEX_WORKDIR": "{dir}/link"}, ("PROXY_CODEX_WORKDIR", "link")),
-    "workdir_open": Typed(
-        "serve --mock-only", {"PROXY_CODEX_WORKDIR": "{dir}/open"}, ("PROXY_CODEX_WORKDIR", "others")
+    "workdir_link": Typed(
+        "serve --codex-bin cat", {"PROXY_CODEX_WORKDIR": "{dir}/link"}, ("PROXY_CODEX_WORKDIR", "link")
     ),
-    "workdir_file": Typed("serve --mock-only", {"PROXY_CODEX_WORKDIR": "{dir}/file"}, ("PROXY_CODEX_WORKDIR",)),
+    "workdir_open": Typed(
+        "serve --codex-bin /bin/true", {"PROXY_CODEX_WORKDIR": "{dir}/open"}, ("PROXY_CODEX_WORKDIR", "others")
+    ),
+    "workdir_file": Typed("serve --codex-bin cat", {"PROXY_CODEX_WORKDIR": "{dir}/file"}, ("PROXY_CODEX_WORKDIR",)),
+    "no_binary": Typed("serve --codex-bin /no/such/codex", {}, ("CODEX_BIN", "/no/such/codex")),
+    "log_nowhere": Typed("serve --mock-only --log-events {dir}/none/events", {}, ("event log", "{dir}/none")),
     "log_is_directory": Typed("serve --mock-only --log-events {dir}", {}, ("event log", "{dir}")),
     "no_state": Typed("serve --mock-only", {"PROXY_API_KEY": "", "XDG_STATE_HOME": "/proc/nowhere"}, ("key",)),
     "mode": Typed("app-server --mode parrot", {}, ("--mode", "echo")),
@@ -70,10 +74,12 @@ def busy() -> Any:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, busy: str) -> dict[str, subprocess.CompletedProcess[str]]:
     """All of them, run side by side, by name."""
+    base = tmp_path_factory.mktemp("commands")
 
     def run(name: str) -> subprocess.CompletedProcess[str]:
         typed = (HELP | MISTAKES)[name]
-        directory = tmp_path_factory.mktemp(name)
+        directory = base / name
+        directory.mkdir()
         (directory / "real").mkdir(mode=0o700)
         (directory / "link").symlink_to("real")
         (directory / "open").mkdir()

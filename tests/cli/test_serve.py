@@ -68,9 +68,3 @@ def test_with_keys_of_one_s_own_it_may_listen_to_the_world(tmp_path: Path) -> No
         for key, code in (("first-key-1", 200), ("second-key-2", 200), (keys, 401), ("wrong", 401)):
             headers = {"authorization": f"Bearer {key}", "host": "my-machine.lan"}
             assert httpx2.get(url, headers=headers, trust_env=False).status_code == code
-
-
-def test_the_working_directory_is_made_private(tmp_path: Path, mock_bridge: RunningBridge) -> None:
-    """PROXY_CODEX_WORKDIR is created 0700."""
-    work = mock_bridge.state.parent / "work"
-    assert stat.S_IMODE(work.stat().st_mode) == 0o700
