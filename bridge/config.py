@@ -29,6 +29,16 @@ def _split(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
+def _pair(value: Any) -> Any:
+    """`a=b, c=d` → {"a": "b", "c": "d"}."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in _split(value)]
+    if not all(name.strip() and target.strip() for name, _, target in pairs):
+        raise ValueError("write it as alias=model, alias=model")
+    return {name.strip(): target.strip() for name, _, target in pairs}
+
+
 class Settings(BaseModel):
     """All settings of `codex-bridge serve`; the alias of a field is its environment variable."""
 
@@ -60,6 +70,9 @@ class Settings(BaseModel):
     responses_omit_tool_manifest: bool = Field(False, validation_alias="PROXY_RESPONSES_OMIT_TOOL_MANIFEST")
     ignore_client_system_prompt: bool | None = Field(None, validation_alias="PROXY_IGNORE_CLIENT_SYSTEM_PROMPT")
 
+    stream_default: bool = Field(False, validation_alias="PROXY_STREAM_DEFAULT")
+    aliases: dict[str, str] = Field({}, validation_alias="PROXY_MODEL_ALIASES")
+
     log_events: Path | None = Field(None, validation_alias="PROXY_LOG_EVENTS")
 
     max_body: int = Field(20 * 1024 * 1024, ge=1024, validation_alias="PROXY_MAX_BODY")
@@ -73,6 +86,7 @@ class Settings(BaseModel):
     grace: float = Field(20, ge=0, validation_alias="PROXY_GRACE")
 
     _lists = field_validator("api_keys", "models", mode="before")(_split)
+    _pairs = field_validator("aliases", mode="before")(_pair)
 
     @field_validator("tool_mode", mode="before")
     @classmethod

@@ -15,13 +15,11 @@ POLICY = "keys+shapes/1"
 SHORTEST_KEY = 8
 """A key of our own that is shorter is not looked for: it would match everywhere and protect nothing."""
 
-_SECRET_KEYS = frozenset(
-    {
-        "authorization", "proxyauthorization", "xapikey", "xproviderkey", "apikey", "openaiapikey", "accesstoken",
-        "refreshtoken", "idtoken", "clientsecret", "secret", "password", "passwd", "cookie", "setcookie", "token",
-        "rawjwt", "privatekey", "bearertoken", "sessiontoken",
-    }
+_SECRET_KEYS = (
+    "authorization", "apikey", "providerkey", "token", "secret", "password", "passwd", "cookie", "accesskey",
+    "privatekey", "jwt", "credential", "credentials",
 )  # fmt: skip
+"""Endings of names, compared without case and separators: `ANTHROPIC_API_KEY`, `x-provider-key`, `refresh_token`."""
 
 _START = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"
 """A secret begins a word; in JSON the letter before it may belong to an escape (`\\n`)."""
@@ -42,7 +40,7 @@ _SHAPES = re.compile(
 
 _HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"earer ", b"://", b"_pat_")
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
-_KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"cookie", b"jwt")
+_KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"cookie", b"jwt", b"credential")
 
 
 class Redactor:
@@ -75,6 +73,14 @@ class Redactor:
                 data = orjson.dumps(_scrub(value))
         return self.text(data)
 
+    def sse(self, chunk: bytes) -> bytes:
+        """An event stream with the secrets in its events' data removed."""
+        lines = chunk.split(b"\n")
+        for index, line in enumerate(lines):
+            if line.startswith(b"data: {"):
+                lines[index] = b"data: " + self.json(line.removeprefix(b"data: "))
+        return b"\n".join(lines)
+
     def text(self, data: bytes) -> bytes:
         """Any text with the values of secret shape, and our own secrets, removed."""
         if not self.suspicious(data):
@@ -88,8 +94,8 @@ def _mark(secret: bytes) -> bytes:
     return b"[redacted:" + hashlib.sha256(secret).hexdigest()[:8].encode() + b"]"
 
 
-def _is_secret(key: str, value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and re.sub(r"[-_ ]", "", key).lower() in _SECRET_KEYS
+def _is_secret(key: str) -> bool:
+    return re.sub(r"[-_ ]", "", key).lower().endswith(_SECRET_KEYS)
 
 
 def _has_secret_key(value: Any) -> bool:
@@ -97,18 +103,34 @@ def _has_secret_key(value: Any) -> bool:
     while stack:
         node = stack.pop()
         if isinstance(node, dict):
-            if any(_is_secret(key, member) for key, member in node.items()):
+            if any(_is_secret(key) and member for key, member in node.items()):
                 return True
             stack.extend(node.values())
         elif isinstance(node, list):
             stack.extend(node)
+        elif isinstance(node, str) and (inner := _json_within(node)) is not None:
+            stack.append(inner)
     return False
 
 
-def _scrub(value: Any) -> Any:
+def _scrub(value: Any, secret: bool = False) -> Any:
+    """The same value with what stands under a secret's name (`secret`) marked, in lists and JSON strings too."""
     if isinstance(value, dict):
-        return {
-            key: _mark(member.encode()).decode() if _is_secret(key, member) else _scrub(member)
-            for key, member in value.items()
-        }
-    return [_scrub(member) for member in value] if isinstance(value, list) else value
+        return {key: _scrub(member, secret or _is_secret(key)) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_scrub(member, secret) for member in value]
+    if isinstance(value, str) and secret and value:
+        return _mark(value.encode()).decode()
+    if isinstance(value, str) and (inner := _json_within(value)) is not None and _has_secret_key(inner):
+        return orjson.dumps(_scrub(inner)).decode()
+    return value
+
+
+def _json_within(text: str) -> Any:
+    """The object or list that a string holds, as tool arguments do; None for any other string."""
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None

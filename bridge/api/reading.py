@@ -27,6 +27,7 @@ from bridge.turn.items import (
 MAX_DEPTH = 64
 MAX_TOOLS = 512
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_CALL_ID = re.compile(r"[A-Za-z0-9_.:|/+=@#~$-]{1,256}")
 
 BodyT = TypeVar("BodyT", bound="Body")
 
@@ -134,12 +135,7 @@ def _read_part(value: Any, place: str) -> Part:
 
 def read_function(data: dict[str, Any], place: str) -> FunctionTool:
     """A function definition: name, description, parameters, strict."""
-    name = read_string(data.get("name"), f"{place}.name")
-    if not _NAME.fullmatch(name):
-        raise InvalidRequest(
-            f"Invalid {place + '.name'!r}: a function's name has 1 to 128 letters, digits or any of _ . : -",
-            param=f"{place}.name",
-        )
+    name = read_name(data.get("name"), f"{place}.name")
     description, parameters, strict = data.get("description"), data.get("parameters"), data.get("strict")
     if description is not None:
         read_string(description, f"{place}.description")
@@ -148,6 +144,22 @@ def read_function(data: dict[str, Any], place: str) -> FunctionTool:
     if strict is not None and not isinstance(strict, bool):
         raise InvalidRequest(f"Invalid {place + '.strict'!r}: expected a boolean.", param=f"{place}.strict")
     return FunctionTool(name, description, parameters, strict)
+
+
+def read_call_id(value: Any, place: str) -> str:
+    """The id of a call. It is written into prompts, so it holds nothing that could look like more than an id."""
+    if not isinstance(value, str) or not _CALL_ID.fullmatch(value):
+        raise InvalidRequest(f"Invalid {place!r}: a call id has 1 to 256 letters, digits or punctuation.", param=place)
+    return value
+
+
+def read_name(value: Any, place: str) -> str:
+    """The name of a function."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise InvalidRequest(
+            f"Invalid {place!r}: a function's name has 1 to 128 letters, digits or any of _ . : -", param=place
+        )
+    return value
 
 
 def read_tools(tools: list[Any] | None) -> tuple[Tool, ...]:

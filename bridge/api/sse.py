@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from bridge.errors import BridgeError
-from bridge.turn.events import TurnEvent, Usage
+from bridge.errors import BridgeError, UpstreamError
+from bridge.turn.events import Restarted, TurnEvent, Usage
 
 KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -16,6 +16,15 @@ DONE = b"data: [DONE]\n\n"
 def data_event(payload: Any) -> bytes:
     """An event without a name."""
     return b"data: " + orjson.dumps(payload) + b"\n\n"
+
+
+def restart_error(event: Restarted) -> UpstreamError:
+    """The upstream begins anew after part of its answer has been shown: that cannot be taken back."""
+    return UpstreamError(
+        f"The model's stream broke after part of the answer had been sent ({event.message}). Try again.",
+        code="stream_interrupted",
+        severity="transient",
+    )
 
 
 class Encoder(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import math
 import random
 from collections.abc import Callable
 from typing import Any, Literal
@@ -18,7 +19,7 @@ import trio
 from bridge.appserver.current import CurrentDecoder, CurrentTurn
 from bridge.appserver.dialect import ChildInfo
 from bridge.appserver.framing import LineSplitter
-from bridge.appserver.handshake import ask_login, ask_models, shake_hands
+from bridge.appserver.handshake import Login, ask_login, ask_models, shake_hands
 from bridge.appserver.legacy import LegacyDecoder, LegacyTurn, choose_sends
 from bridge.appserver.process import Process
 from bridge.appserver.requests import answer_request
@@ -32,12 +33,15 @@ from bridge.turn.turn import Turn
 
 log = logging.getLogger("bridge.child")
 
+GONE = "The Codex app-server went away during the request. Try again."
+
 READ_SIZE = 1024 * 1024
 """All that the pipe can hold: with many streams, a larger read means fewer writes to each client."""
 STDERR_KEPT = 64 * 1024
 LAST_WORDS = 0.2
 MAX_CALLS = 64
 """Calls in flight. Codex refuses or even forgets some when 200 come at once."""
+MAX_RELEASES = 32
 INTERRUPT_TIMEOUT = 5.0
 """Codex leaves the interruption of an idle thread unanswered."""
 TIMEOUTS_ALLOWED = 3
@@ -59,8 +63,9 @@ class Child:
         self.process = process
         self.info: ChildInfo | None = None
         self.models: list[dict[str, Any]] = []
-        self.logged_in: bool | None = None
+        self.login: Login | None = None
         """None where it cannot be known."""
+        self._login_asked = -math.inf
         self.turns = 0
         self._settings = settings
         self._wanted = dialect
@@ -71,6 +76,7 @@ class Child:
         self._peer = Peer(on_notification=self._notification, answer=answer_request, tap=tap)
         self._decoder: Decoder | None = None
         self._calls = trio.Semaphore(MAX_CALLS)
+        self._releases = trio.Semaphore(MAX_RELEASES)
         self._unsent = trio.Event()
         self._stderr: collections.deque[bytes] = collections.deque()
         self._stderr_size = 0
@@ -107,7 +113,7 @@ class Child:
         info = await shake_hands(self.call, self._notify, self._wanted)
         self._decoder = CurrentDecoder() if info.dialect == "current" else LegacyDecoder()
         self.models = await ask_models(self.call, info)
-        self.logged_in = await ask_login(self.call, info)
+        self.login = await ask_login(self.call, info)
         self.info = info
         if self._settings.drops_system_prompt("chat", info.dialect):
             log.warning(
@@ -147,23 +153,43 @@ class Child:
         timeout: float | None = None,
         req_id: str | None = None,
         on_result: Callable[[Any], None] | None = None,
+        releasing: bool = False,
     ) -> Any:
         """One RPC. `on_result` runs in the reader, before anything that follows the reply is looked at.
 
         Raises RpcError, BackendTimeout, or what the child was closed with. An overloaded child is asked again, thrice.
+        Calls that are `releasing` have slots of their own, because an interrupt may stay unanswered; nor does that mean
+        that the child hangs.
         """
         for attempt in range(4):
             try:
-                async with self._calls:
+                async with self._releases if releasing else self._calls:
                     return await self._exchange(method, params, timeout or self._limits.rpc, req_id, on_result)
             except RpcError as error:
                 if error.rpc_code != OVERLOADED or attempt == 3:
                     raise
-                await trio.sleep(0.1 * 2**attempt * (1 + random.random()))
+            except BackendTimeout:
+                self._timeouts += not releasing
+                if self._timeouts >= TIMEOUTS_ALLOWED:
+                    self.hung = True
+                    self.over.set()
+                raise
+            await trio.sleep(0.1 * 2**attempt * (1 + random.random()))
         raise AssertionError
 
+    async def check_login(self) -> Login | None:
+        """The login as it is now: where it was missing the child is asked again, at most once a second."""
+        assert self.info is not None
+        now = trio.current_time()
+        if self.login == "missing" and now >= self._login_asked + 1:
+            self._login_asked = now
+            self.login = await ask_login(self.call, self.info)
+        return self.login
+
     def start(self, turn: Turn, req_id: str | None = None) -> TurnStream:
-        """Begin a turn. Whatever goes wrong arrives as the stream's Finished event."""
+        """Begin a turn. Whatever goes wrong arrives as the stream's Finished event; raises only when it is closed."""
+        if self._closed is not None:
+            raise self._closed
         assert self.info is not None
         assert self._owners is not None
         running: RunningTurn
@@ -191,7 +217,13 @@ class Child:
             await stream.released.wait()
             await self._release(running)
         finally:
+            if not running.finished:
+                # Cancelled with the child: whoever still listens must hear of an end.
+                running.fail(self._closed or BackendCrashed(GONE))
+                running.wake()
             self._routes.unregister(running)
+            if self._tap is not None and running.key is not None:
+                self._tap.forget(running.key)
             self.turns -= 1
             if not self.turns:
                 self._routes.forget_early()
@@ -229,8 +261,9 @@ class Child:
             calls.append(interrupt)
         for call in calls + running.end():
             try:
-                # Without a slot: an interrupt may stay unanswered, and nobody else should wait for that.
-                await self._exchange(call.method, call.params, INTERRUPT_TIMEOUT, running.req_id)
+                await self.call(
+                    call.method, call.params, timeout=INTERRUPT_TIMEOUT, req_id=running.req_id, releasing=True
+                )
             except BridgeError:
                 # Nobody is left to tell; the reply (or its absence) stands in the log.
                 continue
@@ -269,11 +302,6 @@ class Child:
             await answered.wait()
         if not replies:
             self._peer.forget(call_id)
-            if timeout >= self._limits.rpc:  # an interrupt's shorter limit says nothing about the child
-                self._timeouts += 1
-                if self._timeouts >= TIMEOUTS_ALLOWED:
-                    self.hung = True
-                    self.over.set()
             raise BackendTimeout(f"The Codex app-server did not answer {method} within {timeout:g} s.")
         self._timeouts = 0
         reply = replies[0]
@@ -297,7 +325,7 @@ class Child:
         # Its last words may explain its end; they come by another pipe.
         with trio.move_on_after(LAST_WORDS):
             await stderr_drained.wait()
-        self.close(BackendCrashed("The Codex app-server went away during the request. Try again."))
+        self.close(BackendCrashed(GONE))
 
     def _receive(self, lines: list[bytes]) -> None:
         """All lines of one read. Hot: no await, and for a delta no more than one JSON parse and one append."""

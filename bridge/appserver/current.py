@@ -13,9 +13,9 @@ import orjson
 from bridge.appserver.failures import finished_from_error
 from bridge.appserver.routes import Call, Flow, RunningTurn, usage_from
 from bridge.appserver.settings import ChildSettings
-from bridge.appserver.transcript import client_instructions, flatten, system_texts
+from bridge.appserver.transcript import client_instructions, flatten, system_texts, tool_text
 from bridge.errors import InvalidRequest
-from bridge.tools.instructions import build_instructions, join_developer_text
+from bridge.tools.instructions import join_developer_text
 from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise
 from bridge.turn.events import Finished, Usage, UsageUpdate
@@ -68,6 +68,10 @@ class CurrentTurn(RunningTurn):
         thread_id = result["thread"]["id"]
         if self._can_inject:
             items = build_items(self._turn, self._settings)
+            if not items:
+                raise InvalidRequest(
+                    "Nothing but system messages, which are left out here: there is nothing to answer."
+                )
             yield Call("thread/inject_items", {"threadId": thread_id, "items": items})
         result = yield Call(
             "turn/start",
@@ -140,9 +144,7 @@ def build_thread_start(turn: Turn, settings: ChildSettings, *, history_as_text: 
         "approvalPolicy": settings.approval_policy,
         "sandbox": settings.sandbox_mode,
         "ephemeral": True,
-        "developerInstructions": join_developer_text(
-            build_instructions(turn.functions, turn.tool_choice), client_instructions(turn), *texts
-        ),
+        "developerInstructions": join_developer_text(tool_text(turn), client_instructions(turn), *texts),
     }
     if not settings.native_tools:
         params["baseInstructions"] = ""

@@ -49,8 +49,16 @@ def parse_methods(refusal: str) -> frozenset[str]:
     return frozenset(_QUOTED.findall(refusal)) - {PROBE_METHOD}
 
 
-def choose_dialect(wanted: Literal["auto", "current", "legacy"], methods: frozenset[str]) -> DialectName:
-    """`auto` is current where the child has `turn/start`, else legacy."""
+def choose_dialect(
+    wanted: Literal["auto", "current", "legacy"], methods: frozenset[str], version: str | None = None
+) -> DialectName:
+    """`auto` is current where the child has a `turn/start` that works, else legacy. Before 0.79 turns never ended."""
     if wanted != "auto":
         return wanted
-    return "current" if "turn/start" in methods else "legacy"
+    too_old = "newConversation" in methods and version is not None and _numbers(version) < (0, 79)
+    return "current" if "turn/start" in methods and not too_old else "legacy"
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

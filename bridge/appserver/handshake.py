@@ -17,6 +17,7 @@ from bridge.appserver.dialect import (
 )
 from bridge.appserver.rpc import METHOD_NOT_FOUND, RpcError
 
+Login = Literal["logged_in", "not_needed", "missing"]
 AskChild = Callable[[str, Any], Awaitable[Any]]
 
 OPT_OUT = {
@@ -37,7 +38,7 @@ async def shake_hands(
     notify("initialized")
     version, is_codex = parse_user_agent(result.get("userAgent") if isinstance(result, dict) else None)
     methods = await _probe(call)
-    return ChildInfo(version, is_codex, choose_dialect(wanted, methods), methods)
+    return ChildInfo(version, is_codex, choose_dialect(wanted, methods, version), methods)
 
 
 async def ask_models(call: AskChild, info: ChildInfo) -> list[dict[str, Any]]:
@@ -51,13 +52,15 @@ async def ask_models(call: AskChild, info: ChildInfo) -> list[dict[str, Any]]:
         return []
 
 
-async def ask_login(call: AskChild, info: ChildInfo) -> bool | None:
-    """Whether turns can run: logged in, or no login needed. None where the child cannot tell."""
+async def ask_login(call: AskChild, info: ChildInfo) -> Login | None:
+    """Whether turns can run. None where the child cannot tell."""
     if "account/read" not in info.methods:
         return None
     try:
         account = await call("account/read", {})
-        return account["account"] is not None or not account["requiresOpenaiAuth"]
+        if account["account"] is not None:
+            return "logged_in"
+        return "missing" if account["requiresOpenaiAuth"] else "not_needed"
     except (RpcError, KeyError, TypeError):
         return None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,8 +50,8 @@ class Launcher(Protocol):
     async def command(self) -> Command:
         """The command to run now. Raises NotReady when there is none."""
 
-    async def learn(self, info: ChildInfo) -> bool:
-        """Told after each handshake; True asks for a restart with a better command."""
+    async def learn(self, info: ChildInfo, command: Command) -> bool:
+        """Told after each handshake of a child started by `command`; True asks for a restart with a better one."""
 
 
 def find_codex(setting: str | None) -> str | None:
@@ -86,6 +88,7 @@ class CodexLauncher:
         self._workdir = workdir
         self._native_tools = native_tools
         self._asked = False
+        self._asking = trio.Lock()
 
     async def command(self) -> Command:
         binary = find_codex(self._binary)
@@ -99,26 +102,24 @@ class CodexLauncher:
         )
         return Command([binary, "app-server", *arguments], self._environment(), str(self._workdir))
 
-    async def learn(self, info: ChildInfo) -> bool:
-        if not info.is_codex or self._native_tools or self._asked:
+    async def learn(self, info: ChildInfo, command: Command) -> bool:
+        if not info.is_codex or self._native_tools:
             return False
-        self._asked = True
-        binary = find_codex(self._binary)
-        if binary is None:
-            return False
+        binary = command.argv[0]
         path = self._catalog_file(binary)
+        async with self._asking:  # several children may have started together
+            if not self._asked:
+                self._asked = True
+                await self._refresh_catalog(binary, path)
+        return _is_fresh(path, math.inf) and not any(str(path) in argument for argument in command.argv)
+
+    async def _refresh_catalog(self, binary: str, path: Path) -> None:
         has_login = read_codex_home(self._home).has_login
-        if path.is_file() and not (has_login and _age(path) > CATALOG_AGE):
-            return False
+        if _is_fresh(path, CATALOG_AGE if has_login else math.inf):
+            return
         catalog = await self._ask_catalog(binary, has_login)
-        if catalog is None:
-            return False
-        new = orjson.dumps(shrink_catalog(catalog))
-        if path.is_file() and path.read_bytes() == new:
-            os.utime(path)
-            return False
-        _write_private(path, new)
-        return True
+        if catalog is not None:
+            _write_private(path, orjson.dumps(shrink_catalog(catalog)))
 
     async def _ask_catalog(self, binary: str, has_login: bool) -> dict[str, Any] | None:
         """The model catalog as Codex prints it; None from a Codex that cannot (before about 0.110)."""
@@ -171,24 +172,23 @@ class StandinLauncher:
         self._arguments = arguments
 
     async def command(self) -> Command:
-        argv = [sys.executable, "-m", "bridge", "app-server", *self._arguments]
+        # -P: not from the directory that we happen to be in.
+        argv = [sys.executable, "-P", "-m", "bridge", "app-server", *self._arguments]
         # The package may be run from a checkout that only the path knows.
         path = os.pathsep.join(entry for entry in sys.path if entry)
         return Command(argv, child_environment(os.environ, extra={"PYTHONPATH": path}))
 
-    async def learn(self, info: ChildInfo) -> bool:
+    async def learn(self, info: ChildInfo, command: Command) -> bool:
         return False
+
+
+def _is_fresh(path: Path, age: float) -> bool:
+    return path.is_file() and time.time() - path.stat().st_mtime <= age
 
 
 def _is_catalog(value: Any) -> bool:
     models = value.get("models") if isinstance(value, dict) else None
     return isinstance(models, list) and bool(models) and all(isinstance(entry, dict) for entry in models)
-
-
-def _age(path: Path) -> float:
-    import time
-
-    return time.time() - path.stat().st_mtime
 
 
 def _write_private(path: Path, data: bytes) -> None:

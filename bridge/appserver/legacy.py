@@ -13,12 +13,14 @@ import orjson
 from bridge.appserver.failures import finished_from_error
 from bridge.appserver.routes import Call, Flow, RunningTurn, usage_from
 from bridge.appserver.settings import ChildSettings
-from bridge.appserver.transcript import client_instructions, flatten, system_texts
-from bridge.tools.instructions import build_instructions, join_developer_text
+from bridge.appserver.transcript import client_instructions, flatten, system_texts, tool_text
+from bridge.errors import InvalidRequest
+from bridge.tools.instructions import join_developer_text
 from bridge.turn.events import UsageUpdate
 from bridge.turn.items import FunctionTool, Text
 from bridge.turn.turn import Turn
 
+EFFORTS = (None, "none", "minimal", "low", "medium", "high", "xhigh")
 Sends = Literal["both", "turn", "message"]
 
 OPT_OUT = (
@@ -83,17 +85,23 @@ class LegacyTurn(RunningTurn):
         self._settings = settings
         self._sends = sends
         self._subscription: str | None = None
+        self._rollout: str | None = None
         self._named = False
         """Messages come with their ids; a child that leaves them out is read by its plain events instead."""
         self._plain_item = 0
 
     def begin(self) -> Flow:
+        if self._turn.effort not in EFFORTS:
+            raise InvalidRequest(
+                f"This Codex knows no reasoning effort {self._turn.effort!r}.", param="reasoning_effort"
+            )
         result = yield Call(
             "newConversation",
             build_new_conversation(self._turn, self._settings),
             claim=lambda result: str(result["conversationId"]),
         )
         conversation = result["conversationId"]
+        self._rollout = result.get("rolloutPath")
         result = yield Call("addConversationListener", {"conversationId": conversation, "experimentalRawEvents": False})
         self._subscription = result.get("subscriptionId")
         if self._sends != "message":
@@ -114,9 +122,13 @@ class LegacyTurn(RunningTurn):
         return Call("interruptConversation", {"conversationId": self.key})
 
     def end(self) -> list[Call]:
-        if self._subscription is None:
-            return []
-        return [Call("removeConversationListener", {"subscriptionId": self._subscription})]
+        calls = []
+        if self._subscription is not None:
+            calls.append(Call("removeConversationListener", {"subscriptionId": self._subscription}))
+        if self.key is not None and self._rollout is not None:
+            # Else Codex keeps threads and files of every conversation open, until it can open no more.
+            calls.append(Call("archiveConversation", {"conversationId": self.key, "rolloutPath": self._rollout}))
+        return calls
 
     def receive(self, method: str, params: dict[str, Any]) -> None:
         if not method.startswith("codex/event"):
@@ -263,7 +275,7 @@ def build_send_user_message(turn: Turn, settings: ChildSettings, conversation_id
         "items": _items(turn),
         "includeUsage": turn.include_usage,
         "include_usage": turn.include_usage,
-        "stream": settings.stream_default if turn.stream is None else turn.stream,
+        "stream": bool(turn.stream),
         "temperature": temperature,
         "topP": top_p,
         "top_p": top_p,
@@ -282,7 +294,7 @@ def build_send_user_message(turn: Turn, settings: ChildSettings, conversation_id
 def developer_instructions(turn: Turn) -> str | None:
     """The injected text, then `instructions`, then (responses only) the system and developer items."""
     texts = system_texts(turn.items, guard_tags=turn.parses_tool_calls) if turn.endpoint == "responses" else []
-    return join_developer_text(build_instructions(turn.functions, turn.tool_choice), client_instructions(turn), *texts)
+    return join_developer_text(tool_text(turn), client_instructions(turn), *texts)
 
 
 def _base_instructions(turn: Turn, settings: ChildSettings) -> str | None:
@@ -312,8 +324,7 @@ def _definition(tool: FunctionTool) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
         function["description"] = tool.description
-    if tool.parameters is not None:
-        function["parameters"] = tool.parameters
+    function["parameters"] = {} if tool.parameters is None else tool.parameters
     if tool.strict is not None:
         function["strict"] = tool.strict
     return {"type": "function", "function": function}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import trio
 
@@ -19,8 +20,14 @@ class Pool:
 
     async def run(self) -> None:
         """Run all supervisors until cancelled."""
+        first, *others = self.supervisors
         async with trio.open_nursery() as nursery:
-            for supervisor in self.supervisors:
+            nursery.start_soon(first.run)
+            if others:
+                # One after the other: on a fresh CODEX_HOME two Codexes trip over each other's first steps.
+                with suppress(NotReady):
+                    await first.acquire()
+            for supervisor in others:
                 nursery.start_soon(supervisor.run)
 
     async def acquire(self) -> Child:
@@ -41,9 +48,10 @@ class Pool:
         async with trio.open_nursery() as nursery:
             for supervisor in self.supervisors:
                 nursery.start_soon(ask, supervisor)
-        if found:
-            return found[0]
-        raise refusals[0]
+        usable = [child for child in found if not child.closed]
+        if usable:
+            return usable[0]
+        raise refusals[0] if refusals else NotReady("The Codex app-server has just ended.", retry_after=1)
 
     @property
     def child(self) -> Child | None:

@@ -110,7 +110,14 @@ async def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None 
             "Check CODEX_BIN, or run `codex-bridge doctor`.",
             code="backend_start_failed",
         ) from error
-    process = Process(popen)
+    try:
+        process = Process(popen)
+    except OSError as error:
+        popen.kill()
+        popen.wait()
+        raise NotReady(
+            f"The Codex app-server could not be started: {error.strerror}.", code="backend_start_failed"
+        ) from error
     with suppress(OSError, AttributeError):
         fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_SIZE)  # type: ignore[attr-defined, unused-ignore]
     return process

@@ -25,7 +25,6 @@ class ChildSettings:
     """None: the document's default, which drops chat's system messages in the legacy dialect alone."""
     legacy_calls: Literal["auto", "both", "turn", "message"] = "auto"
     native_tools: bool = False
-    stream_default: bool = False
 
     def drops_system_prompt(self, endpoint: Endpoint, dialect: Literal["current", "legacy"]) -> bool:
         """Whether the client's system and developer messages are left out. Responses always keep theirs (seed 003)."""

@@ -46,6 +46,8 @@ class TurnStream:
             if waiting.cancelled_caught:
                 self.running.fail(self._silence(wait))
                 self.released.set()
+            # Also a notification that says nothing to a client is a sign of life.
+            self._last = trio.current_time()
             self._wakeup = trio.Event()
         self._heard = True
         self._last = trio.current_time()

@@ -15,8 +15,8 @@ from typing import Literal
 
 import trio
 
-from bridge.appserver.child import Child
-from bridge.appserver.launch import Launcher
+from bridge.appserver.child import GONE, Child
+from bridge.appserver.launch import Command, Launcher
 from bridge.appserver.process import spawn, stop
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits
@@ -109,7 +109,13 @@ class Supervisor:
         failures = 0
         while True:
             started = trio.current_time()
-            restart_now = await self._run_once()
+            try:
+                restart_now = await self._run_once()
+            except Exception:
+                # A mistake of ours, or of the system's: it costs this child, not the program.
+                log.exception("%s child: its supervision failed", self._launcher.name)
+                restart_now = False
+                self._become("handshake_failed", "the bridge could not start it; its log tells why.")
             if self.state == "shutdown_initiated":
                 return
             if restart_now:
@@ -153,13 +159,14 @@ class Supervisor:
             async with trio.open_nursery() as nursery:
                 await nursery.start(child.pump)
                 nursery.start_soon(self._watch_exit, child)
-                restart_now = await self._shake_hands(child)
+                restart_now = await self._shake_hands(child, command)
                 if self._child is child:
                     await child.over.wait()
+                child.close(BackendCrashed("The Codex app-server was restarted during the request. Try again."))
                 nursery.cancel_scope.cancel()
         finally:
             self._child = None
-            child.close(BackendCrashed("The Codex app-server was restarted during the request. Try again."))
+            child.close(BackendCrashed(GONE))
             await stop(process)
             if self._tap is not None:
                 tail = child.stderr_tail()[-4000:]
@@ -174,12 +181,12 @@ class Supervisor:
         await child.process.wait()
         with trio.move_on_after(EXIT_DRAIN):
             await child.over.wait()
-        child.close(BackendCrashed("The Codex app-server went away during the request. Try again."))
+        child.close(BackendCrashed(GONE))
 
-    async def _shake_hands(self, child: Child) -> bool:
+    async def _shake_hands(self, child: Child, command: Command) -> bool:
         try:
             info = await child.handshake()
-            if await self._launcher.learn(info):
+            if await self._launcher.learn(info, command):
                 return True
         except BridgeError as error:
             code = child.process.returncode

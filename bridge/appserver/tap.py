@@ -30,5 +30,8 @@ class Tap(Protocol):
     ) -> None:
         """One line of the wire. `direction` is `in` or `out`, `key` the thread or conversation."""
 
+    def forget(self, key: str) -> None:
+        """Nothing more will come for this thread or conversation."""
+
     def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
         """Something happened to the child itself."""

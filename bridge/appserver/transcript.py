@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bridge.tools.instructions import build_instructions
 from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, RawItem, Text
@@ -71,6 +72,13 @@ def system_texts(items: Iterable[Item], *, guard_tags: bool) -> list[str]:
         for item in items
         if isinstance(item, Message) and item.role in ("system", "developer") and item.text
     ]
+
+
+def tool_text(turn: Turn) -> str:
+    """The injected text that offers the client's tools; empty without any."""
+    if turn.tool_text is not None:
+        return turn.tool_text
+    return build_instructions(turn.functions, turn.tool_choice)
 
 
 def client_instructions(turn: Turn) -> str | None:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import trio
+
+from bridge.appserver.dialect import DialectName
 from bridge.appserver.pool import Pool
 from bridge.appserver.stream import TurnStream
 from bridge.backends.base import EventStream
-from bridge.errors import Overloaded, UpstreamError
+from bridge.errors import InvalidRequest, Overloaded, UpstreamError
+from bridge.tools.instructions import build_instructions
+from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
 from bridge.turn.events import TurnEvent
 from bridge.turn.turn import Turn
+
+LARGE_SCHEMAS = 32 * 1024
+MAX_SCHEMAS = 4 * 1024 * 1024
 
 NOT_LOGGED_IN = (
     "Codex is not logged in. Run `codex login` (add --device-auth on a machine without a browser; the Codex that "
@@ -60,11 +69,14 @@ class AppServerBackend:
         self._recorder = recorder
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
+        child = await self.pool.acquire()
+        if await child.check_login() == "missing":
+            raise UpstreamError(NOT_LOGGED_IN, code="codex_not_logged_in", http_status=401, kind="authentication_error")
+        if turn.functions:
+            turn = replace(turn, tool_text=await _tool_text(turn))
+        # Nothing waits between this check and the start, so that the limit holds.
         if self.pool.turns >= self._max_turns:
             raise Overloaded(f"{self._max_turns} turns are running already; try again in a moment.", retry_after=1)
-        child = await self.pool.acquire()
-        if child.logged_in is False:
-            raise UpstreamError(NOT_LOGGED_IN, code="codex_not_logged_in", http_status=401, kind="authentication_error")
         stream = child.start(turn, req_id)
         if not turn.parses_tool_calls:
             return stream
@@ -88,6 +100,12 @@ class AppServerBackend:
                 return str(entry["id"])
         return fallback
 
+    @property
+    def dialect(self) -> DialectName | None:
+        """How the child is spoken to, once that is known."""
+        child = self.pool.child
+        return child.info.dialect if child is not None and child.info is not None else None
+
     def status(self) -> tuple[bool, str]:
         state, reason = self.pool.status()
         return state == "handshake_complete", f"{state}: {reason}"
@@ -95,3 +113,13 @@ class AppServerBackend:
     def _listed(self) -> list[dict[str, Any]]:
         child = self.pool.child
         return child.models if child is not None else []
+
+
+async def _tool_text(turn: Turn) -> str:
+    """The injected text, built beside the event loop when the schemas are large: each gets an example made for it."""
+    size = sum(len(compact_json(tool.parameters)) for tool in turn.functions)
+    if size > MAX_SCHEMAS:
+        raise InvalidRequest(f"The tools' schemas are larger than {MAX_SCHEMAS:,} bytes.", param="tools")
+    if size < LARGE_SCHEMAS:
+        return build_instructions(turn.functions, turn.tool_choice)
+    return await trio.to_thread.run_sync(build_instructions, turn.functions, turn.tool_choice)

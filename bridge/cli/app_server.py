@@ -24,8 +24,8 @@ def command(
 ) -> None:
     """Play a Codex app-server, without a Codex or an account.
 
-    It speaks the protocol (JSON-RPC, one message a line) over stdin and stdout. It plays the mock models of `serve`, and the child in tests. Point CODEX_BIN at a program that runs this to use it
-    in Codex's place.
+    It speaks the protocol (JSON-RPC, one message a line) over stdin and stdout, and plays the mock models of `serve`
+    and the child in tests. Point CODEX_BIN at a program that runs this to use it in Codex's place.
     """
     from bridge.appserver.standin.script import MODES, parse_script
     from bridge.errors import ConfigError

@@ -138,10 +138,7 @@ async def _ask_codex(settings: Any, report: Report) -> None:
                 f"{info.version or 'unknown'}{'' if info.is_codex else ' (not a Codex release)'}",
             )
             report("dialect", None, f"{info.dialect}, {len(info.methods)} methods")
-            report(
-                "login",
-                NOT_LOGGED_IN if child.logged_in is False else None,
-                "ok" if child.logged_in else "not needed",
-            )
+            words = {"logged_in": "logged in", "not_needed": "not needed by this provider", None: "unknown"}
+            report("login", NOT_LOGGED_IN if child.login == "missing" else None, words.get(child.login, ""))
             report("models", None, ", ".join(entry["id"] for entry in child.models) or "none listed")
         nursery.cancel_scope.cancel()

@@ -115,21 +115,20 @@ class Recorder:
 
     def client_sse(self, req_id: str, chunk: bytes, said: str | None = None) -> None:
         """One chunk of a stream as it went to the client. `said`: the only text in it that is not ours, where known."""
-        text = orjson.dumps(chunk.decode())
-        if said is None or self._redactor.suspicious(said.encode()):
-            text = self._redactor.text(text)
-        self._client("client_sse", req_id, text)
+        if said is None:
+            chunk = self._redactor.sse(chunk)
+        elif self._redactor.suspicious(said.encode()):
+            chunk = self._redactor.text(chunk)
+        self._client("client_sse", req_id, orjson.dumps(chunk.decode()))
 
     def _client(self, kind: str, req_id: str, payload: bytes) -> None:
         self._restamp()
         head = {"phase": "client_egress", "direction": "out", "kind": kind, "req_id": req_id}
         self._line(orjson.dumps(head)[1:-1], b',"payload":', payload)
 
-    def turn_over(self, req_id: str) -> None:
-        """Forget what was kept for a request."""
-        for key in [key for key, owner in self._owners.items() if owner == req_id]:
-            del self._owners[key]
-            self._delta_heads.pop(key, None)
+    def forget(self, key: str) -> None:
+        self._owners.pop(key, None)
+        self._delta_heads.pop(key, None)
 
     def _head(self, direction: str, kind: str, method: str | None, key: str | None, req_id: str | None) -> bytes:
         phase = "backend_submission" if kind == "rpc_request" else "backend_io"

@@ -30,6 +30,7 @@ class LogWriter:
         self._queue: list[bytes] = []
         self._size = 0
         self._wakeup = trio.Event()
+        self._reopening = False
         try:
             self._descriptor = self._open()
         except OSError as error:
@@ -44,6 +45,10 @@ class LogWriter:
             self._wakeup.set()
         self._queue.append(lines)
         self._size += len(lines)
+
+    def reopen(self) -> None:
+        """From the next lines on, write to the file that has the name then."""
+        self._reopening = True
 
     async def run(self) -> None:
         """Append what is queued, until cancelled; what is queued then is still written."""
@@ -63,13 +68,20 @@ class LogWriter:
             return
         self._size = 0
         try:
+            if self._reopening:
+                new = self._open()
+                os.close(self._descriptor)
+                self._descriptor, self._reopening = new, False
             await trio.to_thread.run_sync(_write_all, self._descriptor, queued)
             self.fault = None
         except OSError as error:
             self._drop(sum(lines.count(b"\n") for lines in queued), error.strerror or str(error))
+            # Part of a line may be out; the next one must not be glued to it.
+            self._queue.insert(0, b"\n")
 
     def _open(self) -> int:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.fchmod(descriptor, 0o600)
         # A torn last line of an earlier run must not swallow our first one.
         if os.fstat(descriptor).st_size:
             with open(self.path, "rb") as file:

@@ -39,6 +39,7 @@ from bridge.server.listener import Listener, open_sockets
 from bridge.server.turns import Service
 from bridge.tools.stage import Record
 from bridge.turn.items import Message
+from bridge.turn.models import DEFAULT_ALIASES
 from bridge.turn.turn import Turn
 
 log = logging.getLogger("bridge")
@@ -79,12 +80,13 @@ class Bridge:
         self._pools: list[Pool] = []
         mock = self._backend("mock", self._mock_pool())
         codex = None if settings.mock_only else self._codex_backend()
-        self.router = Router(mock, codex)
+        self.router = Router(mock, codex, {**DEFAULT_ALIASES, **settings.aliases})
         service = Service(
             self.router,
             new_id,
             settings.max_body,
             settings.keepalive,
+            settings.stream_default,
             self._recorder,
             self._notes,
         )
@@ -113,6 +115,11 @@ class Bridge:
                     connections.cancel_scope.cancel()
                 children.cancel_scope.cancel()
             outer.cancel_scope.cancel()
+
+    def reopen_log(self) -> None:
+        """SIGHUP: whoever rotates logs has moved the file away."""
+        if self._writer is not None:
+            self._writer.reopen()
 
     def _fault(self) -> str | None:
         """What is wrong with the bridge itself; `shutdown_initiated` also ends readiness."""
@@ -195,8 +202,8 @@ class Bridge:
 
     def _notes(self, turn: Turn) -> Headers:
         """The document's default leaves chat's system messages out in the legacy dialect; the client is told."""
-        child = self.router.codex.pool.child if self.router.codex else None
-        dialect = child.info.dialect if child and child.info else "current"
+        backend = self.router.backend(turn.model)
+        dialect = (backend.dialect if isinstance(backend, AppServerBackend) else None) or "current"
         has_system = any(isinstance(item, Message) and item.role in ("system", "developer") for item in turn.items)
         if has_system and child_settings(self.settings).drops_system_prompt(turn.endpoint, dialect):
             return [(HEADER, b"system messages (PROXY_IGNORE_CLIENT_SYSTEM_PROMPT)")]
@@ -276,14 +283,17 @@ class Stop:
 
 
 @asynccontextmanager
-async def stop_on_signals() -> AsyncIterator[Stop]:
+async def stop_on_signals(on_hangup: Callable[[], None]) -> AsyncIterator[Stop]:
     """SIGTERM or SIGINT asks for a stop, the second one hurries it, the third ends the program on the spot."""
     stop = Stop()
 
     async def listen(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             task_status.started()
-            async for _ in signals:
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    on_hangup()
+                    continue
                 if stop.hurried.is_set():
                     nursery.cancel_scope.cancel()
                 elif stop.asked.is_set():
@@ -309,7 +319,7 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     bridge = Bridge(settings, keys)
     host, port = sockets[0].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    async with stop_on_signals() as stop:
+    async with stop_on_signals(bridge.reopen_log) as stop:
         announce(f"listening on http://{shown}:{port}/v1")
         if key_file is not None:
             announce(f"api key in {key_file}; to use it:")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time
 from typing import Any
 
@@ -20,7 +20,7 @@ from bridge.api.reading import parse_json
 from bridge.api.sse import KEEPALIVE, Encoder
 from bridge.backends.base import EventStream
 from bridge.backends.router import MOCK_MODELS, Router
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, InvalidRequest
 from bridge.protolog.record import Recorder
 from bridge.server.http import (
     ClientGone,
@@ -41,6 +41,7 @@ from bridge.turn.turn import Turn
 log = logging.getLogger("bridge.server")
 
 HOLD = 2.0
+BODY_SECONDS = 60.0
 SSE = b"text/event-stream; charset=utf-8"
 SSE_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 
@@ -63,6 +64,7 @@ class Service:
     new_id: NewId
     max_body: int
     keepalive: float
+    stream_default: bool = False
     recorder: Recorder | None = None
     notes: Callable[[Turn], Headers] = lambda turn: ()
     """Response headers that tell what the configuration does to this turn."""
@@ -78,7 +80,11 @@ class TurnEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _Request(self._service, self._protocol, scope["path"], send)
         try:
-            body = await read_body(scope, receive, self._service.max_body)
+            body = None
+            with trio.move_on_after(BODY_SECONDS):
+                body = await read_body(scope, receive, self._service.max_body)
+            if body is None:
+                raise InvalidRequest("The request's body did not come in time.", code="timeout", http_status=408)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_watch, receive, request, nursery.cancel_scope)
                 await request.serve(body)
@@ -130,6 +136,8 @@ class _Request:
             del body  # it may be large, and a turn may be long
             await self._wait_for_models(data.get("model"))
             turn = self._protocol.parse(data, self._service.router.resolve)
+            if turn.stream is None:
+                turn = replace(turn, stream=self._service.stream_default)
             await self._run(data, turn)
         except BridgeError as error:
             await self._answer_error(error)
@@ -192,8 +200,6 @@ class _Request:
                 "total_s": round(trio.current_time() - self._started, 6),
             },
         )
-        if self._recorder is not None:
-            self._recorder.turn_over(self.id)
 
     async def _wait_for_models(self, model: Any) -> None:
         """Until the child has told its models, none but the mock ones can be known."""

@@ -47,7 +47,7 @@ class ToolStage:
                 out.append(event)
             elif isinstance(event, Finished):
                 for item in list(self._parsers):
-                    self._end_item(item, out)
+                    self._end_item(item, out, cut=event.outcome in ("failed", "cancelled"))
                 self._check_choice(event)
                 out.append(event)
             else:
@@ -68,11 +68,15 @@ class ToolStage:
                     self._parsed(parsed, out)
         self._flush(event.item, run, out)
 
-    def _end_item(self, item: str, out: list[TurnEvent]) -> None:
+    def _end_item(self, item: str, out: list[TurnEvent], *, cut: bool = False) -> None:
+        """No more text for this item. A call that was `cut` off by a failure is text: nobody may execute half of it."""
         parser = self._parsers.pop(item, None)
         for parsed in parser.finish() if parser is not None else ():
             if isinstance(parsed, str):
                 out.append(TextDelta(item, [parsed]))
+            elif cut and isinstance(parsed, ParsedCall):
+                if parsed.source:
+                    out.append(TextDelta(item, [parsed.source]))
             else:
                 self._parsed(parsed, out)
 

@@ -35,6 +35,8 @@ class Turn:
     top_p: float | None = None
     max_output_tokens: int | None = None
     n: int | None = None
+    tool_text: str | None = None
+    """The injected text for the tools, where it has been built beforehand (it can take seconds for many schemas)."""
 
     @property
     def functions(self) -> tuple[FunctionTool, ...]:

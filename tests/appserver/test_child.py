@@ -93,6 +93,27 @@ async def test_lines_cut_at_every_byte_are_the_same_lines(tmp_path: Path, dialec
         assert result.text == text
 
 
+@BOTH
+@pytest.mark.parametrize("logged", [False, True])
+async def test_the_answer_is_the_same_with_and_without_a_log(tmp_path: Path, dialect: Dialect, logged: bool) -> None:
+    """A child that has one dialect only is found out, and each of its words counts once, however often it says it."""
+    program = Program(prompted_codex(tmp_path, dialect), "app-server")
+    async with supervised(program, tap=Tape().recorder if logged else None) as supervisor:
+        child = await supervisor.acquire()
+        assert child.info is not None
+        assert child.info.dialect == dialect
+        result = await finish(child.start(turn({"deltas": ["one ", "two"]}, {"usage": {}}, {"no_delta": " three"})))
+        assert result.text == "one two three"
+
+
+async def test_a_child_with_both_dialects_is_spoken_to_in_the_current_one(prompted: Program) -> None:
+    """Whatever version of its own a child that is no Codex names."""
+    async with supervised(prompted) as supervisor:
+        child = await supervisor.acquire()
+        assert child.info is not None
+        assert child.info.dialect == "current"
+
+
 async def test_a_line_beyond_the_limit_costs_its_own_turn_alone() -> None:
     """33 MiB in one line are thrown away; the turn that they belong to fails, its neighbour does not."""
     async with supervised(python(TINY, "huge")) as supervisor:

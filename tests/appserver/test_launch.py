@@ -127,10 +127,24 @@ async def test_the_stand_in_gets_the_same_small_environment(monkeypatch: pytest.
     monkeypatch.setenv("OPENAI_API_KEY", "canary")
     command = await StandinLauncher().command()
     assert "canary" not in json.dumps(dict(command.env))
-    assert list(command.argv)[1:4] == ["-m", "bridge", "app-server"]
+    assert list(command.argv)[1:5] == ["-P", "-m", "bridge", "app-server"]
 
 
 CATALOG = {"models": [{"slug": "m", "base_instructions": "You are …", "tool_mode": "code_mode_only", "kept": 1}]}
+
+
+async def learns(starting: CodexLauncher, info: ChildInfo = CODEX) -> bool:
+    """Whether a child that is started now is to be restarted after its handshake."""
+    return await starting.learn(info, await starting.command())
+
+
+async def test_several_children_all_get_the_catalog(tmp_path: Path) -> None:
+    """Those that were started without it are restarted too, whoever has asked for it."""
+    codex = program(tmp_path / "codex", f"echo '{json.dumps(CATALOG)}'")
+    shared = launcher(tmp_path, codex)
+    commands = [await shared.command() for _ in range(3)]
+    assert [await shared.learn(CODEX, command) for command in commands] == [True, True, True]
+    assert await learns(shared) is False
 
 
 async def test_the_catalog_is_asked_for_once_and_kept_small(tmp_path: Path) -> None:
@@ -138,15 +152,15 @@ async def test_the_catalog_is_asked_for_once_and_kept_small(tmp_path: Path) -> N
     asked = tmp_path / "asked"
     codex = program(tmp_path / "codex", f"echo \"$@\" >> {asked}\necho '{json.dumps(CATALOG)}'")
     first = launcher(tmp_path, codex)
-    assert await first.learn(CODEX) is True
+    assert await learns(first) is True
     assert asked.read_text() == "debug models --bundled\n"
     path = Path(json.loads(overrides((await first.command()).argv)["model_catalog_json"]))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     entry = json.loads(path.read_text())["models"][0]
     assert (entry["slug"], entry["kept"]) == ("m", 1)
     assert (entry["base_instructions"], entry["tool_mode"]) == ("", "direct")
-    assert await first.learn(CODEX) is False
-    assert await launcher(tmp_path, codex).learn(CODEX) is False
+    assert await learns(first) is False
+    assert await learns(launcher(tmp_path, codex)) is False
     assert asked.read_text() == "debug models --bundled\n"
     assert not list((tmp_path / "state").glob("*.new"))
 
@@ -154,10 +168,10 @@ async def test_the_catalog_is_asked_for_once_and_kept_small(tmp_path: Path) -> N
 async def test_another_binary_has_another_catalog(tmp_path: Path) -> None:
     """An updated Codex is asked again."""
     codex = program(tmp_path / "codex", f"echo '{json.dumps(CATALOG)}'")
-    assert await launcher(tmp_path, codex).learn(CODEX) is True
+    assert await learns(launcher(tmp_path, codex)) is True
     program(codex, f"# newer\necho '{json.dumps(CATALOG)}'")
     assert "model_catalog_json" not in overrides((await launcher(tmp_path, codex).command()).argv)
-    assert await launcher(tmp_path, codex).learn(CODEX) is True
+    assert await learns(launcher(tmp_path, codex)) is True
 
 
 @pytest.mark.parametrize(
@@ -169,7 +183,7 @@ async def test_a_codex_without_a_usable_catalog_is_used_as_it_is(tmp_path: Path,
     """Older releases cannot print it; whatever comes instead is no reason to stop."""
     codex = program(tmp_path / "codex", f"echo '{said}'")
     asking = launcher(tmp_path, codex)
-    assert await asking.learn(CODEX) is False
+    assert await learns(asking) is False
     assert "model_catalog_json" not in overrides((await asking.command()).argv)
 
 
@@ -177,8 +191,8 @@ async def test_only_a_real_codex_is_asked_for_its_catalog(tmp_path: Path) -> Non
     """Another program that speaks the protocol is not run with arguments it does not know."""
     asked = tmp_path / "asked"
     codex = program(tmp_path / "codex", f"touch {asked}")
-    assert await launcher(tmp_path, codex).learn(OTHER) is False
-    assert await launcher(tmp_path, codex, native_tools=True).learn(CODEX) is False
+    assert await learns(launcher(tmp_path, codex), OTHER) is False
+    assert await learns(launcher(tmp_path, codex, native_tools=True)) is False
     assert not asked.exists()
 
 

@@ -179,14 +179,10 @@ def test_sampling_belongs_to_chat() -> None:
     assert (message["temperature"], message["topP"], message["top_p"]) == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("said", "default", "sent"),
-    [(True, False, True), (False, True, False), (None, True, True), (None, False, False)],
-)
-def test_stream_is_the_clients_else_the_default(said: bool | None, default: bool, sent: bool) -> None:
-    """`stream` is always there: the client's word, or the configured one."""
-    settings = ChildSettings(stream_default=default)
-    assert build_send_user_message(replace(CHAT, stream=said), settings, CONVERSATION)["stream"] is sent
+@pytest.mark.parametrize(("said", "sent"), [(True, True), (False, False), (None, False)])
+def test_stream_is_always_said(said: bool | None, sent: bool) -> None:
+    """`stream` is always there; the configured default has been filled in before."""
+    assert build_send_user_message(replace(CHAT, stream=said), SETTINGS, CONVERSATION)["stream"] is sent
 
 
 def test_the_settings_of_the_operator_are_sent() -> None:

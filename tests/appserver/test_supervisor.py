@@ -31,7 +31,7 @@ class NoProgram:
         self.asked.append(trio.current_time())
         raise NotReady("there is no program")
 
-    async def learn(self, info: Any) -> bool:
+    async def learn(self, info: Any, command: Any) -> bool:
         return False
 
 

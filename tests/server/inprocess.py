@@ -40,7 +40,7 @@ class Program:
         self.starts.append(trio.current_time())
         return Command(self.argv, dict(os.environ))
 
-    async def learn(self, info: Any) -> bool:
+    async def learn(self, info: Any, command: Any) -> bool:
         return False
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from orjson import dumps
 
-from bridge.api.responses.events import restart_error
-from bridge.api.sse import DONE, data_event
+from bridge.api.sse import DONE, data_event, restart_error
 from bridge.errors import BridgeError, UpstreamError
 from bridge.turn.collect import Result
 from bridge.turn.events import Finished, ReasoningDelta, Restarted, TextDelta, ToolCall, TurnEvent, Usage

@@ -11,7 +11,9 @@ from bridge.api.reading import (
     Body,
     Effort,
     check_outputs,
+    read_call_id,
     read_format,
+    read_name,
     read_object,
     read_parts,
     read_string,
@@ -98,7 +100,7 @@ def _read_message(value: Any, place: str) -> Iterator[Item]:
         for index, call in enumerate(calls):
             yield _read_call(call, f"{place}.tool_calls[{index}]")
     elif role == "tool":
-        call_id = read_string(data.get("tool_call_id"), f"{place}.tool_call_id")
+        call_id = read_call_id(data.get("tool_call_id"), f"{place}.tool_call_id")
         yield FunctionOutput(call_id, read_parts(data.get("content"), content))
     else:
         raise InvalidRequest(f"Invalid {place + '.role'!r}: {role!r}.", param=f"{place}.role")
@@ -108,7 +110,7 @@ def _read_call(value: Any, place: str) -> FunctionCall:
     data = read_object(value, place)
     function = read_object(data.get("function"), f"{place}.function")
     return FunctionCall(
-        read_string(data.get("id"), f"{place}.id"),
-        read_string(function.get("name"), f"{place}.function.name"),
+        read_call_id(data.get("id"), f"{place}.id"),
+        read_name(function.get("name"), f"{place}.function.name"),
         read_string(function.get("arguments"), f"{place}.function.arguments"),
     )

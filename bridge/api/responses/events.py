@@ -12,6 +12,7 @@ from typing import Any
 from orjson import dumps
 
 from bridge.api.responses.response import Echo, error_object, usage_object
+from bridge.api.sse import restart_error
 from bridge.errors import BridgeError, UpstreamError
 from bridge.turn.events import (
     Finished,
@@ -281,15 +282,6 @@ class ResponsesEncoder:
     def _take(self) -> bytes:
         out, self._out = self._out, []
         return b"".join(out)
-
-
-def restart_error(event: Restarted) -> UpstreamError:
-    """The upstream begins anew after part of its answer has been shown: that cannot be taken back."""
-    return UpstreamError(
-        f"The model's stream broke after part of the answer had been sent ({event.message}). Try again.",
-        code="stream_interrupted",
-        severity="transient",
-    )
 
 
 def _message(item_id: str, status: str, text: str | None) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from bridge.api.reading import (
     Body,
     Effort,
     check_outputs,
+    read_call_id,
     read_format,
+    read_name,
     read_object,
     read_parts,
     read_string,
@@ -128,13 +130,13 @@ def _read_item(value: Any, place: str) -> Item:
         return Message(role, read_parts(data.get("content"), f"{place}.content"))
     if kind == "function_call":
         return FunctionCall(
-            read_string(data.get("call_id"), f"{place}.call_id"),
-            read_string(data.get("name"), f"{place}.name"),
+            read_call_id(data.get("call_id"), f"{place}.call_id"),
+            read_name(data.get("name"), f"{place}.name"),
             read_string(data.get("arguments"), f"{place}.arguments"),
         )
     if kind == "function_call_output":
         return FunctionOutput(
-            read_string(data.get("call_id"), f"{place}.call_id"),
+            read_call_id(data.get("call_id"), f"{place}.call_id"),
             read_parts(data.get("output"), f"{place}.output"),
         )
     if isinstance(kind, str) and kind in PASSED_ON:
