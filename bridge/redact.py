@@ -103,7 +103,7 @@ def _has_secret_key(value: Any) -> bool:
     while stack:
         node = stack.pop()
         if isinstance(node, dict):
-            if any(_is_secret(key) and member for key, member in node.items()):
+            if any(_is_secret(key) and member and isinstance(member, str | list) for key, member in node.items()):
                 return True
             stack.extend(node.values())
         elif isinstance(node, list):
@@ -114,9 +114,12 @@ def _has_secret_key(value: Any) -> bool:
 
 
 def _scrub(value: Any, secret: bool = False) -> Any:
-    """The same value with what stands under a secret's name (`secret`) marked, in lists and JSON strings too."""
+    """The same value with the texts under a secret's name (`secret`) marked, in lists and in JSON strings too.
+
+    An object under such a name is looked into, not marked: it may be the schema of a property `password`.
+    """
     if isinstance(value, dict):
-        return {key: _scrub(member, secret or _is_secret(key)) for key, member in value.items()}
+        return {key: _scrub(member, _is_secret(key)) for key, member in value.items()}
     if isinstance(value, list):
         return [_scrub(member, secret) for member in value]
     if isinstance(value, str) and secret and value:

@@ -52,7 +52,10 @@ def parse_methods(refusal: str) -> frozenset[str]:
 def choose_dialect(
     wanted: Literal["auto", "current", "legacy"], methods: frozenset[str], version: str | None = None
 ) -> DialectName:
-    """`auto` is current where the child has a `turn/start` that works, else legacy. Before 0.79 turns never ended."""
+    """`auto` is current where the child has a `turn/start` that works, else legacy.
+
+    `version` is that of a real Codex: before 0.79 its turns never ended.
+    """
     if wanted != "auto":
         return wanted
     too_old = "newConversation" in methods and version is not None and _numbers(version) < (0, 79)

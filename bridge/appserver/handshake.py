@@ -38,7 +38,7 @@ async def shake_hands(
     notify("initialized")
     version, is_codex = parse_user_agent(result.get("userAgent") if isinstance(result, dict) else None)
     methods = await _probe(call)
-    return ChildInfo(version, is_codex, choose_dialect(wanted, methods, version), methods)
+    return ChildInfo(version, is_codex, choose_dialect(wanted, methods, version if is_codex else None), methods)
 
 
 async def ask_models(call: AskChild, info: ChildInfo) -> list[dict[str, Any]]:

@@ -136,7 +136,6 @@ class LegacyTurn(RunningTurn):
         message = params["msg"]
         kind = message["type"]
         if kind == "agent_message_content_delta":
-            self._named = True
             self._delta(message["item_id"], message["delta"])
         elif kind == "agent_message_delta":
             if not self._named:
@@ -163,6 +162,10 @@ class LegacyTurn(RunningTurn):
             self.cancelled()
         elif kind == "task_complete":
             self._task_complete(message)
+
+    def _open_run(self, item: str, delta: str) -> None:
+        self._named = self._named or item != self._plain_id()
+        super()._open_run(item, delta)
 
     def _delta(self, item: str, delta: Any) -> None:
         if not isinstance(delta, str):

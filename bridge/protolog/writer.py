@@ -31,6 +31,7 @@ class LogWriter:
         self._size = 0
         self._wakeup = trio.Event()
         self._reopening = False
+        self._torn = False
         try:
             self._descriptor = self._open()
         except OSError as error:
@@ -72,12 +73,13 @@ class LogWriter:
                 new = self._open()
                 os.close(self._descriptor)
                 self._descriptor, self._reopening = new, False
-            await trio.to_thread.run_sync(_write_all, self._descriptor, queued)
-            self.fault = None
+            chunks = [b"\n", *queued] if self._torn else queued
+            await trio.to_thread.run_sync(_write_all, self._descriptor, chunks)
+            self.fault, self._torn = None, False
         except OSError as error:
             self._drop(sum(lines.count(b"\n") for lines in queued), error.strerror or str(error))
             # Part of a line may be out; the next one must not be glued to it.
-            self._queue.insert(0, b"\n")
+            self._torn = True
 
     def _open(self) -> int:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -101,7 +101,17 @@ def test_what_is_held_back_comes_before_the_end_of_the_turn() -> None:
     assert stage.feed(END) == [TextDelta("m", ["<tool"]), END]
 
 
-@pytest.mark.parametrize("outcome", ["completed", "incomplete", "failed", "cancelled"])
+@pytest.mark.parametrize("outcome", ["failed", "cancelled"])
+def test_a_block_that_a_failure_cut_off_is_text(outcome: Any) -> None:
+    """It may look whole; but the model did not end it, and nobody is to execute half of what it meant."""
+    stage, unclosed = Stage(), block().removesuffix("</tool_call>")
+    assert stage.feed(TextDelta("m", [unclosed]), Finished(outcome)) == [
+        TextDelta("m", [unclosed]),
+        Finished(outcome),
+    ]
+
+
+@pytest.mark.parametrize("outcome", ["completed", "incomplete"])
 def test_an_unclosed_block_is_not_lost(outcome: Any) -> None:
     """A whole payload without its closing tag is a repaired call; half a payload is text."""
     whole, half = Stage(), Stage()
