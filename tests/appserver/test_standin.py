@@ -386,7 +386,7 @@ async def test_legacy_calls_chooses_one(tmp_path: Path, calls: Any, method: str)
             # The pause leaves time for a second call, if there were one.
             result = await finish(child.start(turn({"sleep": 0.1}, {"text": "hi"}, endpoint=endpoint)))
             assert result.text == "hi"
-        await until(lambda: not child.turns, "all is let go")
+            await until(lambda: not child.turns, "all is let go")
     assert tape.calls() == [*OPENING, method, ENDING[-1]] * 2
 
 
