@@ -126,6 +126,11 @@ class Recorder:
         head = {"phase": "client_egress", "direction": "out", "kind": kind, "req_id": req_id}
         self._line(orjson.dumps(head)[1:-1], b',"payload":', payload)
 
+    @property
+    def threads(self) -> int:
+        """How many threads something is remembered of."""
+        return len(self._owners.keys() | self._delta_heads.keys())
+
     def forget(self, key: str) -> None:
         self._owners.pop(key, None)
         self._delta_heads.pop(key, None)

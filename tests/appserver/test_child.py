@@ -177,7 +177,7 @@ async def test_requests_of_the_child_are_answered_at_once_and_declined(prompted:
 async def test_silence_ends_a_turn(prompted: Program, dialect: Dialect) -> None:
     """No first word, no further word, or no end: the turn fails in time as backend_timeout and is interrupted."""
     tape = Tape()
-    limits = Limits(first_event=0.3, idle=0.3, turn=0.8)
+    limits = Limits(first_event=0.2, idle=0.2, turn=0.5)
     endless = [{"deltas": ["x"]}, {"sleep": 0.1}] * 100
     async with supervised(prompted, dialect=dialect, limits=limits, tap=tape.recorder) as supervisor:
         child = await supervisor.acquire()
@@ -193,7 +193,7 @@ async def test_silence_ends_a_turn(prompted: Program, dialect: Dialect) -> None:
         assert {error_of(result).code for result in results.values()} == {"backend_timeout"}
         assert "did not begin" in error_of(results["first"]).message
         assert "nothing more" in error_of(results["idle"]).message
-        assert "longer than 0.8 s" in error_of(results["turn"]).message
+        assert "longer than 0.5 s" in error_of(results["turn"]).message
         assert results["idle"].text == "one"
         await until(lambda: not child.turns, "all turns are let go")
     stopped = "turn/interrupt" if dialect == "current" else "interruptConversation"

@@ -170,9 +170,12 @@ async def test_drain_waits_for_running_turns_and_shut_down_fails_them(tmp_path: 
 # Through the bridge
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def dying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBridge, Path]]:
-    """A bridge whose child dies at once every time, and the file in which each start leaves a line."""
+    """A bridge whose child dies at once every time, and the file in which each start leaves a line.
+
+    It is started with the module, so that its pauses pass while other tests run.
+    """
     directory = tmp_path_factory.mktemp("dying")
     starts = directory / "starts"
     program = directory / "dying-codex"

@@ -215,3 +215,18 @@ def test_sigterm_mid_turn(tmp_path: Path, target: Target) -> None:
         assert failed["type"] == "response.failed"
         assert rig.bridge.process.wait(10) == 0
         assert left_of(child) == []
+
+
+def test_a_legacy_child_keeps_nothing_open(tmp_path: Path) -> None:
+    """Conversations are archived after their turn: the child's open files do not grow with the requests."""
+    with start_rig(tmp_path, LEGACY) as rig:
+
+        def open_files() -> int:
+            return len(list(Path(f"/proc/{rig.child()}/fd").iterdir()))
+
+        for _ in range(5):
+            assert rig.bridge.post("/responses", {"model": "gpt-5.2", "input": "hello"}).status_code == 200
+        before = open_files()
+        for _ in range(25):
+            assert rig.bridge.post("/responses", {"model": "gpt-5.2", "input": "hello"}).status_code == 200
+        assert open_files() <= before + 10
