@@ -26,6 +26,7 @@ from bridge.redact import Redactor
 
 log = logging.getLogger("bridge.supervisor")
 
+STOP_GRACE = 2.0
 EXIT_DRAIN = 0.5
 """How long the output of a process that has ended may still be read."""
 
@@ -167,13 +168,15 @@ class Supervisor:
         finally:
             self._child = None
             child.close(BackendCrashed(GONE))
-            await stop(process)
+            if self.state == "handshake_complete":
+                self._become("restarting", "it did not answer any more" if child.hung else "it has ended")
+            # One that hangs is not asked twice.
+            await stop(process, grace=0 if child.hung else STOP_GRACE)
             if self._tap is not None:
                 tail = child.stderr_tail()[-4000:]
                 self._tap.lifecycle("backend_exit", {"code": process.returncode, "stderr": tail})
-        if self.state == "handshake_complete":
-            what = "did not answer any more" if child.hung else f"ended with code {process.returncode}"
-            self._become("restarting", f"it {what}")
+        if self.state == "restarting" and not child.hung:
+            self._become("restarting", f"it ended with code {process.returncode}")
         return restart_now
 
     async def _watch_exit(self, child: Child) -> None:
