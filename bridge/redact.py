@@ -39,6 +39,7 @@ _SHAPES = re.compile(
 )
 
 _HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"earer ", b"://", b"_pat_")
+_TEXT_DELTA = b'data: {"type":"response.output_text.delta"'
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
 _KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"cookie", b"jwt", b"credential")
 
@@ -77,9 +78,10 @@ class Redactor:
         """An event stream with the secrets in its events' data removed."""
         lines = chunk.split(b"\n")
         for index, line in enumerate(lines):
-            if line.startswith(b"data: {"):
+            # A text delta has no names but ours; what it says is looked at with all the rest.
+            if line.startswith(b"data: {") and not line.startswith(_TEXT_DELTA):
                 lines[index] = b"data: " + self.json(line.removeprefix(b"data: "))
-        return b"\n".join(lines)
+        return self.text(b"\n".join(lines))
 
     def text(self, data: bytes) -> bytes:
         """Any text with the values of secret shape, and our own secrets, removed."""
