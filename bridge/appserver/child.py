@@ -37,6 +37,8 @@ GONE = "The Codex app-server went away during the request. Try again."
 
 READ_SIZE = 1024 * 1024
 """All that the pipe can hold: with many streams, a larger read means fewer writes to each client."""
+READ_SIZE_LOGGED = 256 * 1024
+"""With the log, a read is in memory four times over; this much stays in the processor's cache."""
 STDERR_KEPT = 64 * 1024
 LAST_WORDS = 0.2
 MAX_CALLS = 64
@@ -317,7 +319,8 @@ class Child:
 
     async def _read(self, stderr_drained: trio.Event) -> None:
         try:
-            while data := await self.process.stdout.receive_some(READ_SIZE):
+            size = READ_SIZE if self._tap is None else READ_SIZE_LOGGED
+            while data := await self.process.stdout.receive_some(size):
                 self._receive(self._splitter.feed(bytes(data)))
             self._receive(self._splitter.finish())
         except (trio.BrokenResourceError, trio.ClosedResourceError):

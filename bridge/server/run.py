@@ -130,6 +130,10 @@ class Bridge:
         return None
 
     async def _drain(self, stop: Stop) -> None:
+        # What has just been answered is freed in the child within a moment; only the rest is worth a word.
+        with trio.move_on_after(min(0.2, self.settings.grace)):
+            for pool in self._pools:
+                await pool.drain()
         turns = sum(pool.turns for pool in self._pools)
         if turns:
             log.warning(
