@@ -32,13 +32,13 @@ _SHAPES = re.compile(
     | STARTgh[pousr]_[A-Za-z0-9]{20,} | STARTgithub_pat_[A-Za-z0-9_]{20,}
     | STARTAIza[A-Za-z0-9_-]{30,}
     | STARTxox[abprs]-[A-Za-z0-9-]{10,}
-    | (?<=[Bb]earer\ )[A-Za-z0-9._~+/=-]{8,}
-    | (?<=://)[^/\s:@"\\]{1,256}:[^/\s@"\\]{3,256}(?=@)       # userinfo of a URL
+    | (?<=[Bb][Ee][Aa][Rr][Ee][Rr]\ )[A-Za-z0-9._~+/=-]{8,}
+    | (?<=/)[^/\s:@"\\]{1,256}:[^/\s@"\\]{3,256}(?=@)       # userinfo of a URL
     """.replace(b"START", _START),
     re.VERBOSE,
 )
 
-_HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"earer ", b"://", b"_pat_")
+_HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"earer ", b"EARER ", b"@", b"_pat_")
 _TEXT_DELTA = b'data: {"type":"response.output_text.delta"'
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
 _KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"cookie", b"jwt", b"credential")

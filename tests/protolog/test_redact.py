@@ -186,3 +186,18 @@ def test_long_texts_are_looked_through_in_linear_time() -> None:
     for piece in ("sk-", "eyJ.", "https://a:", "Bearer ", "x:y@", "://" + "a" * 300):
         line = orjson.dumps({"text": piece * (400_000 // len(piece))})
         Redactor((KNOWN,)).json(line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: BEARER abcdefgh12345678",
+        "https:\\/\\/user:pass12345@example.org",
+    ],
+)
+def test_unusual_spellings_do_not_save_a_secret(text: str) -> None:
+    """The scheme in capitals, and slashes that some program has escaped."""
+    clean = Redactor().json(orjson.dumps({"text": text}))
+    assert b"abcdefgh12345678" not in clean
+    assert b"pass12345" not in clean
+    assert MARK.search(clean.decode())
