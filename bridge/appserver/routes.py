@@ -8,6 +8,7 @@ beyond its bound fails alone, as `slow_client`.
 from __future__ import annotations
 
 import collections
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -48,7 +49,7 @@ Flow = Generator[Call, Any, None]
 """The calls that start a turn, in order: yields a Call, is sent its result."""
 
 
-class RunningTurn:
+class RunningTurn(ABC):
     """The events of one turn while it runs; the dialects' decoders build on it.
 
     Consumers call `take`. Everything else is called by the decoder. After `finish` nothing is added any more.
@@ -79,21 +80,21 @@ class RunningTurn:
 
     # What a dialect adds.
 
+    @abstractmethod
     def begin(self) -> Flow:
         """The calls that start the turn."""
-        raise NotImplementedError
 
+    @abstractmethod
     def interrupt(self) -> Call | None:
         """The call that stops it, once it can be stopped."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self) -> list[Call]:
         """The calls that free what the child keeps for it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def receive(self, method: str, params: dict[str, Any]) -> None:
         """Take one notification in."""
-        raise NotImplementedError
 
     # What consumers call.
 

@@ -108,21 +108,12 @@ async def _ask_codex(settings: Any, report: Report) -> None:
     """Start the child as `serve` would, and read what it says of itself."""
     import trio
 
-    from bridge.appserver.launch import CodexLauncher
     from bridge.appserver.supervisor import Supervisor
     from bridge.backends.app_server import NOT_LOGGED_IN
-    from bridge.config import state_dir
     from bridge.errors import BridgeError
-    from bridge.server.run import child_settings
+    from bridge.server.run import child_settings, codex_launcher
 
-    launcher = CodexLauncher(
-        binary=settings.codex_bin,
-        home=settings.codex_home,
-        state=state_dir(),
-        workdir=settings.workdir,
-        native_tools=settings.native_tools,
-    )
-    supervisor = Supervisor(launcher, child_settings(settings), dialect=settings.dialect)
+    supervisor = Supervisor(codex_launcher(settings), child_settings(settings), dialect=settings.dialect)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(supervisor.run)
         try:

@@ -69,6 +69,17 @@ def child_settings(settings: Settings) -> ChildSettings:
     )
 
 
+def codex_launcher(settings: Settings) -> CodexLauncher:
+    """How Codex is started under these settings."""
+    return CodexLauncher(
+        binary=settings.codex_bin,
+        home=settings.codex_home,
+        state=state_dir(),
+        workdir=settings.workdir,
+        native_tools=settings.native_tools,
+    )
+
+
 class Bridge:
     """Everything that runs, from settings that have been checked."""
 
@@ -153,13 +164,7 @@ class Bridge:
     def _codex_backend(self) -> AppServerBackend:
         settings = self.settings
         home = read_codex_home(settings.codex_home_path)
-        launcher = CodexLauncher(
-            binary=settings.codex_bin,
-            home=settings.codex_home,
-            state=state_dir(),
-            workdir=settings.workdir,
-            native_tools=settings.native_tools,
-        )
+        launcher = codex_launcher(settings)
         if settings.workers > 1 and home.has_login:
             log.warning("%d children share one login: they can race for its one-time refresh token", settings.workers)
         supervisors = [self._supervisor(launcher) for _ in range(settings.workers)]
