@@ -27,7 +27,7 @@ from bridge.appserver.routes import Call, Decoder, Routes, RunningTurn
 from bridge.appserver.rpc import OVERLOADED, Peer, Reply, RpcError, key_of
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits, TurnStream
-from bridge.appserver.tap import Tap
+from bridge.appserver.tap import Owner, Tap
 from bridge.errors import BackendCrashed, BackendProtocolError, BackendTimeout, BridgeError, Overloaded
 from bridge.turn.turn import Turn
 
@@ -352,7 +352,10 @@ class Child:
     def _receive_turns(self, lines: list[bytes], decoder: Decoder) -> None:
         tap, receive, get = self._tap, self._peer.receive, self._routes.get
         delta_start, read_delta, touched = decoder.delta, decoder.read_delta, self._routes.touched
-        seen: list[tuple[bytes, str, str, str | None]] = []
+        # Adjacent deltas, for the tap.
+        run: list[bytes] = []
+        texts: list[str] = []
+        owners: list[Owner] = []
         for line in lines:
             if line.startswith(delta_start):
                 try:
@@ -366,16 +369,18 @@ class Child:
                         turn.dirty = True
                         touched.append(turn)
                     if tap is not None:
-                        seen.append((line, delta, key, turn.req_id))
+                        run.append(line)
+                        texts.append(delta)
+                        owners.append(turn)
                     continue
-            if seen and tap is not None:
-                tap.deltas(seen)
-                seen = []
+            if run and tap is not None:
+                tap.deltas(run, texts, owners)
+                run, texts, owners = [], [], []
             # What repeats another line is dropped unread; but the log wants to know what it was.
             if tap is not None or not line.startswith(decoder.skip):
                 receive(line)
-        if seen and tap is not None:
-            tap.deltas(seen)
+        if run and tap is not None:
+            tap.deltas(run, texts, owners)
 
     def _notification(self, method: str, params: dict[str, Any]) -> None:
         self._routes.notify(key_of(params), method, params)

@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 
+class Owner(Protocol):
+    """A turn, as the log sees it."""
+
+    key: str | None
+    req_id: str | None
+
+
 class Tap(Protocol):
     """Implemented by the recorder of `bridge.protolog`; None stands for no log."""
 
@@ -14,8 +21,8 @@ class Tap(Protocol):
     def end_read(self) -> None:
         """All lines of the read have been recorded."""
 
-    def deltas(self, batch: list[tuple[bytes, str, str, str | None]]) -> None:
-        """Adjacent text deltas, each (line, text, key, req_id): the same as `rpc` for each, but cheap."""
+    def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
+        """Adjacent text deltas, what they say and whose they are: the same as `rpc` for each line, but cheap."""
 
     def rpc(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from bridge import __version__
+from bridge.appserver.tap import Owner
 from bridge.redact import POLICY, Redactor
 
 FORMAT = 1
@@ -56,21 +57,30 @@ class Recorder:
         self._reading = False
         self._flush()
 
-    def deltas(self, batch: list[tuple[bytes, str, str, str | None]]) -> None:
-        stamp, heads, make = self._stamp, self._delta_heads, self._delta_head
+    def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
+        stamp, seq = self._stamp, self._seq
         # Everything else in these lines is ids; one look over the texts together is enough.
-        if self._redactor.suspicious("".join([text for _, text, _, _ in batch]).encode()):
-            batch = [(self._redactor.json(line), text, key, req_id) for line, text, key, req_id in batch]
-        self._parts += [
-            b"%b%d%b%b}\n" % (stamp, number, heads.get(key) or make(line, key, req_id), line)
-            for number, (line, _, key, req_id) in enumerate(batch, self._seq)
-        ]
-        self._seq += len(batch)
+        if self._redactor.suspicious("".join(texts).encode()):
+            lines = [self._redactor.json(line) for line in lines]
+        first = owners[0]
+        if owners.count(first) == len(owners):
+            head = self._delta_head(lines[0], first)
+            self._parts += [b"%b%d%b%b}\n" % (stamp, number, head, line) for number, line in enumerate(lines, seq)]
+        else:
+            heads = map(self._delta_head, lines, owners)
+            self._parts += [
+                b"%b%d%b%b}\n" % (stamp, number, head, line)
+                for number, (head, line) in enumerate(zip(heads, lines, strict=True), seq)
+            ]
+        self._seq += len(lines)
 
-    def _delta_head(self, line: bytes, key: str, req_id: str | None) -> bytes:
-        method = orjson.loads(line)["method"]
-        head = b"," + self._head("in", "rpc_notification", method, key, req_id) + b',"payload":'
-        self._delta_heads[key] = head
+    def _delta_head(self, line: bytes, owner: Owner) -> bytes:
+        key = owner.key or ""
+        head = self._delta_heads.get(key)
+        if head is None:
+            method = orjson.loads(line)["method"]
+            head = b"," + self._head("in", "rpc_notification", method, owner.key, owner.req_id) + b',"payload":'
+            self._delta_heads[key] = head
         return head
 
     def rpc(

@@ -289,6 +289,5 @@ class _Request:
 
 def _said(events: list[TurnEvent]) -> str | None:
     """The text of a batch that is nothing but text."""
-    if not all(isinstance(event, TextDelta) for event in events):
-        return None
-    return "".join(piece for event in events if isinstance(event, TextDelta) for piece in event.pieces)
+    texts = ["".join(event.pieces) for event in events if isinstance(event, TextDelta)]
+    return "".join(texts) if len(texts) == len(events) else None
