@@ -18,7 +18,7 @@ from bridge.api.responses.request import parse_responses
 from bridge.api.responses.response import echo_of
 from bridge.backends.router import Router
 from bridge.errors import BridgeError, InvalidRequest, ModelNotFound
-from bridge.server.http import Receive, Scope, Send, send_error
+from bridge.server.http import Receive, Scope, Send, refuse
 from bridge.server.turns import NewId, Protocol, Service, TurnEndpoint
 from bridge.turn.turn import Turn
 
@@ -66,7 +66,7 @@ class _Only(Route):
         if self.methods and scope["method"] not in self.methods:
             allowed = ", ".join(sorted(self.methods - {"HEAD"}))
             error = InvalidRequest(f"{scope['path']} takes {allowed} only.", code="method_not_allowed", http_status=405)
-            await send_error(send, error, [(b"allow", ", ".join(sorted(self.methods)).encode())])
+            await refuse(scope, receive, send, error, [(b"allow", ", ".join(sorted(self.methods)).encode())])
         else:
             await self.app(scope, receive, send)
 
@@ -76,7 +76,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     known = "Served are POST /v1/responses, POST /v1/chat/completions and GET /v1/models."
     hint = known if path.startswith("/v1/") else "The base URL ends in /v1."
     message = f"There is no {path[:100]} here. {hint}"
-    await send_error(send, InvalidRequest(message, code="not_found", http_status=404))
+    await refuse(scope, receive, send, InvalidRequest(message, code="not_found", http_status=404))
 
 
 class _Pages:

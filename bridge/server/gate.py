@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bridge.errors import Forbidden, InvalidRequest, Unauthorized
-from bridge.server.http import Receive, Scope, Send, header, send_error
+from bridge.server.http import Receive, Scope, Send, header, refuse
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,5})?")
 
@@ -39,7 +39,7 @@ class Gate:
         if refusal is None:
             await self._app(scope, receive, send)
         else:
-            await send_error(send, refusal)
+            await refuse(scope, receive, send, refusal)
 
     def refusal(self, scope: Scope) -> Forbidden | InvalidRequest | Unauthorized | None:
         """Why a request is not let in; None when it is."""

@@ -79,30 +79,46 @@ DRAIN_BYTES = 256 * 1024 * 1024
 async def send_refusal(send: Send, receive: Receive, error: BridgeError, headers: Headers = ()) -> bytes:
     """An error while the client still sends its body: answered at once, then its bytes are thrown away for a while.
 
-    A connection closed with unread bytes is reset, and the client might never see why.
+    The answer says that the connection will be closed. Without that the client might send its next request into a
+    closing connection; and one that is closed with unread bytes is reset, so that the client never sees why.
     """
     body = orjson.dumps(error.body())
     length = (b"content-length", str(len(body)).encode())
-    await send_start(send, error.http_status, b"application/json", [length, (b"connection", b"close"), *headers])
+    close = (b"connection", b"close")
+    await send_start(send, error.http_status, b"application/json", [length, close, *headers, *_error_headers(error)])
     await send({"type": "http.response.body", "body": body, "more_body": True})
     drained = 0
     with trio.move_on_after(DRAIN_SECONDS):
         while drained < DRAIN_BYTES:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return body
             drained += len(message.get("body", b""))
-            if message["type"] != "http.request" or not message.get("more_body"):
+            if not message.get("more_body"):
                 break
     await send({"type": "http.response.body", "body": b""})
     return body
 
 
+async def refuse(scope: Scope, receive: Receive, send: Send, error: BridgeError, headers: Headers = ()) -> None:
+    """An error for a request of which nothing but the head has been looked at."""
+    if header(scope, b"transfer-encoding") is None and header(scope, b"content-length") in (None, b"0"):
+        await send_error(send, error, headers)
+    else:
+        await send_refusal(send, receive, error, headers)
+
+
 async def send_error(send: Send, error: BridgeError, headers: Headers = ()) -> bytes:
-    """An error in OpenAI's form; returns the body that was sent."""
-    extra = list(headers)
+    """An error in OpenAI's form, after the whole request was read; returns the body that was sent."""
+    body = orjson.dumps(error.body())
+    await send_json(send, error.http_status, body, [*headers, *_error_headers(error)])
+    return body
+
+
+def _error_headers(error: BridgeError) -> Headers:
+    extra = []
     if error.retry_after is not None:
         extra.append((b"retry-after", str(math.ceil(error.retry_after)).encode()))
     if error.http_status == 401 and error.code == "invalid_api_key":
         extra.append((b"www-authenticate", b"Bearer"))
-    body = orjson.dumps(error.body())
-    await send_json(send, error.http_status, body, extra)
-    return body
+    return extra

@@ -99,8 +99,8 @@ class Connection(TCPServer):
                     limit.shield = True
                     await self.stream.send_all(event.data)
                     return
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass
+            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+                pass  # the client has gone; busy: its reader has seen that first, and is closing the connection
         if limit.cancelled_caught:
             # Part of a chunk is out: the connection is beyond saving.
             await trio.aclose_forcefully(self.stream)

@@ -9,6 +9,7 @@ from http.client import HTTPConnection, HTTPResponse
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import httpx2
 import pytest
 from harness import KEY, RunningBridge
 from server.prompted import raw_request, request_headers
@@ -720,3 +721,13 @@ def test_a_websocket_is_refused(mock_bridge: RunningBridge) -> None:
 def test_the_bridge_made_no_mistake(mock_bridge: RunningBridge) -> None:
     """After all this its own log holds no traceback."""
     assert "Traceback" not in mock_bridge.stderr.read_text()
+
+
+@pytest.mark.parametrize("path", [RESPONSES, "/v1/nothing", "/v1/models"])
+def test_a_refusal_before_the_body_says_that_the_connection_ends(mock_bridge: RunningBridge, path: str) -> None:
+    """Else a client would send its next request into a connection that is being closed. Many times, no accident."""
+    with httpx2.Client(base_url=mock_bridge.root, trust_env=False, headers={"authorization": "Bearer wrong"}) as client:
+        for _ in range(40):
+            response = client.post(path, json={"model": "mock-echo", "input": "x" * 2000})
+            assert response.status_code == 401
+            assert response.headers["connection"] == "close"
