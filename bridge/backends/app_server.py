@@ -74,18 +74,13 @@ class AppServerBackend:
             raise UpstreamError(NOT_LOGGED_IN, code="codex_not_logged_in", http_status=401, kind="authentication_error")
         if turn.functions:
             turn = replace(turn, tool_text=await _tool_text(turn))
+        record = self._recorder(req_id) if self._recorder else None
+        stage = ToolStage(turn, self._new_id, record) if turn.parses_tool_calls else None
         # Nothing waits between this check and the start, so that the limit holds.
         if self.pool.turns >= self._max_turns:
             raise Overloaded(f"{self._max_turns} turns are running already; try again in a moment.", retry_after=1)
         stream = child.start(turn, req_id)
-        if not turn.parses_tool_calls:
-            return stream
-        try:
-            record = self._recorder(req_id) if self._recorder else None
-            return ParsedStream(stream, ToolStage(turn, self._new_id, record))
-        except BaseException:
-            stream.close()
-            raise
+        return stream if stage is None else ParsedStream(stream, stage)
 
     def models(self) -> list[str]:
         listed = [entry["id"] for entry in self._listed() if entry.get("hidden") is not True]
