@@ -20,6 +20,13 @@ finds its script again. A prompt without a script is answered with `DEFAULT_TEXT
     failed      response.failed                              code="server_error" message
     error       an HTTP error                                status=500 code message retry_after times
     drop        n words, then the connection is closed       n=3 chunk delay times
+    calls       a text, function calls; later its outputs    calls=[{"name", "arguments"}] then + those of text
+    search      a web search, then the answer                query="weather" + those of text
+    recall      all messages that were sent, as JSON         those of text
+
+``calls`` makes native calls of the tools that the request offers, and writes `<tool_call>` blocks for those that it
+does not. Once the outputs of all its calls have come, the action ``then`` follows; without one the answer is
+"result: " and the outputs. ``headers`` (any action that streams) are sent with the answer.
 
 ``chunk`` cuts the text anew, so many characters per delta; ``delay`` is in seconds, before each delta;
 ``usage`` has any of the keys of `USAGE`. With ``times`` only so many requests with the same script meet the
@@ -48,7 +55,7 @@ from typing import Any, Self
 DEFAULT_TEXT = "hello from the provider"
 USAGE = {"input": 11, "cached": 3, "output": 7, "reasoning": 2}
 
-_TEXT = {"pieces", "chunk", "delay", "usage"}
+_TEXT = {"pieces", "chunk", "delay", "usage", "headers"}
 _KEYS = {
     "text": _TEXT,
     "reasoning": {"summary", "raw", *_TEXT},
@@ -60,6 +67,9 @@ _KEYS = {
     "failed": {"code", "message"},
     "error": {"status", "code", "message", "retry_after", "times"},
     "drop": {"n", "chunk", "delay", "times"},
+    "calls": {"calls", "then", *_TEXT},
+    "search": {"query", *_TEXT},
+    "recall": _TEXT,
 }
 _MARK = re.compile(r"@@(\{.*?\})@@", re.DOTALL)
 
@@ -76,14 +86,25 @@ def script(action: Json) -> str:
     return "@@" + json.dumps(action).replace("@@", r"@\u0040") + "@@"
 
 
-def find_script(body: Json) -> str | None:
-    """The last script of the latest user message (or tool result) that has one, as JSON text."""
+def find_script(body: Json) -> tuple[str, list[str]] | None:
+    """The last script of the latest user message (or tool result) that has one, and the tool results after it."""
     items = body.get("input") or []
+    outputs: list[str] = []
     for item in reversed([{"role": "user", "content": items}] if isinstance(items, str) else items):
         said = item.get("content") if item.get("role") == "user" else item.get("output")
         if found := _MARK.findall(_text_of(said)):
-            return str(found[-1])
+            return str(found[-1]), outputs[::-1]
+        if str(item.get("type")).endswith("_call_output"):
+            outputs.append(_text_of(said))
     return None
+
+
+def next_step(action: Json, outputs: list[str]) -> Json:
+    """What a script of calls does now that these outputs have come."""
+    while action["do"] == "calls" and len(outputs) >= len(action["calls"]):
+        done, outputs = outputs[: len(action["calls"])], outputs[len(action["calls"]) :]
+        action = action.get("then") or {"do": "text", "pieces": ["result: " + "; ".join(done)]}
+    return action
 
 
 def _text_of(content: Any) -> str:
@@ -100,6 +121,8 @@ def _check(action: Json) -> None:
         raise ValueError(f"{action['do']!r} takes no {', '.join(sorted(unknown))}")
     if unknown := action.get("usage", {}).keys() - USAGE:
         raise ValueError(f"usage has no {', '.join(sorted(unknown))}")
+    if action.get("then"):
+        _check(action["then"])
 
 
 # The answer: events to send and seconds to wait, without any I/O
@@ -112,11 +135,11 @@ class Wait:
     seconds: float
 
 
-def answer(action: Json, tag: str) -> Iterator[Json | Wait]:
+def answer(action: Json, tag: str, body: Json) -> Iterator[Json | Wait]:
     """One response stream; `tag` makes its ids unique. Without a final event it is a dropped one."""
     yield _response("created", tag, "in_progress")
     output = []
-    for event in _items(action, tag):
+    for event in _items(action, tag, body):
         if isinstance(event, dict) and event["type"] == "response.output_item.done":
             output.append(event["item"])
         yield event
@@ -135,7 +158,7 @@ def answer(action: Json, tag: str) -> Iterator[Json | Wait]:
             yield _response("completed", tag, "completed", **closing)
 
 
-def _items(action: Json, tag: str) -> Iterator[Json | Wait]:
+def _items(action: Json, tag: str, body: Json) -> Iterator[Json | Wait]:
     pieces, delay = action.get("pieces", [DEFAULT_TEXT]), action.get("delay", 0)
     match action["do"]:
         case "hang":
@@ -150,6 +173,14 @@ def _items(action: Json, tag: str) -> Iterator[Json | Wait]:
         case "slow":
             n = action.get("n", 20)
             yield from _message(tag, 0, _words(n), action.get("seconds", 10) / n)
+        case "calls":
+            yield from _calls(tag, action, offered_tools(body))
+        case "search":
+            yield from _search(tag, action)
+            yield from _message(tag, 1, _cut(pieces, action), delay)
+        case "recall":
+            said = [[item["role"], _text_of(item["content"])] for item in body["input"] if item.get("role")]
+            yield from _message(tag, 0, _cut([json.dumps(said, ensure_ascii=False)], action), delay)
         case "drop":
             for event in _message(tag, 0, _cut(_words(action.get("n", 3)), action), delay):
                 if isinstance(event, dict) and event["type"] == "response.output_text.done":
@@ -220,6 +251,61 @@ def _reasoning(tag: str, action: Json) -> Iterator[Json | Wait]:
     if raw:
         yield from _deltas("reasoning_text", _cut([raw], action), delay, **where, content_index=0)
         item["content"] = [{"type": "reasoning_text", "text": raw}]
+    yield _event("output_item.done", output_index=0, item=item)
+
+
+def offered_tools(body: Json) -> dict[str, Json]:
+    """The tools of a request by their names, those in namespaces too."""
+    tools: dict[str, Json] = {}
+    for tool in body.get("tools") or ():
+        for each in tool["tools"] if tool.get("type") == "namespace" else [tool]:
+            tools[each.get("name", each["type"])] = each
+    return tools
+
+
+def _calls(tag: str, action: Json, tools: dict[str, Json]) -> Iterator[Json | Wait]:
+    text, index, delay = "".join(action.get("pieces", [])), 0, action.get("delay", 0)
+    native = [(call, _offered(call["name"], tools)) for call in action["calls"]]
+    for call, name in native:
+        if name is None:
+            given = {"name": call["name"], "arguments": call.get("arguments", "{}")}
+            text += f"<tool_call>{json.dumps(given, ensure_ascii=False)}</tool_call>"
+    if text:
+        yield from _message(tag, 0, _cut([text], action), delay)
+        index = 1
+    for number, (call, name) in enumerate(native):
+        if name is None:
+            continue
+        arguments = call.get("arguments", "{}")
+        item = {"type": "function_call", "id": f"fc_{tag}_{number}", "call_id": f"call_{tag}_{number}", "name": name}
+        where = {"item_id": item["id"], "output_index": index}
+        begun = {**item, "arguments": "", "status": "in_progress"}
+        yield _event("output_item.added", output_index=index, item=begun)
+        for piece in _cut([arguments], action):
+            if delay:
+                yield Wait(delay)
+            yield _event("function_call_arguments.delta", **where, delta=piece)
+        yield _event("function_call_arguments.done", **where, arguments=arguments)
+        done = {**item, "arguments": arguments, "status": "completed"}
+        yield _event("output_item.done", output_index=index, item=done)
+        index += 1
+
+
+def _offered(name: str, tools: dict[str, Json]) -> str | None:
+    """The name that a function is offered under: its own, or one that was made of it."""
+    return next((offered for offered in tools if offered == name or offered.endswith(f"_{name}")), None)
+
+
+def _search(tag: str, action: Json) -> Iterator[Json | Wait]:
+    item = {
+        "type": "web_search_call",
+        "id": f"ws_{tag}",
+        "status": "completed",
+        "action": {"type": "search", "query": action.get("query", "weather")},
+    }
+    yield _event("output_item.added", output_index=0, item={**item, "status": "in_progress"})
+    for state in ("in_progress", "searching", "completed"):
+        yield _event(f"web_search_call.{state}", item_id=item["id"], output_index=0)
     yield _event("output_item.done", output_index=0, item=item)
 
 
@@ -318,15 +404,18 @@ class Provider:
 
     def action_for(self, body: Json) -> Json:
         """What to do now. Raises ValueError for a bad script."""
-        text = find_script(body)
-        if text is None:
+        found = find_script(body)
+        if found is None:
             return {"do": "text"}
+        text, outputs = found
         with self.changed:
             self._seen[text] += 1
             seen = self._seen[text]
         action: Json = json.loads(text)
         _check(action)
-        return action if seen <= action.get("times", math.inf) else {"do": "text", "pieces": ["recovered"]}
+        if seen > action.get("times", math.inf):
+            return {"do": "text", "pieces": ["recovered"]}
+        return next_step(action, outputs)
 
 
 class _ClientGone(Exception):
@@ -400,13 +489,13 @@ class _Conversation(BaseHTTPRequestHandler):
         except ValueError as bad:
             return self._error(400, f"bad script: {bad}")
         if action["do"] != "error":
-            return self._stream(answer(action, str(index)))
+            return self._stream(answer(action, str(index), body), action.get("headers", {}))
         status = action.get("status", 500)
         wait = {"retry_after": str(action["retry_after"])} if "retry_after" in action else {}
         return self._error(status, action.get("message", f"scripted HTTP {status}"), action.get("code"), **wait)
 
-    def _stream(self, events: Iterator[Json | Wait]) -> None:
-        self._head(200, content_type="text/event-stream")
+    def _stream(self, events: Iterator[Json | Wait], headers: dict[str, str]) -> None:
+        self._head(200, content_type="text/event-stream", **headers)
         numbers = count()
         for event in events:
             if isinstance(event, Wait):
