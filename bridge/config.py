@@ -7,6 +7,7 @@ and what it may be; it is never sent or guessed.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +40,25 @@ def _pair(value: Any) -> Any:
     return {name.strip(): target.strip() for name, _, target in pairs}
 
 
+_ORIGIN = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
+)
+_USUAL_PORTS = {"http": 80, "https": 443}
+
+
+def _origin(text: str) -> str:
+    """An origin as a browser writes it: lower case, without a last slash, without the scheme's usual port."""
+    if "*" in text:
+        raise ValueError("* would let pages in that you have never heard of; name each origin")
+    if text.lower() == "null":
+        raise ValueError("null is what a sandboxed frame of any site calls itself; name each origin")
+    found = _ORIGIN.fullmatch(text.lower().removesuffix("/"))
+    if found is None or int(found["port"] or 0) > 65535:
+        raise ValueError(f"{text[:80]!r} is no origin; write scheme://host or scheme://host:port, or none alone")
+    scheme, host, port = found["scheme"], found["host"], int(found["port"] or 0)
+    return f"{scheme}://{host}" + ("" if port in (0, _USUAL_PORTS.get(scheme)) else f":{port}")
+
+
 class Settings(BaseModel):
     """All settings of `codex-bridge serve`; the alias of a field is its environment variable."""
 
@@ -47,12 +67,15 @@ class Settings(BaseModel):
     host: str = Field("127.0.0.1", validation_alias="PROXY_HOST")
     port: int = Field(11435, ge=0, le=65535, validation_alias="PORT")
     api_keys: tuple[str, ...] = Field((), validation_alias="PROXY_API_KEY", repr=False)
+    allowed_origins: tuple[str, ...] = Field(("app://obsidian.md",), validation_alias="PROXY_ALLOWED_ORIGINS")
 
     codex_bin: str | None = Field(None, validation_alias="CODEX_BIN")
     codex_home: Path | None = Field(None, validation_alias="CODEX_HOME")
     mock_only: bool = Field(False, validation_alias="PROXY_MOCK_ONLY")
     dialect: Literal["auto", "current", "legacy"] = Field("auto", validation_alias="PROXY_DIALECT")
-    tool_mode: Literal["auto", "text"] = Field("auto", validation_alias="PROXY_TOOL_MODE")
+    tool_mode: Literal["auto", "text", "native"] = Field("auto", validation_alias="PROXY_TOOL_MODE")
+    web_search: Literal["off", "cached", "live"] = Field("off", validation_alias="PROXY_WEB_SEARCH")
+    kept_threads: int = Field(32, ge=0, le=1024, validation_alias="PROXY_KEPT_THREADS")
     legacy_calls: Literal["auto", "both", "turn", "message"] = Field("auto", validation_alias="PROXY_LEGACY_CALLS")
     workers: int = Field(1, ge=1, le=64, validation_alias="PROXY_WORKERS")
     native_tools: bool = Field(False, validation_alias="PROXY_NATIVE_TOOLS")
@@ -72,6 +95,12 @@ class Settings(BaseModel):
 
     stream_default: bool = Field(False, validation_alias="PROXY_STREAM_DEFAULT")
     aliases: dict[str, str] = Field({}, validation_alias="PROXY_MODEL_ALIASES")
+    unsupported: Literal["drop", "reject"] = Field("drop", validation_alias="PROXY_UNSUPPORTED")
+    reasoning: Literal["content", "think", "hidden"] = Field("content", validation_alias="PROXY_REASONING")
+
+    store: Literal["sqlite", "memory", "off"] = Field("sqlite", validation_alias="PROXY_STORE")
+    store_ttl: float = Field(30 * 24 * 3600, gt=0, validation_alias="PROXY_STORE_TTL")
+    store_max_bytes: int = Field(1024**3, ge=1024**2, validation_alias="PROXY_STORE_MAX_BYTES")
 
     log_events: Path | None = Field(None, validation_alias="PROXY_LOG_EVENTS")
 
@@ -88,19 +117,23 @@ class Settings(BaseModel):
     _lists = field_validator("api_keys", "models", mode="before")(_split)
     _pairs = field_validator("aliases", mode="before")(_pair)
 
-    @field_validator("tool_mode", mode="before")
-    @classmethod
-    def _no_native_yet(cls, value: Any) -> Any:
-        if value == "native":
-            raise ValueError("native tools are not in this version; text works with every Codex")
-        return value
-
     @field_validator("api_keys")
     @classmethod
     def _no_empty_key(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
         if any(not key.strip() for key in keys):
             raise ValueError("an API key must not be empty")
         return keys
+
+    @field_validator("allowed_origins", mode="before")
+    @classmethod
+    def _none_of_them(cls, value: Any) -> Any:
+        """`none` is how a variable says "no origin": an empty one counts as unset."""
+        return () if isinstance(value, str) and value.strip().lower() == "none" else _split(value)
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _exact_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_origin(text) for text in origins)
 
     @property
     def codex_home_path(self) -> Path:
@@ -138,6 +171,11 @@ def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Variables that look like settings of ours but are none: probably misspelt."""
     known = {str(field.validation_alias) for field in Settings.model_fields.values()}
     return sorted(name for name in environment if name.startswith("PROXY_") and name not in known)
+
+
+def store_file() -> Path:
+    """The database of stored responses, conversations and usage."""
+    return state_dir() / "bridge.sqlite3"
 
 
 def api_key_file() -> Path:

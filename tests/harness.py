@@ -17,6 +17,9 @@ import httpx2
 
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "test-key-0123456789"
+OTHER_KEY = "other-key-0123456789"
+"""A second client's, for bridges that are started with `TWO_KEYS`."""
+TWO_KEYS = f"{KEY},{OTHER_KEY}"
 
 
 @dataclass
@@ -36,10 +39,10 @@ class RunningBridge:
     def port(self) -> int:
         return int(self.root.rpartition(":")[2])
 
-    def client(self, **options: Any) -> httpx2.Client:
-        """An HTTP client with the key."""
+    def client(self, *, key: str = KEY, **options: Any) -> httpx2.Client:
+        """An HTTP client with the key, or with another one."""
         return httpx2.Client(
-            base_url=self.url, headers={"authorization": f"Bearer {KEY}"}, timeout=30, trust_env=False, **options
+            base_url=self.url, headers={"authorization": f"Bearer {key}"}, timeout=30, trust_env=False, **options
         )
 
     def post(self, path: str, body: Any) -> httpx2.Response:

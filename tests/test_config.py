@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.config import Settings, load_settings
+from bridge.config import Settings, load_settings, unknown_variables
 from bridge.errors import ConfigError
 
 SEED_003 = {
@@ -32,6 +32,31 @@ SEED_003 = {
 }
 
 
+OTHERS = {
+    "PROXY_ALLOWED_ORIGINS": ("app://obsidian.md",),
+    "PROXY_MOCK_ONLY": False,
+    "PROXY_WEB_SEARCH": "off",
+    "PROXY_KEPT_THREADS": 32,
+    "PROXY_NATIVE_TOOLS": False,
+    "PROXY_STREAM_DEFAULT": False,
+    "PROXY_MODEL_ALIASES": {},
+    "PROXY_UNSUPPORTED": "drop",
+    "PROXY_REASONING": "content",
+    "PROXY_STORE": "sqlite",
+    "PROXY_STORE_TTL": 30 * 24 * 3600,
+    "PROXY_STORE_MAX_BYTES": 1024**3,
+    "PROXY_MAX_BODY": 20 * 1024**2,
+    "PROXY_MAX_TURNS": 256,
+    "PROXY_RPC_TIMEOUT": 30,
+    "PROXY_FIRST_EVENT_TIMEOUT": 120,
+    "PROXY_IDLE_TIMEOUT": 300,
+    "PROXY_TURN_TIMEOUT": 3600,
+    "PROXY_WRITE_TIMEOUT": 60,
+    "PROXY_KEEPALIVE": 15,
+    "PROXY_GRACE": 20,
+}
+
+
 def by_variable(settings: Settings) -> dict[str, Any]:
     """The values by the names of their variables."""
     return {str(field.validation_alias): getattr(settings, name) for name, field in Settings.model_fields.items()}
@@ -41,6 +66,7 @@ def test_the_documented_names_have_the_documented_defaults() -> None:
     """Nothing set: what seed 003 and the issue say."""
     values = by_variable(load_settings({}))
     assert {name: values[name] for name in SEED_003} == SEED_003
+    assert values == SEED_003 | OTHERS
 
 
 @pytest.mark.parametrize(
@@ -68,6 +94,21 @@ def test_the_documented_names_have_the_documented_defaults() -> None:
         ("PROXY_GRACE", "0", 0.0),
         ("PROXY_KEEPALIVE", "0.5", 0.5),
         ("PROXY_RPC_TIMEOUT", "3", 3.0),
+        ("PROXY_TOOL_MODE", "native", "native"),
+        ("PROXY_TOOL_MODE", "text", "text"),
+        ("PROXY_WEB_SEARCH", "cached", "cached"),
+        ("PROXY_KEPT_THREADS", "0", 0),
+        ("PROXY_STREAM_DEFAULT", "true", True),
+        ("PROXY_MODEL_ALIASES", "fast=gpt-5.5, smart = gpt-6", {"fast": "gpt-5.5", "smart": "gpt-6"}),
+        ("PROXY_UNSUPPORTED", "reject", "reject"),
+        ("PROXY_REASONING", "think", "think"),
+        ("PROXY_REASONING", "hidden", "hidden"),
+        ("PROXY_STORE", "memory", "memory"),
+        ("PROXY_STORE", "off", "off"),
+        ("PROXY_STORE_TTL", "0.5", 0.5),
+        ("PROXY_STORE_MAX_BYTES", "1048576", 1024**2),
+        ("PROXY_ALLOWED_ORIGINS", "none", ()),
+        ("PROXY_ALLOWED_ORIGINS", "HTTPS://App.Example:443/, app://x", ("https://app.example", "app://x")),
     ],
 )
 def test_the_environment_sets(variable: str, text: str, value: Any) -> None:
@@ -106,8 +147,21 @@ def test_an_empty_key_is_refused(keys: tuple[str, ...]) -> None:
         ("PROXY_SANDBOX_MODE", "Read-Only"),
         ("PROXY_APPROVAL_POLICY", "always"),
         ("PROXY_DIALECT", "latin"),
-        ("PROXY_TOOL_MODE", "native"),
         ("PROXY_TOOL_MODE", "magic"),
+        ("PROXY_WEB_SEARCH", "on"),
+        ("PROXY_KEPT_THREADS", "-1"),
+        ("PROXY_KEPT_THREADS", "1025"),
+        ("PROXY_MODEL_ALIASES", "fast"),
+        ("PROXY_MODEL_ALIASES", "=gpt-5.5"),
+        ("PROXY_UNSUPPORTED", "ignore"),
+        ("PROXY_REASONING", "true"),
+        ("PROXY_STORE", "redis"),
+        ("PROXY_STORE_TTL", "0"),
+        ("PROXY_STORE_TTL", "nan"),
+        ("PROXY_STORE_MAX_BYTES", "1"),
+        ("PROXY_ALLOWED_ORIGINS", "*"),
+        ("PROXY_ALLOWED_ORIGINS", "null"),
+        ("PROXY_ALLOWED_ORIGINS", "example.org"),
         ("PROXY_LEGACY_CALLS", "none"),
         ("PROXY_WORKERS", "0"),
         ("PROXY_WORKERS", "many"),
@@ -152,3 +206,9 @@ def test_codex_home_has_codex_s_own_default() -> None:
     """~/.codex, as Codex itself has it."""
     assert load_settings({}).codex_home_path == Path.home() / ".codex"
     assert load_settings({"CODEX_HOME": "/elsewhere"}).codex_home_path == Path("/elsewhere")
+
+
+def test_a_misspelt_variable_is_noticed() -> None:
+    """Only those that look like ours."""
+    environment = {"PROXY_STOER": "off", "PROXY_STORE": "off", "PORT": "0", "HTTP_PROXY": "x", "PROXY_": ""}
+    assert unknown_variables(environment) == ["PROXY_", "PROXY_STOER"]

@@ -1,54 +1,113 @@
-"""What a request asks for that Codex cannot do. It is left out, and named in a response header: never in silence."""
+"""What a request asks for that cannot be done here.
+
+One policy for all of it: it is left out and named in a response header (`drop`), or the request is refused (`reject`).
+Never in silence: also a field that nobody knows is named.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Iterable
+from typing import Any, Literal
 
+from bridge.api.reading import sensible_limit
+from bridge.api.responses.request import ENCRYPTED
+from bridge.api.tooling import SEARCHES
+from bridge.errors import InvalidRequest
 from bridge.turn.items import RawTool
-from bridge.turn.turn import Turn
+from bridge.turn.turn import Endpoint, Turn
 
 HEADER = b"x-bridge-dropped"
+Policy = Literal["drop", "reject"]
 
-_NEVER = (
-    "temperature",
-    "top_p",
-    "max_output_tokens",
-    "max_tokens",
-    "max_completion_tokens",
-    "frequency_penalty",
-    "presence_penalty",
-    "logit_bias",
-    "logprobs",
-    "top_logprobs",
-    "seed",
-    "stop",
-    "truncation",
-    "max_tool_calls",
-    "prediction",
-    "modalities",
-    "audio",
-    "functions",
-    "function_call",
-    "service_tier",
-    "verbosity",
+MAX_NAMES = 32
+_ODD = re.compile(r"[^!-+\--~]")
+"""What would break a list of names in a header: all but visible ASCII, and the comma."""
+
+_BOTH = frozenset(
+    {
+        "model",
+        "stream",
+        "stream_options",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "previous_response_id",
+        "conversation",
+        # Who asks and what for: told to nobody, but it changes no answer either.
+        "metadata",
+        "client_metadata",
+        "user",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "prompt_cache_options",
+    }
 )
+_USED: dict[Endpoint, frozenset[str]] = {
+    "responses": _BOTH | {"input", "instructions", "reasoning", "text", "include"},
+    "chat": _BOTH
+    | {
+        "messages",
+        "functions",
+        "function_call",
+        "reasoning_effort",
+        "response_format",
+        "verbosity",
+        "web_search_options",
+        "n",
+        "stop",
+    },
+}
+"""The fields that a body of each shape is read for."""
+
+_KEPT: dict[Endpoint, frozenset[str]] = {"responses": frozenset({"store", "background"}), "chat": frozenset()}
+"""The fields that each path gives an answer for, whatever shape the body has: a chat completion is not kept."""
+
+_USUAL: dict[str, tuple[Any, ...]] = {
+    "truncation": ("disabled",),
+    "service_tier": ("auto", "default"),
+    "modalities": (["text"],),
+    "n": (1,),
+    "top_logprobs": (0,),
+}
+"""Values that ask for what happens anyway."""
+
+_KNOWN_INCLUDES = (ENCRYPTED, "web_search_call.action.sources", "web_search_call.results")
 
 
-def dropped_fields(data: dict[str, Any], turn: Turn) -> list[str]:
-    """The names of fields and tools that have no effect on this turn."""
-    names = [name for name in _NEVER if _given(data.get(name))]
-    if data.get("parallel_tool_calls") is False:
-        names.append("parallel_tool_calls")
-    text = data.get("text")
-    if isinstance(text, dict) and _given(text.get("verbosity")):
-        names.append("text.verbosity")
-    if turn.output_format is not None and turn.output_format.schema is None:
-        names.append("response_format" if turn.endpoint == "chat" else "text.format")
-    if turn.n is not None and turn.n > 1:
-        names.append("n")
-    names += sorted({f"tools:{tool.type[:40]}" for tool in turn.tools if isinstance(tool, RawTool)})
-    return [name for name in names if name.isascii() and name.isprintable()]
+def dropped_fields(data: dict[str, Any], turn: Turn, path: Endpoint) -> list[str]:
+    """The names of fields and tools of a request that have no place in a turn, or in the answer that its path gives."""
+    used = _USED[turn.endpoint] | _KEPT[path]
+    if path == "responses":
+        used -= {"n"}
+    if data.get("tools"):
+        used -= {"functions", "function_call"}
+    names = [name for name, value in data.items() if name not in used and _asks(name, value)]
+    include = data.get("include")
+    names += [
+        f"include:{value}"
+        for value in (include if isinstance(include, list) else ())
+        if isinstance(value, str) and value not in _KNOWN_INCLUDES
+    ]
+    others = (tool for tool in turn.tools if isinstance(tool, RawTool) and not tool.type.startswith(SEARCHES))
+    names += sorted({f"tools:{tool.type}" for tool in others})
+    return [_ODD.sub("?", name[:59]) for name in names[:MAX_NAMES]]
 
 
-def _given(value: Any) -> bool:
-    return value is not None and value is not False and value != [] and value != {}
+def apply_policy(policy: Policy, dropped: Iterable[str]) -> None:
+    """Raise InvalidRequest for what would be dropped, where the policy is to reject."""
+    names = list(dropped)
+    if policy == "reject" and names:
+        raise InvalidRequest(
+            f"Not supported here: {', '.join(names)}. Leave it out, or set PROXY_UNSUPPORTED=drop to have it ignored.",
+            param=names[0],
+            code="unsupported_parameter",
+        )
+
+
+def _asks(name: str, value: Any) -> bool:
+    """Whether a field asks for anything at all."""
+    if name.endswith("_tokens") and isinstance(value, int) and sensible_limit(value) is None:
+        return False
+    return value is not None and value is not False and value not in ([], {}) and value not in _USUAL.get(name, ())

@@ -13,6 +13,18 @@ KEEPALIVE = b": keepalive\n\n"
 DONE = b"data: [DONE]\n\n"
 
 
+_LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
+
+
+def join_events(events: list[bytes]) -> bytes:
+    """A piece of a stream. What some clients take for the end of a line, within a JSON string, is escaped."""
+    stream = b"".join(events)
+    for character, escaped in _LINE_ENDS:
+        if character in stream:
+            stream = stream.replace(character, escaped)
+    return stream
+
+
 def data_event(payload: Any) -> bytes:
     """An event without a name."""
     return b"data: " + orjson.dumps(payload) + b"\n\n"
@@ -35,9 +47,11 @@ class Encoder(Protocol):
     """
 
     finished: bool
-    visible: bool
-    """Something of the answer itself has been encoded; from then on a failure cannot be a status code any more."""
     failure: BridgeError | None
+
+    @property
+    def visible(self) -> bool:
+        """Something of the answer itself has been encoded; from then on a failure cannot be a status code any more."""
 
     @property
     def usage(self) -> Usage | None:

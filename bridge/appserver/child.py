@@ -11,18 +11,20 @@ import collections
 import logging
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import trio
 
-from bridge.appserver.current import CurrentDecoder, CurrentTurn
+from bridge.appserver.affinity import KEEP_SECONDS, KeptThreads
+from bridge.appserver.current import CurrentDecoder, CurrentTurn, unsubscribe
 from bridge.appserver.dialect import ChildInfo
 from bridge.appserver.framing import LineSplitter
 from bridge.appserver.handshake import Login, ask_login, ask_models, shake_hands
 from bridge.appserver.legacy import LegacyDecoder, LegacyTurn, choose_sends
 from bridge.appserver.process import Process
-from bridge.appserver.requests import answer_request
+from bridge.appserver.requests import TOOL_CALL, answer_request
 from bridge.appserver.routes import Call, Decoder, Routes, RunningTurn
 from bridge.appserver.rpc import OVERLOADED, Peer, Reply, RpcError, key_of
 from bridge.appserver.settings import ChildSettings
@@ -46,6 +48,13 @@ MAX_CALLS = 64
 MAX_RELEASES = 32
 INTERRUPT_TIMEOUT = 5.0
 """Codex leaves the interruption of an idle thread unanswered."""
+LINE_HEAD = 512
+"""How far into a line the name of its thread is looked for."""
+RATE_LIMITS = "account/rateLimits/updated"
+MODELS_AGE = 600.0
+"""How often the models and the login are asked for again."""
+PARKED = 15.0
+"""How long a native call waits for the end of the answer that it stands in."""
 TIMEOUTS_ALLOWED = 3
 """Calls in a row without an answer after which the child counts as hung."""
 
@@ -67,15 +76,19 @@ class Child:
         self.models: list[dict[str, Any]] = []
         self.login: Login | None = None
         """None where it cannot be known."""
+        self.rate_limits: dict[str, Any] = {}
+        """What the child has told of the account's quota; empty before it has."""
+        self._news = trio.Event()
         self._login_asked = -math.inf
         self.turns = 0
         self._settings = settings
+        self._threads = KeptThreads(settings.kept_threads)
         self._wanted = dialect
         self._limits = limits or Limits()
         self._tap = tap
         self._splitter = LineSplitter()
         self._routes = Routes()
-        self._peer = Peer(on_notification=self._notification, answer=answer_request, tap=tap)
+        self._peer = Peer(on_notification=self._notification, answer=self._answer, tap=tap)
         self._decoder: Decoder | None = None
         self._calls = trio.Semaphore(MAX_CALLS)
         self._releases = trio.Semaphore(MAX_RELEASES)
@@ -102,6 +115,7 @@ class Child:
             nursery.start_soon(self._write)
             drained = trio.Event()
             nursery.start_soon(self._drain_stderr, drained)
+            nursery.start_soon(self._stay_informed)
             async with trio.open_nursery() as owners:
                 self._owners = owners
                 task_status.started()
@@ -123,6 +137,8 @@ class Child:
                 "PROXY_IGNORE_CLIENT_SYSTEM_PROMPT=false passes them on",
                 info.dialect,
             )
+        if self._settings.tool_mode == "native" and not info.has_native_tools:
+            log.warning("this app-server has no native tools (Codex has, from 0.145 on): they are offered in text")
         if self._tap is not None:
             about = {"version": info.version, "dialect": info.dialect, "is_codex": info.is_codex}
             self._tap.lifecycle("handshake", about)
@@ -135,6 +151,11 @@ class Child:
             self._closed = error
             self._peer.close(error)
             self._routes.fail_all(error)
+
+    @property
+    def uses_native_tools(self) -> bool:
+        """Whether the client's functions are offered natively, and not in text."""
+        return self._settings.tool_mode == "native" and self.info is not None and self.info.has_native_tools
 
     @property
     def closed(self) -> bool:
@@ -179,6 +200,31 @@ class Child:
             await trio.sleep(0.1 * 2**attempt * (1 + random.random()))
         raise AssertionError
 
+    async def read_rate_limits(self) -> dict[str, Any]:
+        """The account's quota as it is now, where the child can tell; else what it told last."""
+        if self.info is not None and "account/rateLimits/read" in self.info.methods:
+            with suppress(BridgeError):
+                result = await self.call("account/rateLimits/read", None)
+                self._learn_limits(result.get("rateLimits") if isinstance(result, dict) else None)
+        return self.rate_limits
+
+    def _learn_limits(self, limits: Any) -> None:
+        """An update may leave out what has not changed."""
+        if isinstance(limits, dict):
+            self.rate_limits |= {name: value for name, value in limits.items() if value is not None}
+
+    async def _stay_informed(self) -> None:
+        """Ask for the models and the login again, now and then and when the account has changed."""
+        while True:
+            with trio.move_on_after(MODELS_AGE):
+                await self._news.wait()
+            self._news = trio.Event()
+            await self._let_go([unsubscribe(thread) for thread in self._threads.expire(trio.current_time())])
+            if self.info is not None:
+                with suppress(BridgeError):
+                    self.models = await ask_models(self.call, self.info) or self.models
+                    self.login = await ask_login(self.call, self.info)
+
     async def check_login(self) -> Login | None:
         """The login as it is now: where it was missing the child is asked again, at most once a second."""
         assert self.info is not None
@@ -196,7 +242,14 @@ class Child:
         assert self._owners is not None
         running: RunningTurn
         if self.info.dialect == "current":
-            running = CurrentTurn(turn, self._settings, can_inject=self.info.can_inject)
+            running = CurrentTurn(
+                turn,
+                self._settings,
+                can_inject=self.info.can_inject,
+                native=self.uses_native_tools,
+                threads=self._threads if self._settings.kept_threads else None,
+                now=trio.current_time(),
+            )
         else:
             sends = choose_sends(
                 self._settings.legacy_calls,
@@ -207,6 +260,7 @@ class Child:
             running = LegacyTurn(turn, self._settings, sends=sends)
         running.req_id = req_id
         stream = TurnStream(running, self._limits)
+        running.over = stream.released
         self.turns += 1
         self.idle = trio.Event() if self.idle.is_set() else self.idle
         self._owners.start_soon(self._own, stream)
@@ -238,10 +292,15 @@ class Child:
             call = next(flow)
             while not stream.released.is_set():
                 running.prompted = running.prompted or call.prompts
-                result = await self.call(
-                    call.method, call.params, req_id=running.req_id, on_result=self._claim(call, running)
-                )
-                call = flow.send(result)
+                try:
+                    result = await self.call(
+                        call.method, call.params, req_id=running.req_id, on_result=self._claim(call, running)
+                    )
+                except RpcError as error:
+                    # The turn may know another way.
+                    call = flow.throw(error)
+                else:
+                    call = flow.send(result)
         except StopIteration:
             pass
         except BridgeError as error:
@@ -257,18 +316,18 @@ class Child:
         """Interrupt a turn that the child still works on, then give back what it holds."""
         if self._closed is not None:
             return
-        calls: list[Call] = []
-        interrupt = running.interrupt()
-        if interrupt is not None and not running.ended:
-            calls.append(interrupt)
-        for call in calls + running.end():
-            try:
-                await self.call(
-                    call.method, call.params, timeout=INTERRUPT_TIMEOUT, req_id=running.req_id, releasing=True
-                )
-            except BridgeError:
-                # Nobody is left to tell; the reply (or its absence) stands in the log.
-                continue
+        kept = running.kept(running.result, trio.current_time() + KEEP_SECONDS) if running.result else None
+        if kept is not None:
+            await self._let_go([unsubscribe(thread) for thread in self._threads.keep(kept)])
+            return
+        interrupt = None if running.ended else running.interrupt()
+        await self._let_go([*([interrupt] if interrupt is not None else []), *running.end()], running.req_id)
+
+    async def _let_go(self, calls: Sequence[Call], req_id: str | None = None) -> None:
+        for call in calls:
+            # Nobody is left to tell; the reply (or its absence) stands in the log.
+            with suppress(BridgeError):
+                await self.call(call.method, call.params, timeout=INTERRUPT_TIMEOUT, req_id=req_id, releasing=True)
 
     def _claim(self, call: Call, running: RunningTurn) -> Callable[[Any], None] | None:
         claim = call.claim
@@ -363,6 +422,7 @@ class Child:
                     turn = get(key)
                 except (ValueError, KeyError, TypeError):
                     turn = None
+                    self._lost(line)
                 if turn is not None:
                     turn.text(item, delta)
                     if not turn.dirty:
@@ -382,8 +442,35 @@ class Child:
         if run and tap is not None:
             tap.deltas(run, texts, owners)
 
+    def _answer(self, line: bytes, method: str, key: str | None) -> bytes | None:
+        turn = self._routes.get(key) if key is not None and method == TOOL_CALL else None
+        if turn is None or not turn.parks_tool_calls:
+            return answer_request(line)
+        assert self._owners is not None
+        self._owners.start_soon(self._answer_later, turn, line)
+        return None
+
+    async def _answer_later(self, turn: RunningTurn, line: bytes) -> None:
+        """Codex tells of a stream that broke after a call only once the call is answered; so it is, after a while."""
+        assert turn.over is not None
+        with trio.move_on_after(PARKED):
+            await turn.over.wait()
+        if not turn.over.is_set():
+            self._peer.outgoing.append(answer_request(line) + b"\n")
+            self._flush()
+
     def _notification(self, method: str, params: dict[str, Any]) -> None:
+        if method == RATE_LIMITS:
+            self._learn_limits(params.get("rateLimits"))
+        elif method in ("account/updated", "account/login/completed"):
+            self._news.set()
         self._routes.notify(key_of(params), method, params)
+
+    def _lost(self, line: bytes) -> None:
+        """A piece of text could not be read: the answer it belongs to cannot be whole any more."""
+        for turn in self._routes.named_in(line[:LINE_HEAD]):
+            turn.fail(BackendProtocolError("A piece of the answer came broken from the Codex app-server. Try again."))
+            self._routes.touch(turn)
 
     def _oversize(self, head: bytes) -> None:
         """A line too long to keep was thrown away: the turn it belonged to cannot be whole any more."""

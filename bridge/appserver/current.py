@@ -6,19 +6,27 @@ without `thread/inject_items` gets the conversation as text instead.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
+from bridge.appserver.affinity import KeptThread, KeptThreads, Place, digests_after
 from bridge.appserver.failures import finished_from_error
+from bridge.appserver.native import NativeTools, wire_name
 from bridge.appserver.routes import Call, Flow, RunningTurn, usage_from
+from bridge.appserver.rpc import RpcError
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.transcript import client_instructions, flatten, system_texts, tool_text
 from bridge.errors import InvalidRequest
+from bridge.tools.freeform import arguments_of
 from bridge.tools.instructions import join_developer_text
+from bridge.tools.output import can_enforce, format_text
 from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise
-from bridge.turn.events import Finished, Usage, UsageUpdate
+from bridge.turn.collect import Result
+from bridge.turn.events import Finished, ReasoningDone, Usage, UsageUpdate
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.turn.turn import Turn
 
@@ -50,34 +58,86 @@ class CurrentDecoder:
 
 
 class CurrentTurn(RunningTurn):
-    """One turn in the current dialect."""
+    """One turn in the current dialect. With `native` tools its calls come as raw items, and end it.
 
-    def __init__(self, turn: Turn, settings: ChildSettings, *, can_inject: bool) -> None:
+    With `threads`, the conversation's thread is continued where there is one, and may be kept for the next turn.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        settings: ChildSettings,
+        *,
+        can_inject: bool,
+        native: bool = False,
+        threads: KeptThreads | None = None,
+        now: float = 0.0,
+    ) -> None:
         super().__init__()
         self._turn = turn
         self._settings = settings
         self._can_inject = can_inject
         self._turn_id: str | None = None
+        # With the choice `none` nothing is offered, but the history may still hold calls.
+        offered = turn.functions if turn.parses_tool_calls else ()
+        self._native = NativeTools(offered) if native and turn.functions else None
+        self._raw = self._native is not None or turn.encrypted_reasoning
+        self._calls = 0
+        self._start = build_thread_start(
+            turn, settings, history_as_text=not can_inject, native=self._native, raw=self._raw
+        )
+        self._place = threads.find(self._start, turn.items, now) if threads is not None and can_inject else None
+        self._used = self._place.thread.usage if self._place is not None and self._place.thread else Usage()
+        self._thread_total = self._used
+
+    @property
+    def parks_tool_calls(self) -> bool:
+        return self._native is not None
 
     def begin(self) -> Flow:
-        result = yield Call(
-            "thread/start",
-            build_thread_start(self._turn, self._settings, history_as_text=not self._can_inject),
-            claim=lambda result: str(result["thread"]["id"]),
-        )
-        thread_id = result["thread"]["id"]
-        if self._can_inject:
-            items = build_items(self._turn, self._settings)
-            if not items:
-                raise InvalidRequest(
-                    "Nothing but system messages, which are left out here: there is nothing to answer."
-                )
-            yield Call("thread/inject_items", {"threadId": thread_id, "items": items})
+        items = build_items(self._turn, self._settings, self._native) if self._can_inject else []
+        if self._can_inject and not items:
+            raise InvalidRequest("Nothing but system messages, which are left out here: there is nothing to answer.")
+        thread_id = yield from self._continue_thread()
+        if thread_id is None:
+            start, self._start = self._start, {}
+            try:
+                result = yield Call("thread/start", start, claim=lambda result: str(result["thread"]["id"]))
+            except RpcError as error:
+                if self._native is not None and "dynamic tool" in error.rpc_message:
+                    raise InvalidRequest(f"Codex cannot offer a tool: {error.rpc_message}", param="tools") from error
+                raise
+            thread_id = str(result["thread"]["id"])
+            if self._can_inject:
+                yield Call("thread/inject_items", {"threadId": thread_id, "items": items})
         result = yield Call(
             "turn/start",
             build_turn_start(self._turn, thread_id, history_as_text=not self._can_inject),
         )
         self._turn_id = result["turn"]["id"]
+
+    def _continue_thread(self) -> Generator[Call, Any, str | None]:
+        """Give the conversation's thread what is new; None where there is none (any more)."""
+        place = self._place
+        if place is None or place.thread is None:
+            return None
+        thread_id = place.thread.id
+        news = replace(self._turn, items=self._turn.items[place.known :])
+        items = build_items(news, self._settings, self._native)
+        try:
+            yield Call("thread/inject_items", {"threadId": thread_id, "items": items}, claim=lambda _: thread_id)
+        except RpcError:
+            # Codex has forgotten it. A new one will do.
+            self._used = self._thread_total = Usage()
+            self._place = Place(place.digest)
+            return None
+        return thread_id
+
+    def kept(self, result: Result, until: float) -> KeptThread | None:
+        if self.key is None or self._place is None or not self.ended:
+            return None
+        digests = digests_after(self._place.digest, result)
+        return KeptThread(self.key, self._thread_total, digests, until) if digests else None
 
     def interrupt(self) -> Call | None:
         if self.key is None or self._turn_id is None:
@@ -85,7 +145,9 @@ class CurrentTurn(RunningTurn):
         return Call("turn/interrupt", {"threadId": self.key, "turnId": self._turn_id})
 
     def end(self) -> list[Call]:
-        return [] if self.key is None else [Call("thread/unsubscribe", {"threadId": self.key})]
+        taken = self._place.thread if self._place is not None else None
+        thread = self.key or (taken.id if taken is not None else None)
+        return [] if thread is None else [unsubscribe(thread)]
 
     def receive(self, method: str, params: dict[str, Any]) -> None:
         if method == "item/agentMessage/delta":
@@ -99,23 +161,50 @@ class CurrentTurn(RunningTurn):
         elif method == "item/completed":
             self._item_completed(params["item"])
         elif method == "thread/tokenUsage/updated":
-            self.usage(UsageUpdate(_usage(params["tokenUsage"])))
+            # A thread counts from its beginning; however many model calls a turn made, it is the difference.
+            self._thread_total = _counts(params["tokenUsage"]["total"])
+            self.usage(UsageUpdate(self._thread_total - self._used))
         elif method == "turn/started":
             self._turn_id = params["turn"]["id"]
         elif method == "error":
             self._error(params)
         elif method == "turn/completed":
             self._turn_completed(params["turn"])
+        elif method == "rawResponseItem/completed":
+            # What was injected comes back too, under another turn's id.
+            if params["turnId"] == self._turn_id:
+                self._raw_item(params["item"])
+        elif method == "rawResponse/completed" and self._calls:
+            if isinstance(params.get("usage"), dict):
+                # The thread's own count comes when the calls have been answered; here that is never.
+                self.usage(UsageUpdate(self._thread_total - self._used + _counts(params["usage"])))
+            # The model has made all its calls. Codex waits for their results; the client has them to come.
+            self.finish(Finished("completed"))
 
     def _item_completed(self, item: dict[str, Any]) -> None:
         if item["type"] == "agentMessage":
             self.text_done(item["id"], item["text"])
         elif item["type"] == "reasoning":
-            self.reasoning_done(item["id"], item.get("summary") or [], item.get("content") or [])
+            self.reasoning_done(
+                item["id"], item.get("summary") or [], item.get("content") or [], more_to_come=self._raw
+            )
+        elif item["type"] == "webSearch":
+            self.searched(item["id"], _search_action(item))
+
+    def _raw_item(self, item: dict[str, Any]) -> None:
+        if item["type"] == "function_call" and self._native is not None:
+            call = self._native.call_of(item)
+            if call is not None and (self._turn.parallel or not self._calls):
+                self._calls += 1
+                self.called(call)
+        elif item["type"] == "reasoning":
+            asked_for = self._turn.encrypted_reasoning
+            self.add(ReasoningDone(item["id"], item.get("encrypted_content") if asked_for else None))
 
     def _error(self, params: dict[str, Any]) -> None:
         error = params["error"]
         if params.get("willRetry"):
+            self._calls = 0
             self.restart(str(error.get("message")))
         else:
             self.fail_later(_failure(error))
@@ -134,21 +223,52 @@ class CurrentTurn(RunningTurn):
         self.complete()
 
 
-def build_thread_start(turn: Turn, settings: ChildSettings, *, history_as_text: bool) -> dict[str, Any]:
+def unsubscribe(thread: str) -> Call:
+    """The call that lets Codex unload a thread."""
+    return Call("thread/unsubscribe", {"threadId": thread})
+
+
+def build_thread_start(
+    turn: Turn,
+    settings: ChildSettings,
+    *,
+    history_as_text: bool,
+    native: NativeTools | None = None,
+    raw: bool = False,
+) -> dict[str, Any]:
     """Parameters of thread/start. Sandbox, approval and directory are the operator's, never the client's."""
-    guard = turn.parses_tool_calls
+    guard = turn.parses_tool_calls and native is None
     texts = system_texts(_system_items(turn, settings), guard_tags=guard) if history_as_text else []
+    tools = tool_text(turn) if native is None else native.choice_text(turn.tool_choice)
     params: dict[str, Any] = {
         "model": turn.model,
         "cwd": settings.workdir,
         "approvalPolicy": settings.approval_policy,
         "sandbox": settings.sandbox_mode,
         "ephemeral": True,
-        "developerInstructions": join_developer_text(tool_text(turn), client_instructions(turn), *texts),
+        "developerInstructions": join_developer_text(
+            tools, client_instructions(turn, guard_tags=guard), *texts, format_text(turn)
+        ),
     }
     if not settings.native_tools:
         params["baseInstructions"] = ""
+    if native is not None and (specs := native.specs()):
+        params["dynamicTools"] = specs
+    if raw:
+        params["experimentalRawEvents"] = True
+    if config := _config(turn, settings):
+        params["config"] = config
     return params
+
+
+def _config(turn: Turn, settings: ChildSettings) -> dict[str, Any]:
+    """Settings of this thread alone. What the client may choose among, the operator has allowed."""
+    config: dict[str, Any] = {}
+    if turn.web_search is not None and settings.web_search != "off":
+        config["web_search"] = "cached" if "cached" in (turn.web_search, settings.web_search) else "live"
+    if turn.verbosity is not None:
+        config["model_verbosity"] = turn.verbosity
+    return config
 
 
 def build_turn_start(turn: Turn, thread_id: str, *, history_as_text: bool) -> dict[str, Any]:
@@ -163,21 +283,21 @@ def build_turn_start(turn: Turn, thread_id: str, *, history_as_text: bool) -> di
     if turn.effort is not None:
         params["effort"] = turn.effort
     params["summary"] = turn.summary or "auto"
-    if turn.output_format is not None and turn.output_format.schema is not None:
+    if turn.output_format is not None and can_enforce(turn.output_format):
         params["outputSchema"] = turn.output_format.schema
     return params
 
 
-def build_items(turn: Turn, settings: ChildSettings) -> list[dict[str, Any]]:
+def build_items(turn: Turn, settings: ChildSettings, native: NativeTools | None = None) -> list[dict[str, Any]]:
     """The history as Responses items, in the forms that `thread/inject_items` keeps.
 
     Codex drops `system` messages (so they become `developer`), replaces low-detail images by a text, and refuses
     the whole list for one remote image.
     """
-    guard = turn.parses_tool_calls
+    guard = turn.parses_tool_calls and native is None
     keep_system = not settings.drops_system_prompt(turn.endpoint, "current")
     return [
-        _item(item, guard)
+        _item(item, guard, native)
         for item in turn.items
         if keep_system or not (isinstance(item, Message) and item.role in ("system", "developer"))
     ]
@@ -187,7 +307,7 @@ def _system_items(turn: Turn, settings: ChildSettings) -> tuple[Item, ...]:
     return () if settings.drops_system_prompt(turn.endpoint, "current") else turn.items
 
 
-def _item(item: Item, guard: bool) -> dict[str, Any]:
+def _item(item: Item, guard: bool, native: NativeTools | None) -> dict[str, Any]:
     if isinstance(item, Message):
         kind = "output_text" if item.role == "assistant" else "input_text"
         return {
@@ -196,12 +316,7 @@ def _item(item: Item, guard: bool) -> dict[str, Any]:
             "content": [_part(part, kind, guard) for part in item.parts],
         }
     if isinstance(item, FunctionCall):
-        return {
-            "type": "function_call",
-            "call_id": item.call_id,
-            "name": item.name,
-            "arguments": neutralise(item.arguments) if guard else item.arguments,
-        }
+        return _call_item(item, guard, native)
     if isinstance(item, FunctionOutput):
         plain = all(isinstance(part, Text) for part in item.parts)
         output: Any = (
@@ -209,11 +324,24 @@ def _item(item: Item, guard: bool) -> dict[str, Any]:
             if plain
             else [_part(part, "input_text", guard) for part in item.parts]
         )
-        return {"type": "function_call_output", "call_id": item.call_id, "output": output}
+        # A custom tool is offered natively as a function; its earlier calls are then calls of that function.
+        kind = "custom_tool_call_output" if item.custom and native is None else "function_call_output"
+        return {"type": kind, "call_id": item.call_id, "output": output}
     if guard:
         # In JSON a tag looks the same as in the text.
         return dict(orjson.loads(neutralise(compact_json(item.data))))
     return dict(item.data)
+
+
+def _call_item(call: FunctionCall, guard: bool, native: NativeTools | None) -> dict[str, Any]:
+    given = neutralise(call.arguments) if guard else call.arguments
+    if native is not None:
+        arguments = arguments_of(given) if call.custom else given
+        name = native.name_of(call.full_name)
+        return {"type": "function_call", "call_id": call.call_id, "name": name, "arguments": arguments}
+    kind, member = ("custom_tool_call", "input") if call.custom else ("function_call", "arguments")
+    item = {"type": kind, "call_id": call.call_id, "name": wire_name(call.name), member: given}
+    return item if call.namespace is None else item | {"namespace": wire_name(call.namespace)}
 
 
 def _part(part: Part, kind: str, guard: bool) -> dict[str, Any]:
@@ -238,12 +366,22 @@ def _failure(error: Any) -> Finished:
     return finished_from_error(str(error.get("message")), error.get("codexErrorInfo"), error.get("additionalDetails"))
 
 
-def _usage(token_usage: dict[str, Any]) -> Usage:
-    # The thread is this turn's alone, so its total is the turn's, however many model calls there were.
-    counts = token_usage["total"]
+def _counts(counts: dict[str, Any]) -> Usage:
     return usage_from(
         counts["inputTokens"],
         counts.get("cachedInputTokens", 0),
         counts["outputTokens"],
         counts.get("reasoningOutputTokens", 0),
     )
+
+
+def _search_action(item: dict[str, Any]) -> dict[str, Any]:
+    """What was searched for, in the words of the Responses API."""
+    given = item.get("action")
+    action: dict[str, Any] = given if isinstance(given, dict) else {}
+    if action.get("type") == "openPage":
+        return {"type": "open_page", "url": action.get("url")}
+    if action.get("type") == "findInPage":
+        return {"type": "find_in_page", "url": action.get("url") or "", "pattern": action.get("pattern") or ""}
+    query = action.get("query") or item.get("query") or ""
+    return {"type": "search", "query": query, "queries": action.get("queries") or [query]}

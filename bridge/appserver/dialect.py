@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bridge.appserver.native import FIRST_VERSION
+
 DialectName = Literal["current", "legacy"]
 
 CLIENT_NAME = "codex-bridge"
@@ -32,6 +34,13 @@ class ChildInfo:
     def can_inject(self) -> bool:
         """Whether the history can be given item by item (stateless mode)."""
         return "thread/inject_items" in self.methods
+
+    @property
+    def has_native_tools(self) -> bool:
+        """Whether it takes functions, and tells when a model has made all its calls."""
+        if self.dialect != "current" or not self.is_codex or self.version is None:
+            return False
+        return _numbers(self.version) >= FIRST_VERSION
 
 
 def parse_user_agent(user_agent: object) -> tuple[str | None, bool]:

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from bridge.errors import BridgeError, InvalidRequest, UpstreamError
+from bridge.redact import Redactor
 from bridge.turn.events import Finished
 
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
@@ -36,9 +37,9 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
         status = int(found[1])
     upstream = _upstream_body(message)
     said = upstream.get("message")
-    text = _URL.sub("", said if isinstance(said, str) and said else message)
-    if isinstance(details, str) and details and details not in text:
-        text = f"{text} ({details})"
+    text = _harmless(said if isinstance(said, str) and said else message)
+    if isinstance(details, str) and details and _harmless(details) not in text:
+        text = f"{text} ({_harmless(details)})"
     if kind == "contextwindowexceeded":
         return InvalidRequest(text, code="context_length_exceeded")
     if kind in ("usagelimitexceeded", "sessionbudgetexceeded"):
@@ -69,6 +70,11 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
     if kind == "serveroverloaded":
         return UpstreamError(text, code="overloaded", http_status=503, severity="transient")
     return UpstreamError(text, severity="transient")
+
+
+def _harmless(text: str) -> str:
+    """What a provider says, without where it is, and without the keys that some repeat."""
+    return Redactor().text(_URL.sub("", text).encode("utf-8", "replace")).decode()
 
 
 def _split_info(info: object) -> tuple[str, int | None]:

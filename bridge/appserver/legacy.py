@@ -37,7 +37,6 @@ OPT_OUT = (
     "turn/completed",
     "error",
     "deprecationNotice",
-    "account/rateLimits/updated",
     "codex/event/agent_message_delta",
     "codex/event/agent_reasoning_delta",
     "codex/event/agent_reasoning_raw_content_delta",
@@ -296,8 +295,9 @@ def build_send_user_message(turn: Turn, settings: ChildSettings, conversation_id
 
 def developer_instructions(turn: Turn) -> str | None:
     """The injected text, then `instructions`, then (responses only) the system and developer items."""
-    texts = system_texts(turn.items, guard_tags=turn.parses_tool_calls) if turn.endpoint == "responses" else []
-    return join_developer_text(tool_text(turn), client_instructions(turn), *texts)
+    guard = turn.parses_tool_calls
+    texts = system_texts(turn.items, guard_tags=guard) if turn.endpoint == "responses" else []
+    return join_developer_text(tool_text(turn), client_instructions(turn, guard_tags=guard), *texts)
 
 
 def _base_instructions(turn: Turn, settings: ChildSettings) -> str | None:
@@ -324,6 +324,8 @@ def _tools(turn: Turn, settings: ChildSettings) -> dict[str, Any]:
 
 
 def _definition(tool: FunctionTool) -> dict[str, Any]:
+    if tool.raw is not None:
+        return {"type": "custom", **tool.raw}
     function: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
         function["description"] = tool.description

@@ -11,6 +11,9 @@ from bridge.appserver.child import Child
 from bridge.appserver.supervisor import Supervisor
 from bridge.errors import NotReady
 
+FAVOUR = 4
+"""How many more turns a child may have and still take a conversation that it may know."""
+
 
 class Pool:
     """`--workers` supervisors. With one, which is the default, it adds nothing."""
@@ -30,11 +33,15 @@ class Pool:
             for supervisor in others:
                 nursery.start_soon(supervisor.run)
 
-    async def acquire(self) -> Child:
-        """The ready child with the fewest turns, or the first one to become ready. Raises NotReady."""
+    async def acquire(self, conversation: int = 0) -> Child:
+        """The child that takes a conversation's turns, or the least busy one where that has much more to do.
+
+        Where none is ready, the first one to become so. Raises NotReady.
+        """
         ready = [supervisor.child for supervisor in self.supervisors if supervisor.child is not None]
         if ready:
-            return min(ready, key=lambda child: child.turns)
+            usual, idlest = ready[conversation % len(ready)], min(ready, key=lambda child: child.turns)
+            return usual if usual.turns <= idlest.turns + FAVOUR else idlest
         found: list[Child] = []
         refusals: list[NotReady] = []
 

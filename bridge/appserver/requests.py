@@ -29,6 +29,8 @@ def _refuse(message: str) -> Answer:
     return answer
 
 
+TOOL_CALL = "item/tool/call"
+
 METHODS: dict[str, Answer] = {
     # the current dialect
     "item/commandExecution/requestApproval": _always({"decision": "decline"}),
@@ -36,7 +38,7 @@ METHODS: dict[str, Answer] = {
     "item/permissions/requestApproval": _refuse("permissions are not granted through the bridge"),
     "item/tool/requestUserInput": _always({"answers": {}}),
     "mcpServer/elicitation/request": _always({"action": "decline"}),
-    "item/tool/call": _always(
+    TOOL_CALL: _always(
         {
             "contentItems": [{"type": "inputText", "text": "this tool is not available"}],
             "success": False,

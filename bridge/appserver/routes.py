@@ -13,7 +13,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from bridge.appserver.affinity import KeptThread
 from bridge.errors import BridgeError, SlowClient, UpstreamError
+from bridge.turn.collect import Result
 from bridge.turn.events import (
     Finished,
     ReasoningDelta,
@@ -21,9 +23,11 @@ from bridge.turn.events import (
     Restarted,
     TextDelta,
     TextDone,
+    ToolCall,
     TurnEvent,
     Usage,
     UsageUpdate,
+    WebSearch,
 )
 
 MAX_BUFFERED = 8 * 1024 * 1024
@@ -49,6 +53,16 @@ Flow = Generator[Call, Any, None]
 """The calls that start a turn, in order: yields a Call, is sent its result."""
 
 
+class Waitable(Protocol):
+    """Something that happens once; a `trio.Event`, for one."""
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+
+    async def wait(self) -> object:
+        """Until it happens."""
+
+
 class RunningTurn(ABC):
     """The events of one turn while it runs; the dialects' decoders build on it.
 
@@ -65,6 +79,10 @@ class RunningTurn(ABC):
         """The child itself has ended the turn: nothing is left to interrupt."""
         self.wake: Callable[[], None] = lambda: None
         self.on_overflow: Callable[[], None] = lambda: None
+        self.over: Waitable | None = None
+        """Set when its consumer has let go of it."""
+        self.result: Result | None = None
+        """What the client was given, once it is complete: from then on the thread may be kept."""
         self._max_buffered = max_buffered
         self._events: list[TurnEvent] = []
         self._size = 0
@@ -91,6 +109,15 @@ class RunningTurn(ABC):
     @abstractmethod
     def end(self) -> list[Call]:
         """The calls that free what the child keeps for it."""
+
+    def kept(self, result: Result, until: float) -> KeptThread | None:
+        """Its thread for the next turn of the conversation, after it came to `result`; None where that cannot be."""
+        return None
+
+    @property
+    def parks_tool_calls(self) -> bool:
+        """Whether requests for the results of its calls stay without an answer until it is interrupted."""
+        return False
 
     @abstractmethod
     def receive(self, method: str, params: dict[str, Any]) -> None:
@@ -142,15 +169,29 @@ class RunningTurn(ABC):
         self._streamed.setdefault(item, 0)
         self._size += len(delta)
 
-    def reasoning_done(self, item: str, summary: list[str], content: list[str]) -> None:
-        """A reasoning item is complete; if nothing of it was streamed it is added now."""
+    def reasoning_done(self, item: str, summary: list[str], content: list[str], *, more_to_come: bool = False) -> None:
+        """A reasoning item is complete; if nothing of it was streamed it is added now.
+
+        With `more_to_come` its end is left to whoever brings the rest.
+        """
         if item not in self._streamed:
             for index, part in enumerate(summary):
                 self.reasoning(item, index, part, raw=False)
             for index, part in enumerate(content):
                 self.reasoning(item, index, part, raw=True)
-        if item in self._streamed:
+        if item in self._streamed and not more_to_come:
             self.add(ReasoningDone(item))
+
+    def called(self, call: ToolCall) -> None:
+        """The model has called a function of the client's."""
+        self._said = True
+        self._streamed.setdefault(call.id, 0)
+        self.add(call)
+
+    def searched(self, item: str, action: dict[str, Any]) -> None:
+        """The provider has searched the web."""
+        self._streamed.setdefault(item, 0)
+        self.add(WebSearch(item, action))
 
     def restart(self, message: str) -> None:
         """The upstream retries: void what was said. Silent when nothing was."""

@@ -47,14 +47,15 @@ class _Pending:
 class Peer:
     """Our end of the connection.
 
-    `on_notification(method, params)` and `answer(line) -> line` are called from within `receive`; neither may raise.
+    `on_notification(method, params)` and `answer(line, method, key)` are called from within `receive`; neither may
+    raise. The answer is a line, or None where the request is to stay open.
     """
 
     def __init__(
         self,
         *,
         on_notification: Callable[[str, dict[str, Any]], None],
-        answer: Callable[[bytes], bytes],
+        answer: Callable[[bytes, str, str | None], bytes | None],
         tap: Tap | None = None,
     ) -> None:
         self.outgoing: list[bytes] = []
@@ -138,11 +139,14 @@ class Peer:
             self._tap.rpc("in", "garbage", line)
 
     def _receive_request(self, line: bytes, method: str, rpc_id: Any, key: str | None) -> None:
-        reply = self._answer(line)
+        reply = self._answer(line, method, key)
+        known = rpc_id if isinstance(rpc_id, int | str) else None
+        if self._tap is not None:
+            self._tap.rpc("in", "server_request", line, method=method, rpc_id=known, key=key)
+        if reply is None:
+            return
         self.outgoing.append(reply + b"\n")
         if self._tap is not None:
-            known = rpc_id if isinstance(rpc_id, int | str) else None
-            self._tap.rpc("in", "server_request", line, method=method, rpc_id=known, key=key)
             self._tap.rpc("out", "server_reply", reply, method=method, rpc_id=known, key=key)
 
     def _receive_reply(self, line: bytes, message: dict[str, Any]) -> None:

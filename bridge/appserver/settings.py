@@ -25,6 +25,10 @@ class ChildSettings:
     """None: the document's default, which drops chat's system messages in the legacy dialect alone."""
     legacy_calls: Literal["auto", "both", "turn", "message"] = "auto"
     native_tools: bool = False
+    tool_mode: Literal["auto", "text", "native"] = "auto"
+    web_search: Literal["off", "cached", "live"] = "off"
+    kept_threads: int = 0
+    """Conversations whose threads are kept for their next turns."""
 
     def drops_system_prompt(self, endpoint: Endpoint, dialect: Literal["current", "legacy"]) -> bool:
         """Whether the client's system and developer messages are left out. Responses always keep theirs (seed 003)."""

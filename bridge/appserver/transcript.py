@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bridge.tools.freeform import arguments_of
 from bridge.tools.instructions import build_instructions
 from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise
@@ -54,8 +55,8 @@ def flatten(items: Iterable[Item], *, guard_tags: bool) -> list[Part]:
             if item.role in ("user", "assistant"):
                 say(f"[{item.role}] ", item.parts)
         elif isinstance(item, FunctionCall):
-            arguments = _guard(item.arguments, guard_tags)
-            lines.append(f"[function_call call_id={item.call_id} name={item.name} arguments={arguments}]")
+            arguments = _guard(arguments_of(item.arguments) if item.custom else item.arguments, guard_tags)
+            lines.append(f"[function_call call_id={item.call_id} name={item.full_name} arguments={arguments}]")
         elif isinstance(item, FunctionOutput):
             say(f"[function_call_output call_id={item.call_id} output=", item.parts, close="]")
         elif isinstance(item, RawItem) and item.type != "reasoning":
@@ -78,14 +79,12 @@ def tool_text(turn: Turn) -> str:
     """The injected text that offers the client's tools; empty without any."""
     if turn.tool_text is not None:
         return turn.tool_text
-    return build_instructions(turn.functions, turn.tool_choice)
+    return build_instructions(turn.functions, turn.tool_choice, parallel=turn.parallel)
 
 
-def client_instructions(turn: Turn) -> str | None:
+def client_instructions(turn: Turn, *, guard_tags: bool) -> str | None:
     """The client's `instructions`, guarded like every other text of its."""
-    if turn.instructions is None:
-        return None
-    return _guard(turn.instructions, turn.parses_tool_calls)
+    return None if turn.instructions is None else _guard(turn.instructions, guard_tags)
 
 
 def _guard(text: str, guard_tags: bool) -> str:

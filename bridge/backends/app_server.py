@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
+import orjson
 import trio
 
+from bridge.appserver.affinity import conversation_number
 from bridge.appserver.dialect import DialectName
 from bridge.appserver.pool import Pool
+from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import TurnStream
+from bridge.appserver.transcript import tool_text
 from bridge.backends.base import EventStream
 from bridge.errors import InvalidRequest, Overloaded, UpstreamError
-from bridge.tools.instructions import build_instructions
 from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
+from bridge.turn.collect import Result
 from bridge.turn.events import TurnEvent
+from bridge.turn.items import Message
 from bridge.turn.turn import Turn
 
 LARGE_SCHEMAS = 32 * 1024
 MAX_SCHEMAS = 4 * 1024 * 1024
+MAX_TEXTS = 1024 * 1024
+"""Characters of injected texts that are remembered."""
 
 NOT_LOGGED_IN = (
     "Codex is not logged in. Run `codex login` (add --device-auth on a machine without a browser; the Codex that "
@@ -28,17 +37,28 @@ NOT_LOGGED_IN = (
 )
 
 
-class ParsedStream:
-    """A turn's events with the `<tool_call>` blocks of its text parsed."""
+class AnswerStream:
+    """A turn's events with the `<tool_call>` blocks of its text parsed, where there is a `stage` for them.
 
-    def __init__(self, stream: TurnStream, stage: ToolStage) -> None:
+    What the client was given is remembered, so that the thread is found again by the next turn of the conversation.
+    """
+
+    def __init__(self, stream: TurnStream, stage: ToolStage | None) -> None:
         self._stream = stream
         self._stage = stage
+        self._result = Result()
 
     async def next(self) -> list[TurnEvent]:
-        while not (events := self._stage.feed(await self._stream.next())):
+        while not (events := await self._next()):
             pass
+        self._result.add(events)
+        if self._result.end is not None and self._result.end.outcome == "completed":
+            self._stream.running.result = self._result
         return events
+
+    async def _next(self) -> list[TurnEvent]:
+        events = await self._stream.next()
+        return events if self._stage is None else self._stage.feed(events)
 
     def close(self) -> None:
         self._stream.close()
@@ -57,6 +77,7 @@ class AppServerBackend:
         pool: Pool,
         *,
         new_id: Callable[[str], str],
+        settings: ChildSettings,
         configured: Sequence[str] = (),
         max_turns: int = 256,
         recorder: Callable[[str], Record] | None = None,
@@ -64,27 +85,78 @@ class AppServerBackend:
         self.name = name
         self.pool = pool
         self._new_id = new_id
+        self._settings = settings
         self._configured = tuple(configured)
         self._max_turns = max_turns
         self._recorder = recorder
+        self._texts: OrderedDict[bytes, str] = OrderedDict()
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
-        child = await self.pool.acquire()
+        child = await self.pool.acquire(conversation_number(turn.items))
         if await child.check_login() == "missing":
             raise UpstreamError(NOT_LOGGED_IN, code="codex_not_logged_in", http_status=401, kind="authentication_error")
-        if turn.functions:
-            turn = replace(turn, tool_text=await _tool_text(turn))
+        in_text = turn.functions and not child.uses_native_tools
+        if in_text:
+            turn = replace(turn, tool_text=await self._tool_text(turn))
         record = self._recorder(req_id) if self._recorder else None
-        stage = ToolStage(turn, self._new_id, record) if turn.parses_tool_calls else None
+        stage = ToolStage(turn, self._new_id, record) if in_text and turn.parses_tool_calls else None
         # Nothing waits between this check and the start, so that the limit holds.
         if self.pool.turns >= self._max_turns:
             raise Overloaded(f"{self._max_turns} turns are running already; try again in a moment.", retry_after=1)
-        stream = child.start(turn, req_id)
-        return stream if stage is None else ParsedStream(stream, stage)
+        return AnswerStream(child.start(turn, req_id), stage)
 
     def models(self) -> list[str]:
         listed = [entry["id"] for entry in self._listed() if entry.get("hidden") is not True]
         return list(dict.fromkeys([*listed, *self._configured]))
+
+    def efforts(self) -> dict[str, list[str]]:
+        """The reasoning efforts of each listed model that tells them."""
+        return {entry["id"]: _efforts(entry) for entry in self._listed() if entry.get("hidden") is not True}
+
+    @property
+    def can_answer(self) -> bool:
+        """False when it is known that no turn can run, because nobody is logged in."""
+        child = self.pool.child
+        return child is None or child.login != "missing"
+
+    async def wait_until_known(self) -> None:
+        """Until the child has told its models. Raises NotReady when there is none."""
+        if self.pool.child is None:
+            await self.pool.acquire()
+
+    def drops(self, turn: Turn) -> list[str]:
+        dialect = self.dialect or "current"
+        chat = turn.endpoint == "chat"
+        names = []
+        has_system = any(isinstance(item, Message) and item.role in ("system", "developer") for item in turn.items)
+        if has_system and self._settings.drops_system_prompt(turn.endpoint, dialect):
+            names.append("system messages (PROXY_IGNORE_CLIENT_SYSTEM_PROMPT)")
+        if turn.web_search is not None and (dialect == "legacy" or self._settings.web_search == "off"):
+            names.append("web_search_options" if chat else "tools:web_search")
+        if turn.verbosity is not None and (dialect == "legacy" or turn.model not in self.efforts()):
+            names.append("verbosity" if chat else "text.verbosity")
+        if turn.encrypted_reasoning and not self._takes_items():
+            names.append("include:reasoning.encrypted_content")
+        if dialect == "legacy":
+            if turn.output_format is not None and turn.output_format.schema is None:
+                names.append("response_format" if chat else "text.format")
+            if chat and turn.effort is not None and self._settings.legacy_calls == "message":
+                names.append("reasoning_effort")
+        return names
+
+    def _takes_items(self) -> bool:
+        """Whether the history goes to the model item by item, so that reasoning could be given back."""
+        child = self.pool.child
+        return self.dialect != "legacy" and (child is None or child.info is None or child.info.can_inject)
+
+    def rate_limits(self) -> Mapping[str, Any] | None:
+        child = self.pool.child
+        return child.rate_limits if child is not None else None
+
+    async def read_rate_limits(self) -> Mapping[str, Any] | None:
+        """The same, asked for now where the child can tell."""
+        child = await self.pool.acquire()
+        return await child.read_rate_limits()
 
     def default_model(self, fallback: str) -> str:
         """The model for a request that names the default: the configured one, else the child's own default."""
@@ -105,16 +177,42 @@ class AppServerBackend:
         state, reason = self.pool.status()
         return state == "handshake_complete", f"{state}: {reason}"
 
+    async def _tool_text(self, turn: Turn) -> str:
+        """The injected text. Agents offer the same tools again and again, so the last ones are remembered.
+
+        It is built beside the event loop when the schemas are large: each tool gets an example made for it.
+        """
+        identity, size = _identity(turn)
+        if size > MAX_SCHEMAS:
+            raise InvalidRequest(f"The tools' schemas are larger than {MAX_SCHEMAS:,} bytes.", param="tools")
+        known = self._texts.get(identity)
+        if known is not None:
+            self._texts.move_to_end(identity)
+            return known
+        text = tool_text(turn) if size < LARGE_SCHEMAS else await trio.to_thread.run_sync(tool_text, turn)
+        self._texts[identity] = text
+        while len(self._texts) > 1 and sum(map(len, self._texts.values())) > MAX_TEXTS:
+            self._texts.popitem(last=False)
+        return text
+
     def _listed(self) -> list[dict[str, Any]]:
         child = self.pool.child
         return child.models if child is not None else []
 
 
-async def _tool_text(turn: Turn) -> str:
-    """The injected text, built beside the event loop when the schemas are large: each gets an example made for it."""
-    size = sum(len(compact_json(tool.parameters)) for tool in turn.functions)
-    if size > MAX_SCHEMAS:
-        raise InvalidRequest(f"The tools' schemas are larger than {MAX_SCHEMAS:,} bytes.", param="tools")
-    if size < LARGE_SCHEMAS:
-        return build_instructions(turn.functions, turn.tool_choice)
-    return await trio.to_thread.run_sync(build_instructions, turn.functions, turn.tool_choice)
+def _efforts(entry: Mapping[str, Any]) -> list[str]:
+    given = entry.get("supportedReasoningEfforts")
+    efforts = given if isinstance(given, list) else ()
+    names = [effort.get("reasoningEffort") if isinstance(effort, dict) else effort for effort in efforts]
+    return [name for name in names if isinstance(name, str)]
+
+
+def _identity(turn: Turn) -> tuple[bytes, int]:
+    """A digest of all that the injected text is made of, and the size of the schemas."""
+    digest, size = blake2b(digest_size=16), 0
+    for tool in turn.functions:
+        schema = compact_json(tool.parameters)
+        size += len(schema)
+        digest.update(orjson.dumps([tool.full_name, tool.description, tool.strict, schema]))
+    digest.update(orjson.dumps([turn.tool_choice.mode, turn.tool_choice.name, turn.parallel]))
+    return digest.digest(), size

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from bridge.turn.events import TurnEvent
 from bridge.turn.turn import Turn
@@ -28,6 +29,12 @@ class Backend(Protocol):
 
     def models(self) -> list[str]:
         """The models it serves, as far as known now."""
+
+    def drops(self, turn: Turn) -> list[str]:
+        """What a turn asks for that this backend will leave out, in words for a response header."""
+
+    def rate_limits(self) -> Mapping[str, Any] | None:
+        """What is known of the account's quota: `primary` and `secondary` windows, as Codex reports them."""
 
     def status(self) -> tuple[bool, str]:
         """(ready, why or why not)."""

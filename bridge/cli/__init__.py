@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bridge import __version__
-from bridge.cli import app_server, doctor, serve
+from bridge.cli import app_server, doctor, serve, usage
 from bridge.errors import BridgeError
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ def _root(
 app.command("serve")(serve.command)
 app.command("app-server")(app_server.command)
 app.command("doctor")(doctor.command)
+app.command("usage")(usage.command)
 
 
 def main() -> None:

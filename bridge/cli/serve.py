@@ -34,7 +34,23 @@ def command(
     ] = None,
     tool_mode: Annotated[
         str | None,
-        typer.Option(help="auto or text: how tools are offered to the model. [PROXY_TOOL_MODE; auto]"),
+        typer.Option(help="auto (which is text), text or native: how tools are offered. [PROXY_TOOL_MODE; auto]"),
+    ] = None,
+    web_search: Annotated[
+        str | None,
+        typer.Option(help="off, cached or live: the web search that clients may ask for. [PROXY_WEB_SEARCH; off]"),
+    ] = None,
+    reasoning: Annotated[
+        str | None,
+        typer.Option(help="content, think or hidden: where chat shows a model's thoughts. [PROXY_REASONING; content]"),
+    ] = None,
+    unsupported: Annotated[
+        str | None,
+        typer.Option(help="drop or reject: parameters that Codex has no place for. [PROXY_UNSUPPORTED; drop]"),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="sqlite, memory or off: where responses are kept. [PROXY_STORE; sqlite]"),
     ] = None,
     native_tools: Annotated[
         bool | None,
@@ -69,6 +85,10 @@ def command(
         "mock_only": mock_only,
         "dialect": dialect,
         "tool_mode": tool_mode,
+        "web_search": web_search,
+        "reasoning": reasoning,
+        "unsupported": unsupported,
+        "store": store,
         "native_tools": native_tools,
         "workers": workers,
         "log_events": log_events,

@@ -1,4 +1,8 @@
-"""Who is let in: Host and Origin first, then the key. A plain ASGI middleware around everything."""
+"""Who is let in: Host and Origin first, then the key. A plain ASGI middleware around everything.
+
+The application behind it finds in `scope["bridge.key"]` which key was used: `key-` and the first twelve hex digits of
+its SHA-256. That tells keys apart and can be written down. It is missing for the paths that need no key.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,20 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bridge.errors import Forbidden, InvalidRequest, Unauthorized
+from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized
+from bridge.server.cors import (
+    answer_preflight,
+    has_body,
+    is_cross_site,
+    is_own_page,
+    is_preflight,
+    listed_origin,
+    origins_of,
+    readable_by,
+)
 from bridge.server.http import Receive, Scope, Send, header, refuse
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,5})?")
@@ -17,50 +31,81 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,5})
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 """Probes carry no key and reveal nothing but up or down."""
 
+KEY_PROTOCOL = "openai-insecure-api-key."
+"""A page cannot set headers on a WebSocket; OpenAI's clients put the key behind this, among the subprotocols."""
+
+
+def label_of(key: str) -> str:
+    """The name under which a key may be written down."""
+    return _label(hashlib.sha256(key.encode()).digest())
+
 
 class Gate:
-    """Lets a request through to `app`, or answers it.
+    """Lets a request or a WebSocket through to `app`, or answers it.
 
     Behind a loopback address the Host must be a loopback name, so that no web page can reach the bridge by a name of
-    its own (DNS rebinding). A request with an Origin comes from a web page: refused, even with a key.
+    its own (DNS rebinding). A request with an Origin comes from a web page: it is refused, even with a key, unless
+    the origin is one of `allowed_origins` (as `Settings` spells them) or, behind a loopback address, the bridge's own.
+
+    A WebSocket is refused by an HTTP answer in place of its handshake. `app` may do the same: until it accepts, it can
+    answer as it answers a request. What a WebSocket offers is in `scope["subprotocols"]` alone, without the key.
     """
 
-    def __init__(self, app: Any, *, keys: Iterable[str], check_host: bool) -> None:
+    def __init__(self, app: Any, *, keys: Iterable[str], check_host: bool, allowed_origins: Iterable[str] = ()) -> None:
         self._app = app
         self._keys = [hashlib.sha256(key.encode()).digest() for key in keys]
         self._check_host = check_host
+        self._allowed_origins = frozenset(origin.encode() for origin in allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008})
+        if scope["type"] not in ("http", "websocket"):
             return
-        refusal = self.refusal(scope)
+        page = listed_origin(scope, self._allowed_origins)
+        refusal = self._wrong_place(scope, page)
+        if refusal is None and page is not None and is_preflight(scope):
+            await answer_preflight(scope, send, page)
+            return
+        refusal = refusal or self._wrong_visitor(scope)
+        if scope["type"] == "websocket":
+            send = _before_handshake(scope, send)
+            _hide_key(scope)
+        elif page is not None:
+            send = readable_by(page, send)
         if refusal is None:
             await self._app(scope, receive, send)
         else:
             await refuse(scope, receive, send, refusal)
 
-    def refusal(self, scope: Scope) -> Forbidden | InvalidRequest | Unauthorized | None:
-        """Why a request is not let in; None when it is."""
-        if header(scope, b"content-length") is not None and header(scope, b"transfer-encoding") is not None:
-            # Two lengths for one body: what a proxy in front of us took for the end of the request may be another.
-            return InvalidRequest("A request has one length: Content-Length or chunks, not both.", code="bad_framing")
+    def _wrong_place(self, scope: Scope, page: bytes | None) -> BridgeError | None:
+        """Why a request is refused whoever sends it; None when it is not. `page` is its origin, if that is listed."""
         if self._check_host and not _is_loopback(header(scope, b"host")):
             return Forbidden(
                 "This Host is not served here: use http://127.0.0.1 or http://localhost.",
                 code="host_not_allowed",
             )
-        if header(scope, b"origin") is not None or header(scope, b"sec-fetch-site") == b"cross-site":
-            return Forbidden("Requests from web pages are not allowed.", code="origin_not_allowed")
-        if scope["path"] in OPEN_PATHS:
+        is_from_web = bool(origins_of(scope)) or is_cross_site(scope)
+        if is_from_web and page is None and not (self._check_host and is_own_page(scope)):
+            return Forbidden(
+                "Requests from this web page are not allowed. PROXY_ALLOWED_ORIGINS lists the origins that are.",
+                code="origin_not_allowed",
+            )
+        if header(scope, b"content-length") is not None and header(scope, b"transfer-encoding") is not None:
+            # Two lengths for one body: what a proxy in front of us took for the end of the request may be another.
+            return InvalidRequest("A request has one length: Content-Length or chunks, not both.", code="bad_framing")
+        return None
+
+    def _wrong_visitor(self, scope: Scope) -> BridgeError | None:
+        """Why a request that came the right way is refused; None when it is not, and then the scope names its key."""
+        if scope["type"] == "http" and scope["path"] in OPEN_PATHS:
             return None
-        if not self._has_key(scope):
+        label = self._key_used(scope)
+        if label is None:
             return Unauthorized(
                 "Missing or wrong API key. Send it as `Authorization: Bearer KEY`; "
                 "unless PROXY_API_KEY sets it, the bridge prints at start where it is kept."
             )
-        if scope["method"] == "POST":
+        scope["bridge.key"] = label
+        if scope.get("method") == "POST" and has_body(scope):
             kind = (header(scope, b"content-type") or b"").split(b";")[0].strip().lower()
             if kind != b"application/json":
                 return InvalidRequest(
@@ -70,18 +115,63 @@ class Gate:
                 )
         return None
 
-    def _has_key(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name in (b"authorization", b"x-api-key")]
-        if len(given) != 1:
-            return False
-        value = given[0]
-        if header(scope, b"authorization") is not None:
-            scheme, _, value = value.partition(b" ")
-            if scheme.lower() != b"bearer":
-                return False
-        digest = hashlib.sha256(value.strip()).digest()
+    def _key_used(self, scope: Scope) -> str | None:
+        """The label of the one key that a request carries; None when it carries none, several, or a wrong one."""
+        given = list(_keys_in(scope))
+        if len(given) != 1 or not given[0]:
+            return None
+        digest = hashlib.sha256(given[0]).digest()
         # Every key is compared, in constant time each: nothing is learnt from how long it takes.
-        return sum(hmac.compare_digest(digest, key) for key in self._keys) > 0
+        found = [known for known in self._keys if hmac.compare_digest(digest, known)]
+        return _label(found[0]) if found else None
+
+
+def _label(digest: bytes) -> str:
+    return f"key-{digest.hex()[:12]}"
+
+
+def _keys_in(scope: Scope) -> Iterator[bytes]:
+    """Every key in a request, from each place where one may be; an Authorization of another kind is an empty one."""
+    for name, value in scope["headers"]:
+        if name == b"x-api-key":
+            yield value.strip()
+        elif name == b"authorization":
+            scheme, _, key = value.partition(b" ")
+            yield key.strip() if scheme.lower() == b"bearer" else b""
+    for protocol in scope.get("subprotocols", ()):
+        if protocol.startswith(KEY_PROTOCOL):
+            yield protocol.removeprefix(KEY_PROTOCOL).encode()
+
+
+def _hide_key(scope: Scope) -> None:
+    """Leave only what is no key of the subprotocols that a WebSocket offers, so that it is never written down."""
+    scope["subprotocols"] = [each for each in scope["subprotocols"] if not each.startswith(KEY_PROTOCOL)]
+    scope["headers"] = [(name, value) for name, value in scope["headers"] if name != b"sec-websocket-protocol"]
+
+
+def _before_handshake(scope: Scope, send: Send) -> Send:
+    """`send`, for a WebSocket that has not been accepted: it takes the messages of an HTTP answer too.
+
+    Whoever sends the key as a subprotocol must be answered with one: a browser closes the connection otherwise. When
+    the application names none, it is the first that is not the key, or else the key's own.
+    """
+    offered = scope["subprotocols"]
+    keys = [each for each in offered if each.startswith(KEY_PROTOCOL)]
+    others = [each for each in offered if each not in keys]
+    subprotocol = (others or keys)[0] if keys else None
+
+    async def send_handshake(message: Scope) -> None:
+        kind = message["type"]
+        if kind == "http.response.start":
+            headers = [each for each in message.get("headers", ()) if each[0] != b"connection"]
+            message = {**message, "type": f"websocket.{kind}", "headers": [*headers, (b"connection", b"close")]}
+        elif kind == "http.response.body":
+            message = {**message, "type": f"websocket.{kind}"}
+        elif kind == "websocket.accept" and subprotocol is not None and message.get("subprotocol") is None:
+            message = {**message, "subprotocol": subprotocol}
+        await send(message)
+
+    return send_handshake
 
 
 def _is_loopback(host: bytes | None) -> bool:

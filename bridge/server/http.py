@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -15,6 +17,15 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
+
+
+KEY = "bridge.key"
+"""The member of a scope that has the label of the client's key; set by the gate."""
+
+
+def key_label(scope: Scope) -> str:
+    """The label of the key that a request came with."""
+    return str(scope.get(KEY, ""))
 
 
 class ClientGone(Exception):
@@ -122,3 +133,69 @@ def _error_headers(error: BridgeError) -> Headers:
     if error.http_status == 401 and error.code == "invalid_api_key":
         extra.append((b"www-authenticate", b"Bearer"))
     return extra
+
+
+# Pages: everything that is not a turn
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request whose body has been read."""
+
+    url: str
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    key: str
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer."""
+
+    body: bytes
+    status: int = 200
+    headers: Headers = ()
+
+
+def json_page(value: Any, status: int = 200, headers: Headers = ()) -> Page:
+    """A JSON answer."""
+    return Page(orjson.dumps(value), status, headers)
+
+
+def query_number(query: Mapping[str, str], name: str, *, default: int, largest: int) -> int:
+    """A number from 1 to `largest` in a query. Raises InvalidRequest for anything else."""
+    given = query.get(name, str(default))
+    if re.fullmatch("[0-9]{1,9}", given) is None or not 1 <= int(given) <= largest:
+        raise InvalidRequest(f"{name!r} is a number from 1 to {largest}.", param=name)
+    return int(given)
+
+
+def list_page(items: Sequence[Mapping[str, Any]], query: Mapping[str, str]) -> Page:
+    """A part of a list of objects with ids, as the API pages them: `order`, `limit`, `after`, `before`."""
+    limit = query_number(query, "limit", default=20, largest=100)
+    order = query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise InvalidRequest("'order' is asc or desc.", param="order")
+    ordered = list(items) if order == "asc" else list(reversed(items))
+    if (after := query.get("after")) is not None:
+        ordered = ordered[_place(ordered, after, "after") + 1 :]
+    if (before := query.get("before")) is not None:
+        ordered = ordered[: _place(ordered, before, "before")]
+    shown = ordered[:limit]
+    return json_page(
+        {
+            "object": "list",
+            "data": shown,
+            "first_id": shown[0]["id"] if shown else None,
+            "last_id": shown[-1]["id"] if shown else None,
+            "has_more": len(ordered) > len(shown),
+        }
+    )
+
+
+def _place(items: Sequence[Mapping[str, Any]], name: str, param: str) -> int:
+    for index, item in enumerate(items):
+        if item["id"] == name:
+            return index
+    raise InvalidRequest(f"{param!r} names no item of this list.", param=param)

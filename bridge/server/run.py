@@ -18,7 +18,6 @@ from typing import Any
 
 import trio
 
-from bridge.api.dropped import HEADER
 from bridge.appserver.codex_home import read_codex_home
 from bridge.appserver.launch import CodexLauncher, StandinLauncher
 from bridge.appserver.pool import Pool
@@ -27,20 +26,20 @@ from bridge.appserver.stream import Limits
 from bridge.appserver.supervisor import Supervisor
 from bridge.backends.app_server import AppServerBackend
 from bridge.backends.router import Router
-from bridge.config import Settings, api_key_file, state_dir
+from bridge.config import Settings, api_key_file, state_dir, store_file
 from bridge.errors import ConfigError
 from bridge.protolog.record import Recorder
 from bridge.protolog.writer import LogWriter
 from bridge.redact import Redactor
 from bridge.server.app import build_app
+from bridge.server.exchange import Service
 from bridge.server.gate import Gate
-from bridge.server.http import Headers
 from bridge.server.listener import Listener, open_sockets
-from bridge.server.turns import Service
+from bridge.store.base import Store
+from bridge.store.memory import MemoryStore
+from bridge.store.sqlite import SqliteStore
 from bridge.tools.stage import Record
-from bridge.turn.items import Message
 from bridge.turn.models import DEFAULT_ALIASES
-from bridge.turn.turn import Turn
 
 log = logging.getLogger("bridge")
 
@@ -66,6 +65,9 @@ def child_settings(settings: Settings) -> ChildSettings:
         ignore_system_prompt=settings.ignore_client_system_prompt,
         legacy_calls=settings.legacy_calls,
         native_tools=settings.native_tools,
+        tool_mode=settings.tool_mode,
+        web_search=settings.web_search,
+        kept_threads=settings.kept_threads,
     )
 
 
@@ -92,17 +94,21 @@ class Bridge:
         mock = self._backend("mock", self._mock_pool())
         codex = None if settings.mock_only else self._codex_backend()
         self.router = Router(mock, codex, {**DEFAULT_ALIASES, **settings.aliases})
-        service = Service(
+        self.store = make_store(settings)
+        self._service = Service(
             self.router,
             new_id,
             settings.max_body,
             settings.keepalive,
-            settings.stream_default,
-            self._recorder,
-            self._notes,
+            self.store,
+            keeps_responses=settings.store != "off",
+            stream_default=settings.stream_default,
+            policy=settings.unsupported,
+            reasoning=settings.reasoning,
+            recorder=self._recorder,
         )
-        app = build_app(service, fault=self._fault, started_at=int(time.time()))
-        self.app = Gate(app, keys=keys, check_host=is_loopback(settings.host))
+        app = build_app(self._service, fault=self._fault, started_at=int(time.time()))
+        self.app = Gate(app, keys=keys, check_host=is_loopback(settings.host), allowed_origins=settings.allowed_origins)
 
     async def run(self, sockets: list[socket.socket], stop: Stop) -> None:
         """Serve until `stop`, then drain: no new connections, the grace period, then a clean failure for the rest."""
@@ -110,19 +116,31 @@ class Bridge:
             if self._writer is not None and self._recorder is not None:
                 self._recorder.header(dialect=self.settings.dialect)
                 outer.start_soon(self._writer.run)
+            await outer.start(self.store.run)
             async with trio.open_nursery() as children:
                 for pool in self._pools:
                     children.start_soon(pool.run)
-                async with trio.open_nursery() as connections:
-                    listener = Listener(self.app, sockets, write_timeout=self.settings.write_timeout)
+                async with trio.open_nursery() as background, trio.open_nursery() as connections:
+                    self._service.background = background
+                    listener = Listener(
+                        self.app,
+                        sockets,
+                        write_timeout=self.settings.write_timeout,
+                        max_message=self.settings.max_body,
+                        ping_interval=self.settings.keepalive,
+                    )
                     connections.start_soon(listener.run, connections)
                     await stop.asked.wait()
                     self.draining = True
                     await listener.stop_accepting()
+                    self._service.background = None
+                    self._service.stopping.set()
                     await self._drain(stop)
                     with trio.move_on_after(HURRIED_FLUSH if stop.hurried.is_set() else FLUSH):
                         await listener.wait_closed()
                     await listener.abort()
+                    # Not before: its scope is around the connections too.
+                    background.cancel_scope.deadline = trio.current_time() + FLUSH
                     connections.cancel_scope.cancel()
                 children.cancel_scope.cancel()
             outer.cancel_scope.cancel()
@@ -138,6 +156,8 @@ class Bridge:
             return "shutdown_initiated"
         if self._writer is not None and self._writer.fault is not None:
             return "event_log_failing"
+        if self.store.fault is not None:
+            return "store_failing"
         return None
 
     async def _drain(self, stop: Stop) -> None:
@@ -199,6 +219,7 @@ class Bridge:
             name,
             pool,
             new_id=new_id,
+            settings=child_settings(self.settings),
             configured=configured or (),
             max_turns=self.settings.max_turns,
             recorder=self._tool_records if self._recorder else None,
@@ -209,14 +230,20 @@ class Bridge:
         assert recorder is not None
         return lambda kind, payload: recorder.event("tool_parse", "none", kind, req_id, payload)
 
-    def _notes(self, turn: Turn) -> Headers:
-        """The document's default leaves chat's system messages out in the legacy dialect; the client is told."""
-        backend = self.router.backend(turn.model)
-        dialect = (backend.dialect if isinstance(backend, AppServerBackend) else None) or "current"
-        has_system = any(isinstance(item, Message) and item.role in ("system", "developer") for item in turn.items)
-        if has_system and child_settings(self.settings).drops_system_prompt(turn.endpoint, dialect):
-            return [(HEADER, b"system messages (PROXY_IGNORE_CLIENT_SYSTEM_PROMPT)")]
-        return []
+
+def make_store(settings: Settings) -> Store:
+    """Where responses, conversations and usage are kept."""
+    options: dict[str, Any] = {"ttl": settings.store_ttl, "max_bytes": settings.store_max_bytes, "now": time.time}
+    if settings.store == "memory":
+        return MemoryStore(**options)
+    try:
+        return SqliteStore(store_file(), **options)
+    except ConfigError as error:
+        if settings.store == "sqlite":
+            raise
+        # Without stored responses usage is still counted, but it is not worth a refusal.
+        log.warning("usage is counted in memory alone: %s", error.message)
+        return MemoryStore(**options)
 
 
 def load_keys(settings: Settings) -> tuple[tuple[str, ...], Path | None]:

@@ -39,6 +39,7 @@ If a tool has no parameters, use arguments "{}".
 If no tool is needed, respond with plain text.""",
     "bad_example": 'Bad: <tool_call>[{"name":"tool","arguments":"{...}"}]</tool_call>',
     "choice": "$choice",
+    "single": "Emit at most one <tool_call> per answer.",
     "strict": "Strict tools: $names. Arguments MUST conform exactly to schema.",
     "schemas": "Available tools (schema):\n$schemas",
     "guidance": "Per-tool guidance and examples (schema-conformant):\n$guidance",
@@ -61,6 +62,7 @@ class Variant:
     - `header`, `format`, `bad_example`: no words.
     - `rules`: `$bad_example`, on a line of its own.
     - `choice`, only when the choice is not auto: `$choice`, the document's line; or `$mode` and `$name`.
+    - `single`, only when the client wants no parallel calls: no words.
     - `strict`, only when there are strict tools: `$names`.
     - `schemas`: `$schemas`, one line per tool. `guidance`: `$guidance`, one paragraph per tool.
     """
@@ -80,7 +82,9 @@ class Variant:
 SPEC = Variant("spec", _SPEC_BLOCKS)
 
 
-def build_instructions(tools: Sequence[FunctionTool], choice: ToolChoice, *, variant: Variant = SPEC) -> str:
+def build_instructions(
+    tools: Sequence[FunctionTool], choice: ToolChoice, *, parallel: bool = True, variant: Variant = SPEC
+) -> str:
     """The injected text for these tools, without a newline at its end; empty when there are none.
 
     Four sections with one blank line between them: the fixed rules, the choice and strict lines, the schemas,
@@ -89,10 +93,14 @@ def build_instructions(tools: Sequence[FunctionTool], choice: ToolChoice, *, var
     """
     if not tools:
         return ""
-    strict = [tool.name for tool in tools if tool.strict]
+    strict = [tool.full_name for tool in tools if tool.strict]
     fixed = [variant.fill("header"), variant.fill("format"), _rules(variant)]
-    demands = [_choice(choice, variant), variant.fill("strict", names=", ".join(strict)) if strict else ""]
-    schemas = "\n".join(f"- {tool.name}: {_schema_json(tool)}" for tool in tools)
+    demands = [
+        _choice(choice, variant),
+        "" if parallel else variant.fill("single"),
+        variant.fill("strict", names=", ".join(strict)) if strict else "",
+    ]
+    schemas = "\n".join(f"- {tool.full_name}: {_schema_json(tool)}" for tool in tools)
     guidance = "\n\n".join(_guide(tool) for tool in tools)
     sections = [
         "\n".join(filter(None, fixed)),
@@ -133,10 +141,10 @@ def _schema_json(tool: FunctionTool) -> str:
 
 
 def _guide(tool: FunctionTool) -> str:
-    call = {"name": tool.name, "arguments": compact_json(example_for(tool.parameters))}
+    call = {"name": tool.full_name, "arguments": compact_json(example_for(tool.parameters))}
     return "\n".join(
         [
-            f"Tool: {tool.name}",
+            f"Tool: {tool.full_name}",
             *([f"Description: {tool.description}"] if tool.description else []),
             "Parameters:",
             *summarize_parameters(tool.parameters),

@@ -16,6 +16,9 @@ from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
 UNKNOWN_TOOL = "unknown_tool"
 SCHEMA_MISMATCH = "schema_mismatch"
 
+MAX_OPENINGS = 8
+"""How many opening tags within a block are looked at, as the possible beginnings of another."""
+
 MAX_RESCANS = 8
 """How often a string that never closes may send us back to read its text again (see `ToolCallParser`)."""
 
@@ -69,6 +72,9 @@ class ToolCallParser:
     ends at that first tag, and what follows is read again as ordinary text. After `MAX_RESCANS` of these the
     first closing tag ends every block, so that no text can make us read it more often.
 
+    An opening tag outside a JSON string ends a block that is a whole call so far: models forget to close the first of
+    several.
+
     A tag whose payload does not even begin like one (an object, an array, a code fence) is prose. It is
     rejected at once, so that a mention of the tag neither holds up the text nor hides a call after it.
     """
@@ -95,6 +101,7 @@ class ToolCallParser:
         self._pieces: list[str] = []  # of the block, or of the white space after a call
         self._strings = _Strings()
         self._rescans = 0
+        self._openings = 0
 
     def __repr__(self) -> str:
         buffered = sum(map(len, self._pieces))
@@ -159,6 +166,7 @@ class ToolCallParser:
         self._state = "opened"
         self._pieces = [self._open]
         self._strings = _Strings()
+        self._openings = 0
         return start + len(self._open)
 
     def _read_opened(self, text: str, pos: int, events: list[ParserEvent]) -> int:
@@ -176,8 +184,11 @@ class ToolCallParser:
 
     def _read_block(self, text: str, pos: int, events: list[ParserEvent]) -> int:
         start = text.find(self._close, pos)
+        opening = text.find(self._open, pos, start if start >= 0 else len(text))
+        if opening >= 0:
+            return self._read_second_opening(text, pos, opening, events)
         if start < 0:
-            start = _partial_tag(text, pos, self._close)
+            start = min(_partial_tag(text, pos, self._close), _partial_tag(text, pos, self._open))
             self._pieces.append(text[pos:start])
             self._held = text[start:]
             return len(text)
@@ -187,6 +198,19 @@ class ToolCallParser:
             source = "".join(self._pieces)
             self._end_block(source, source[len(self._open) : -len(self._close)], (), events)
         return end
+
+    def _read_second_opening(self, text: str, pos: int, opening: int, events: list[ParserEvent]) -> int:
+        """An opening tag within a block: the first call was never closed, or the tag belongs to what it says."""
+        self._pieces.append(text[pos:opening])
+        self._openings += 1
+        if self._openings <= MAX_OPENINGS and not self._strings.are_open(self._pieces, at_close=False):
+            source = "".join(self._pieces)
+            body = source[len(self._open) :]
+            if isinstance(self._judge(body), Payload):
+                self._end_block(source, body, ("unclosed",), events)
+                return opening
+        self._pieces.append(self._open)
+        return opening + len(self._open)
 
     def _read_after(self, text: str, pos: int, events: list[ParserEvent]) -> int:
         """Behind a call: swallow the closing tag again, however often."""
@@ -262,8 +286,8 @@ class _Strings:
         self._pieces = 0
         self._length = 0
 
-    def are_open(self, pieces: list[str]) -> bool:
-        """Whether `pieces`, the block up to and including a closing tag, end inside a string."""
+    def are_open(self, pieces: list[str], *, at_close: bool = True) -> bool:
+        """Whether `pieces`, the block up to a tag (and including it `at_close`), end inside a string."""
         text = "".join(pieces[self._pieces :])
         self._pieces = len(pieces)
         self._length += len(text)
@@ -272,7 +296,7 @@ class _Strings:
         closed = _CLOSED_STRINGS.match(text)
         assert closed is not None  # it matches the empty string
         self._in_string = closed.end() < len(text)
-        if self._in_string and not self.first_close:
+        if self._in_string and at_close and not self.first_close:
             self.first_close = self._length
         return self._in_string
 

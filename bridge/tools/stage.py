@@ -6,11 +6,12 @@ their boundaries as long as no tag is near.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import orjson
 
+from bridge.tools.freeform import arguments_or_none, text_of
 from bridge.tools.parser import ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
 from bridge.tools.schema import compile_schema
 from bridge.turn.events import Finished, Restarted, TextDelta, TextDone, ToolCall, TurnEvent
@@ -28,7 +29,8 @@ class ToolStage:
         self._turn = turn
         self._new_id = new_id
         self._record = record or (lambda kind, payload: None)
-        self._tools = {tool.name: _predicate(tool) for tool in turn.functions}
+        self._known = _by_name(turn.functions)
+        self._tools = {name: _predicate(tool) for name, tool in self._known.items()}
         self._parsers: dict[str, ToolCallParser] = {}
         self._calls = 0
 
@@ -87,14 +89,20 @@ class ToolStage:
 
     def _parsed(self, parsed: ParserEvent, out: list[TurnEvent]) -> None:
         if isinstance(parsed, ParsedCall):
+            if self._calls and not self._turn.parallel:
+                self._record("tool_reject", {"reason": "not_parallel", "name": parsed.name, "source": parsed.source})
+                return
             self._calls += 1
+            tool = self._known[parsed.name]
             call = ToolCall(
-                self._new_id("fc"),
+                self._new_id("ctc" if tool.custom else "fc"),
                 self._new_id("call"),
-                parsed.name,
-                parsed.arguments,
+                tool.name,
+                text_of(parsed.arguments) if tool.custom else arguments_or_none(parsed.arguments),
                 parsed.repairs,
                 parsed.source,
+                tool.namespace,
+                tool.custom,
             )
             out.append(call)
             self._record("tool_call", {"name": call.name, "call_id": call.call_id, "source": call.source})
@@ -109,6 +117,16 @@ class ToolStage:
         choice = self._turn.tool_choice
         if choice.mode in ("required", "named") and not self._calls and end.outcome == "completed":
             self._record("tool_reject", {"reason": "choice_unmet", "tool_choice": choice.name or choice.mode})
+
+
+def _by_name(functions: Iterable[FunctionTool]) -> dict[str, FunctionTool]:
+    """The functions by the names that a model may call them: without its namespace too, where that is clear."""
+    short: dict[str, list[FunctionTool]] = {}
+    for tool in functions:
+        short.setdefault(tool.name, []).append(tool)
+    return {name: tools[0] for name, tools in short.items() if len(tools) == 1} | {
+        tool.full_name: tool for tools in short.values() for tool in tools
+    }
 
 
 def _predicate(tool: FunctionTool) -> Callable[[str], bool] | None:

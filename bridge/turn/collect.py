@@ -16,6 +16,7 @@ from bridge.turn.events import (
     TurnEvent,
     Usage,
     UsageUpdate,
+    WebSearch,
 )
 
 
@@ -39,6 +40,7 @@ class ReasoningOutput:
     item: str
     summary: dict[int, list[str]] = field(default_factory=dict)
     content: dict[int, list[str]] = field(default_factory=dict)
+    encrypted: str | None = None
 
     def summary_parts(self) -> list[str]:
         """The summary, part by part."""
@@ -49,7 +51,7 @@ class ReasoningOutput:
         return ["".join(self.content[index]) for index in sorted(self.content)]
 
 
-Output = TextOutput | ReasoningOutput | ToolCall
+Output = TextOutput | ReasoningOutput | ToolCall | WebSearch
 
 
 @dataclass(slots=True)
@@ -71,7 +73,7 @@ class Result:
                 output = self._reasoning(event.item)
                 parts = output.content if event.raw else output.summary
                 parts.setdefault(event.index, []).extend(event.pieces)
-            elif isinstance(event, ToolCall):
+            elif isinstance(event, ToolCall | WebSearch):
                 self.outputs.append(event)
             elif isinstance(event, UsageUpdate):
                 self.usage = event.usage
@@ -79,8 +81,11 @@ class Result:
                 self.outputs.clear()
             elif isinstance(event, Finished):
                 self.end = event
-            else:
-                assert isinstance(event, TextDone | ReasoningDone)
+            elif isinstance(event, ReasoningDone):
+                if event.encrypted is not None:
+                    self._reasoning(event.item).encrypted = event.encrypted
+            elif not isinstance(event, TextDone):
+                raise TypeError(f"a result is of one answer: {event!r}")
 
     @property
     def text(self) -> str:

@@ -3,15 +3,16 @@
 Deltas come in runs: one event holds all adjacent pieces of one item that arrived in one read, boundaries kept.
 So the cost of a token is one list append, not one object. The order of a turn is
 
-    (TextDelta | TextDone | ReasoningDelta | ToolCall | UsageUpdate | Restarted)*  Finished
+    (TextDelta | TextDone | ReasoningDelta | ReasoningDone | ToolCall | WebSearch | UsageUpdate | Restarted)*  Finished
 
-and nothing follows `Finished`.
+and nothing follows `Finished`. Where a request has several answers, each batch of one of them is a `Choice`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from bridge.errors import BridgeError
 
@@ -43,16 +44,18 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDone:
-    """The reasoning item `item` is complete."""
+    """The reasoning item `item` is complete; `encrypted` is what the provider wants to get back, where asked for."""
 
     item: str
+    encrypted: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A complete call of one of the client's functions. `arguments` is the exact JSON string.
 
-    `repairs` names what had to be mended in the model's text; `source` is that text.
+    For a `custom` tool it is the text that the tool takes. `repairs` names what had to be mended in the model's text;
+    `source` is that text.
     """
 
     id: str
@@ -61,6 +64,16 @@ class ToolCall:
     arguments: str
     repairs: tuple[str, ...] = ()
     source: str = field(default="", repr=False)
+    namespace: str | None = None
+    custom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WebSearch:
+    """A search that the provider made by itself; `action` is what it did, in the words of the Responses API."""
+
+    item: str
+    action: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +91,21 @@ class Usage:
     cached: int = 0
     output: int = 0
     reasoning: int = 0
+    estimated: bool = False
+    """Counted by us, because the provider was interrupted before it told."""
 
     @property
     def total(self) -> int:
         """Input and output together."""
         return self.input + self.output
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input - other.input,
+            self.cached - other.cached,
+            self.output - other.output,
+            self.reasoning - other.reasoning,
+        )
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -90,6 +113,7 @@ class Usage:
             self.cached + other.cached,
             self.output + other.output,
             self.reasoning + other.reasoning,
+            self.estimated or other.estimated,
         )
 
 
@@ -112,4 +136,23 @@ class Finished:
     error: BridgeError | None = None
 
 
-TurnEvent = TextDelta | TextDone | ReasoningDelta | ReasoningDone | ToolCall | Restarted | UsageUpdate | Finished
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Events of one of several answers to the same request."""
+
+    index: int
+    events: list[TurnEvent]
+
+
+TurnEvent = (
+    TextDelta
+    | TextDone
+    | ReasoningDelta
+    | ReasoningDone
+    | ToolCall
+    | WebSearch
+    | Restarted
+    | UsageUpdate
+    | Finished
+    | Choice
+)

@@ -9,6 +9,11 @@ from typing import Any, Literal
 Role = Literal["system", "developer", "user", "assistant"]
 
 
+def full_name(namespace: str | None, name: str) -> str:
+    """A function's name with its namespace, as it is offered in text."""
+    return name if namespace is None else f"{namespace}.{name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """A piece of text, whoever said it."""
@@ -42,11 +47,18 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call that the model made earlier; `arguments` is the exact JSON string."""
+    """A call that the model made earlier; `arguments` is the exact JSON string, or a custom tool's text."""
 
     call_id: str
     name: str
     arguments: str
+    namespace: str | None = None
+    custom: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """As in `FunctionTool`."""
+        return full_name(self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,7 @@ class FunctionOutput:
 
     call_id: str
     parts: tuple[Part, ...]
+    custom: bool = False
 
     @property
     def text(self) -> str:
@@ -75,17 +88,32 @@ Item = Message | FunctionCall | FunctionOutput | RawItem
 
 @dataclass(frozen=True, slots=True)
 class FunctionTool:
-    """A function of the client's. `parameters` is its JSON Schema, verbatim; None when it gave none."""
+    """A function of the client's. `parameters` is its JSON Schema, verbatim; None when it gave none.
+
+    A `custom` tool takes one text instead of JSON (see `bridge.tools.freeform`); `raw` is its definition.
+    """
 
     name: str
     description: str | None = None
     parameters: Mapping[str, Any] | bool | None = None
     strict: bool | None = None
+    namespace: str | None = None
+    raw: Mapping[str, Any] | None = None
+
+    @property
+    def custom(self) -> bool:
+        """Whether it takes a text and not JSON."""
+        return self.raw is not None
+
+    @property
+    def full_name(self) -> str:
+        """The name that no other tool of the request has."""
+        return full_name(self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class RawTool:
-    """A tool of another type (web_search, custom, …), verbatim."""
+    """A tool of another type (file_search, mcp, …), verbatim."""
 
     type: str
     data: Mapping[str, Any]
@@ -96,7 +124,7 @@ Tool = FunctionTool | RawTool
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """`auto`, `none`, `required`, or `named` with the function's name."""
+    """`auto`, `none`, `required`, or `named` with the function's full name."""
 
     mode: Literal["auto", "none", "required", "named"] = "auto"
     name: str | None = None
@@ -109,3 +137,4 @@ class OutputFormat:
     type: Literal["json_object", "json_schema"]
     raw: Mapping[str, Any]
     schema: Mapping[str, Any] | None = None
+    strict: bool = False

@@ -35,6 +35,14 @@ class Turn:
     top_p: float | None = None
     max_output_tokens: int | None = None
     n: int | None = None
+    parallel: bool = True
+    """Whether one answer may hold several calls."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the answer; they are not part of it."""
+    verbosity: str | None = None
+    web_search: Literal["cached", "live"] | None = None
+    encrypted_reasoning: bool = False
+    """The client wants to give the reasoning back later, as the provider encrypts it."""
     tool_text: str | None = None
     """The injected text for the tools, where it has been built beforehand (it can take seconds for many schemas)."""
 

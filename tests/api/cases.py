@@ -1,7 +1,7 @@
 """Turns for the encoders' tests, with their golden files in fixtures/golden.
 
-After a meant change of an encoder, `PYTHONPATH=. python tests/api/cases.py` writes the golden files anew: read their
-difference before keeping it.
+After a meant change of an encoder, `PYTHONPATH=.:tests python tests/api/cases.py` writes the golden files anew: read
+their difference before keeping it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Any
 
 import orjson
 
+from bridge.api.chat.choices import ChoicesEncoder
 from bridge.api.chat.events import ChatEncoder
-from bridge.api.responses.events import ResponsesEncoder
+from bridge.api.responses.events import CANCELLED, ResponsesEncoder
 from bridge.api.responses.request import parse_responses
 from bridge.api.responses.response import echo_of
 from bridge.api.sse import DONE, Encoder
 from bridge.errors import UpstreamError
 from bridge.turn.events import (
+    Choice,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -28,6 +30,7 @@ from bridge.turn.events import (
     TurnEvent,
     Usage,
     UsageUpdate,
+    WebSearch,
 )
 from bridge.turn.models import ModelChoice
 
@@ -38,6 +41,10 @@ END = Finished("completed")
 USAGE = UsageUpdate(Usage(input=20, cached=8, output=12, reasoning=5))
 FIRST_CALL = ToolCall("fc_a", "call_a", "find", '{"q": "é\\n"}')
 SECOND_CALL = ToolCall("fc_b", "call_b", "open", "{}")
+CUSTOM_CALL = ToolCall("ctc_a", "call_c", "patch", "*** Begin\n+é", custom=True)
+NAMESPACED_CALL = ToolCall("fc_c", "call_d", "find", "{}", namespace="files")
+SEARCH = WebSearch("ws_1", {"type": "search", "query": "weather", "queries": ["weather"]})
+CANCEL = Finished("cancelled", reason=CANCELLED)
 REASONING: list[TurnEvent] = [
     ReasoningDelta("rs", 0, ["**Plan**", " first"]),
     ReasoningDelta("rs", 1, ["then"]),
@@ -56,7 +63,48 @@ CASES: dict[str, list[TurnEvent]] = {
         Finished("failed", error=UpstreamError("No more.", code="rate_limit_exceeded", http_status=429)),
     ],
     "usage": [TextDelta("m", ["ok"]), TextDone("m"), USAGE, END],
+    "estimated_usage": [TextDelta("m", ["ok"]), UsageUpdate(Usage(3, 0, 1, estimated=True)), END],
+    "custom_call": [TextDelta("m", ["Patching."]), TextDone("m"), CUSTOM_CALL, END],
+    "namespaced_calls": [NAMESPACED_CALL, ToolCall("ctc_b", "call_e", "patch", "", namespace="f", custom=True), END],
+    "web_search": [
+        SEARCH,
+        WebSearch("ws_2", {"type": "open_page", "url": "https://example.org"}),
+        WebSearch("ws_3", {"type": "find_in_page", "url": "https://example.org", "pattern": "x"}),
+        TextDelta("m", ["Sunny."]),
+        TextDone("m"),
+        END,
+    ],
+    "encrypted_reasoning": [
+        ReasoningDelta("rs_1f", 0, ["Hm."]),
+        ReasoningDone("rs_1f", "gAAAA="),
+        ReasoningDone("rs_2f", "gAAAB="),
+        TextDelta("m", ["42"]),
+        TextDone("m"),
+        END,
+    ],
+    "cancelled": [TextDelta("m", ["half"]), CANCEL],
 }
+"""Turns that both encoders tell."""
+
+FAILURES = ("failed", "cancelled")
+"""Those of them that have no body in chat."""
+
+THOUGHTS: list[TurnEvent] = [*REASONING, TextDelta("m", ["Let me look."]), TextDone("m"), FIRST_CALL, END]
+
+CHAT_CASES: dict[str, tuple[dict[str, Any], list[TurnEvent]]] = {
+    "think": ({"reasoning": "think"}, THOUGHTS),
+    "hidden": ({"reasoning": "hidden"}, THOUGHTS),
+    "functions": ({"functions": True}, [TextDelta("m", ["Let me look."]), TextDone("m"), FIRST_CALL, END]),
+}
+"""Turns that a chat encoder tells in other ways: its options, and the events."""
+
+CHOICES: list[TurnEvent] = [
+    Choice(1, [TextDelta("m", ["One"])]),
+    Choice(0, [FIRST_CALL, USAGE, END]),
+    Choice(1, [TextDelta("m", [" more"]), TextDone("m"), USAGE, END]),
+    END,
+]
+"""A turn with two choices."""
 
 
 def counter() -> Callable[[str], str]:
@@ -77,9 +125,14 @@ def responses_encoder(*, streaming: bool = True, **members: Any) -> ResponsesEnc
     return ResponsesEncoder(echo_of(body, turn), counter(), created_at=CREATED_AT, streaming=streaming)
 
 
-def chat_encoder(*, streaming: bool = True, include_usage: bool = False) -> ChatEncoder:
+def chat_encoder(**options: Any) -> ChatEncoder:
     """An encoder with counted ids and a fixed time."""
-    return ChatEncoder("mock-text", counter(), created_at=CREATED_AT, include_usage=include_usage, streaming=streaming)
+    return ChatEncoder("mock-text", counter(), created_at=CREATED_AT, **options)
+
+
+def choices_encoder(count: int = 2, **options: Any) -> ChoicesEncoder:
+    """An encoder of several choices, with a fixed time."""
+    return ChoicesEncoder([chat_encoder(index=index, id="chatcmpl-1", **options) for index in range(count)])
 
 
 def encode(encoder: Encoder, *batches: list[TurnEvent]) -> bytes:
@@ -107,9 +160,11 @@ def golden_streams() -> dict[Path, bytes]:
     """What each golden file holds, or should."""
     streams = {}
     for name, events in CASES.items():
-        usage = name == "usage"
         streams[GOLDEN / "responses" / f"{name}.sse"] = encode(responses_encoder(), events)
-        streams[GOLDEN / "chat" / f"{name}.sse"] = encode(chat_encoder(include_usage=usage), events)
+        streams[GOLDEN / "chat" / f"{name}.sse"] = encode(chat_encoder(include_usage="usage" in name), events)
+    for name, (options, events) in CHAT_CASES.items():
+        streams[GOLDEN / "chat" / f"{name}.sse"] = encode(chat_encoder(**options), events)
+    streams[GOLDEN / "chat" / "choices.sse"] = encode(choices_encoder(include_usage=True), CHOICES)
     return streams
 
 

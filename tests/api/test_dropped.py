@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from bridge.api.chat.request import parse_chat
-from bridge.api.dropped import dropped_fields
-from bridge.api.responses.request import parse_responses
+from bridge.api.dropped import MAX_NAMES, apply_policy, dropped_fields
+from bridge.api.shape import parse_request
+from bridge.errors import InvalidRequest
 from bridge.turn.models import ModelChoice
+from bridge.turn.turn import Endpoint
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 RESPONSES: dict[str, Any] = {"model": "m", "input": "hi"}
@@ -19,9 +20,10 @@ def same(name: str) -> ModelChoice:
     return ModelChoice(name, name)
 
 
-def dropped(body: dict[str, Any]) -> list[str]:
-    parse = parse_chat if "messages" in body else parse_responses
-    return dropped_fields(body, parse(body, same))
+def dropped(body: dict[str, Any], path: Endpoint | None = None) -> list[str]:
+    """What is dropped of a body that came to `path`, by default the one of its shape."""
+    path = path or ("chat" if "messages" in body else "responses")
+    return dropped_fields(body, parse_request(body, path, same), path)
 
 
 def test_a_plain_request_drops_nothing() -> None:
@@ -44,14 +46,13 @@ def test_a_plain_request_drops_nothing() -> None:
         ("logprobs", True),
         ("top_logprobs", 3),
         ("seed", 7),
-        ("stop", "x"),
-        ("stop", ["x"]),
-        ("n", 2),
-        ("functions", [{"name": "f"}]),
-        ("function_call", "auto"),
         ("prediction", {"type": "content"}),
-        ("modalities", ["audio"]),
+        ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
+        ("service_tier", "flex"),
+        ("store", True),
+        ("background", True),
+        ("moderation", {"model": "x"}),
     ],
 )
 def test_a_chat_field_without_effect_is_named(field: str, value: Any) -> None:
@@ -68,6 +69,12 @@ def test_a_chat_field_without_effect_is_named(field: str, value: Any) -> None:
         ("max_tool_calls", 1),
         ("truncation", "auto"),
         ("top_logprobs", 3),
+        ("service_tier", "priority"),
+        ("context_management", [{"type": "compaction"}]),
+        ("stop", "x"),
+        ("n", 2),
+        ("functions", [{"name": "f"}]),
+        ("function_call", "auto"),
     ],
 )
 def test_a_responses_field_without_effect_is_named(field: str, value: Any) -> None:
@@ -82,26 +89,167 @@ def test_zero_is_a_value(field: str, value: float) -> None:
     assert dropped(CHAT | {field: value}) == [field]
 
 
-def test_a_json_object_without_a_schema_is_named() -> None:
-    """Codex knows structured output by a schema alone; `json_object` reaches no model."""
-    assert "response_format" in dropped(CHAT | {"response_format": {"type": "json_object"}})
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"truncation": "disabled"},
+        {"service_tier": "auto"},
+        {"service_tier": "default"},
+        {"modalities": ["text"]},
+        {"store": False},
+        {"n": 1},
+        {"top_logprobs": 0},
+        {"logprobs": False},
+        {"max_tokens": -1},
+        {"max_output_tokens": 0},
+    ],
+)
+def test_what_happens_anyway_is_not_named(members: dict[str, Any]) -> None:
+    """A value that asks for the usual asks for nothing."""
+    assert dropped(CHAT | members) == []
+    assert dropped(RESPONSES | members) == []
 
 
-def test_tools_that_are_no_functions_are_named_once() -> None:
-    """Each foreign type once, sorted; functions are not named."""
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"stop": "x"},
+        {"stop": ["x", "y"]},
+        {"n": 2},
+        {"functions": [{"name": "f"}], "function_call": "auto"},
+        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}},
+        {"tools": [{"type": "custom", "custom": {"name": "c"}}]},
+        {"web_search_options": {}},
+        {"reasoning_effort": "high", "verbosity": "low", "parallel_tool_calls": False},
+        {"user": "u", "metadata": {"a": "b"}, "prompt_cache_key": "k", "safety_identifier": "s"},
+    ],
+)
+def test_what_is_done_in_chat_is_not_named(members: dict[str, Any]) -> None:
+    """Not here: whether a backend can do it, that backend says."""
+    assert dropped(CHAT | members) == []
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"previous_response_id": "resp_1", "store": True, "background": True},
+        {"conversation": {"id": "conv_1"}},
+        {"text": {"format": {"type": "json_object"}, "verbosity": "low"}},
+        {"include": ["reasoning.encrypted_content", "web_search_call.action.sources", "web_search_call.results"]},
+        {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}]},
+        {"tools": [{"type": "web_search"}, {"type": "web_search_preview"}, {"type": "web_search_2025_08_26"}]},
+    ],
+)
+def test_what_is_done_in_responses_is_not_named(members: dict[str, Any]) -> None:
+    """The same for the other endpoint."""
+    assert dropped(RESPONSES | members) == []
+
+
+def test_old_functions_beside_tools_are_named() -> None:
+    """The tools count, and the client hears that the others do not; the choice among them neither."""
+    tools = [{"type": "function", "function": {"name": "find"}}]
+    old = {"functions": [{"name": "open"}], "function_call": "auto"}
+    assert dropped(CHAT | {"tools": tools} | old) == ["functions", "function_call"]
+
+
+@pytest.mark.parametrize("body", [CHAT, RESPONSES])
+def test_the_path_decides_what_an_answer_can_be(body: dict[str, Any]) -> None:
+    """A completion is not stored and does not go on without its client; a response has no choices."""
+    kept = {"store": True, "background": True}
+    assert dropped(body | kept, "chat") == ["store", "background"]
+    assert dropped(body | kept, "responses") == []
+    assert dropped(body | {"n": 2}, "responses") == ["n"]
+    assert dropped(CHAT | {"n": 1, "stop": "x"}, "responses") == []
+
+
+def test_what_cannot_be_included_is_named() -> None:
+    """Each by its own name."""
+    include = ["message.output_text.logprobs", "reasoning.encrypted_content", "file_search_call.results"]
+    assert dropped(RESPONSES | {"include": include}) == [
+        "include:message.output_text.logprobs",
+        "include:file_search_call.results",
+    ]
+
+
+@pytest.mark.parametrize("value", [5, {"a": 1}, True, [5, None, []]])
+def test_an_include_of_another_shape_includes_nothing(value: Any) -> None:
+    """A chat body may say there what it likes: the field is none of chat's, and named as such."""
+    assert dropped(CHAT | {"include": value}) == ["include"]
+
+
+@pytest.mark.parametrize("body", [CHAT, RESPONSES])
+def test_a_field_that_nobody_knows_is_named(body: dict[str, Any]) -> None:
+    """Also one that is misspelt, of the other shape, or of a time to come."""
+    odd = {"temprature": 1, "cwd": "/", "new_option": {"a": 1}, "off": False, "empty": [], "unset": None}
+    assert dropped(body | odd) == ["temprature", "cwd", "new_option"]
+    assert dropped(CHAT | {"instructions": "x", "reasoning": {"effort": "low"}}) == ["instructions", "reasoning"]
+    assert dropped(RESPONSES | {"reasoning_effort": "low"}) == ["reasoning_effort"]
+
+
+def test_no_more_names_than_a_header_can_hold() -> None:
+    """The rest is not worth a failure."""
+    names = dropped(CHAT | {f"option_{number}": 1 for number in range(1000)})
+    assert names == [f"option_{number}" for number in range(MAX_NAMES)]
+
+
+def test_tools_of_other_types_are_named_once() -> None:
+    """Each foreign type once, sorted; functions, custom tools and searches are not named."""
     tools = [
+        {"type": "mcp", "server_label": "x"},
         {"type": "web_search"},
         {"type": "custom", "name": "c"},
-        {"type": "web_search"},
+        {"type": "file_search", "vector_store_ids": ["v"]},
+        {"type": "mcp", "server_label": "y"},
         {"type": "function", "name": "f"},
     ]
-    assert dropped(RESPONSES | {"tools": tools}) == ["tools:custom", "tools:web_search"]
+    assert dropped(RESPONSES | {"tools": tools}) == ["tools:file_search", "tools:mcp"]
 
 
-@pytest.mark.parametrize("kind", ["a\r\nb: c", "é", "a\x00", "x" * 500])
-def test_the_names_are_fit_for_a_header(kind: str) -> None:
-    """No name can break out of the header that carries it."""
-    for name in dropped(RESPONSES | {"tools": [{"type": kind}]}):
+def test_all_of_it_is_named() -> None:
+    """Fields, includes and tools, in one list."""
+    body = RESPONSES | {"temperature": 1, "truncation": "auto", "include": ["x"], "tools": [{"type": "mcp"}]}
+    assert dropped(body) == ["temperature", "truncation", "include:x", "tools:mcp"]
+
+
+@pytest.mark.parametrize("odd", ["a\r\nb: c", "é", "a\x00", "a,b", " ", "x" * 500])
+def test_the_names_are_fit_for_a_header(odd: str) -> None:
+    """No name can break out of the header that carries it, or out of its place in the list."""
+    names = dropped(RESPONSES | {"tools": [{"type": odd}], "include": [odd], odd: 1})
+    assert len(names) == 3
+    for name in names:
         assert name.isascii()
         assert name.isprintable()
-        assert len(name) < 60
+        assert len(name) <= 64
+        assert not set(name) & set(", ")
+
+
+# The policy
+
+
+def test_dropping_lets_everything_pass() -> None:
+    """It is left out and named, that is all."""
+    apply_policy("drop", ["temperature"])
+    apply_policy("drop", [])
+
+
+def test_rejecting_refuses_what_would_be_dropped() -> None:
+    """All of it is named, the first as the place; the message says what the operator can do."""
+    with pytest.raises(InvalidRequest) as caught:
+        apply_policy("reject", iter(["temperature", "tools:mcp"]))
+    error = caught.value
+    assert (error.http_status, error.param, error.code) == (400, "temperature", "unsupported_parameter")
+    assert "temperature, tools:mcp" in error.message
+    assert "PROXY_UNSUPPORTED=drop" in error.message
+
+
+def test_rejecting_lets_the_rest_pass() -> None:
+    """A request that asks for nothing special is served."""
+    apply_policy("reject", dropped(CHAT | {"stop": "x", "n": 2, "user": "u"}))
+    apply_policy("reject", dropped(RESPONSES | {"include": ["reasoning.encrypted_content"]}))
+
+
+def test_rejecting_misses_nothing_because_of_its_name() -> None:
+    """What has no name that a header could carry is not served in silence either."""
+    with pytest.raises(InvalidRequest):
+        apply_policy("reject", dropped(RESPONSES | {"tools": [{"type": "é"}]}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,9 +14,12 @@ from server.inprocess import Program, Tape, finish, first_text, python, supervis
 from server.prompted import is_alive, prompted_codex
 
 from bridge.appserver.child import STDERR_KEPT
+from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits
 from bridge.errors import BridgeError
 from bridge.turn.collect import Result
+from bridge.turn.items import FunctionTool
+from bridge.turn.turn import Turn
 
 Dialect = Literal["current", "legacy"]
 BOTH = pytest.mark.parametrize("dialect", ["current", "legacy"])
@@ -170,6 +175,133 @@ async def test_requests_of_the_child_are_answered_at_once_and_declined(prompted:
         assert replies[record["method"]]["id"] == record["payload"]["id"]
 
 
+# Calls of the client's functions, made natively
+
+FIND = FunctionTool("find")
+NATIVE = ChildSettings(tool_mode="native")
+
+
+def turn_with_tools(text: str) -> Turn:
+    """A turn for the child that calls."""
+    return replace(turn(text=text), tools=(FIND,))
+
+
+async def test_native_calls_are_given_out_and_the_turn_is_cut() -> None:
+    """The child's requests for the results stay open; when its provider is done the turn ends, and is interrupted."""
+    tape = Tape()
+    async with supervised(python(CALLING), NATIVE, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        assert child.uses_native_tools
+        result = await finish(child.start(turn_with_tools("two calls")))
+        assert [(call.call_id, call.name, call.arguments) for call in result.calls] == [
+            ("call_0", "find", '{ "n": 0 }'),
+            ("call_1", "find", '{ "n": 1 }'),
+        ]
+        assert result.usage is not None
+        assert (result.usage.input, result.usage.output) == (11, 7)
+        await until(lambda: not child.turns, "the turn is let go")
+    assert tape.calls()[-3:] == ["turn/start", "turn/interrupt", "thread/unsubscribe"]
+    kinds = [record["kind"] for record in tape.records]
+    assert kinds.count("server_request") == 2
+    assert "server_reply" not in kinds
+
+
+async def test_a_client_that_leaves_while_calls_are_open() -> None:
+    """The turn is interrupted, whatever the child still waits for, and the next one runs."""
+    tape = Tape()
+    async with supervised(python(CALLING), NATIVE, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        stream = child.start(turn_with_tools("calls without end"))
+        await first_text(stream)
+        stream.close()
+        await until(lambda: not child.turns, "the turn is let go")
+        assert tape.calls()[-2:] == ["turn/interrupt", "thread/unsubscribe"]
+        assert len((await finish(child.start(turn_with_tools("two calls")))).calls) == 2
+
+
+async def test_a_provider_that_never_ends_its_calls_fails_the_turn() -> None:
+    """Silence after a call is silence: the turn fails in time."""
+    async with supervised(python(CALLING), NATIVE, limits=Limits(idle=0.2)) as supervisor:
+        child = await supervisor.acquire()
+        result = await finish(child.start(turn_with_tools("calls without end")))
+        assert error_of(result).code == "backend_timeout"
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "tools"),
+    [(ChildSettings(), "two calls", True), (NATIVE, "two calls", False), (NATIVE, "calls of another thread", True)],
+    ids=["in text", "no functions", "another thread"],
+)
+async def test_calls_that_nobody_waits_for_are_answered(settings: ChildSettings, text: str, tools: bool) -> None:
+    """No request is left open but those of a turn with native tools: it would stall for ever."""
+    tape = Tape()
+    async with supervised(python(CALLING), settings, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        stream = child.start(turn_with_tools(text) if tools else turn(text=text))
+        await until(lambda: [r["kind"] for r in tape.records].count("server_reply") == 2, "both replies")
+        stream.close()
+        await until(lambda: not child.turns, "the turn is let go")
+    replies = [record["payload"] for record in tape.records if record["kind"] == "server_reply"]
+    assert [reply["result"]["success"] for reply in replies] == [False, False]
+
+
+async def test_a_child_without_native_tools_is_offered_them_in_text(
+    prompted: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the operator is told."""
+    async with supervised(prompted, NATIVE) as supervisor:
+        child = await supervisor.acquire()
+        assert not child.uses_native_tools
+    assert "no native tools" in caplog.text
+
+
+# What the child tells of itself
+
+
+async def test_rate_limits_are_learnt_from_the_child() -> None:
+    """An update replaces what it names and leaves the rest; what is no update changes nothing."""
+    primary, secondary = {"usedPercent": 5}, {"usedPercent": 1}
+    updates = [
+        {"rateLimits": {"primary": {"usedPercent": 2}, "secondary": secondary, "planType": "plus"}},
+        {"rateLimits": {"primary": primary, "secondary": None}},
+        {"rateLimits": None},
+        {},
+    ]
+    async with supervised(python(CALLING)) as supervisor:
+        child = await supervisor.acquire()
+        assert child.rate_limits == {}
+        notes = [{"method": "account/rateLimits/updated", "params": update} for update in updates]
+        await finish(child.start(turn(text=json.dumps(notes))))
+        assert child.rate_limits == {"primary": primary, "secondary": secondary, "planType": "plus"}
+        assert await child.read_rate_limits() == {**child.rate_limits, "planType": "pro"}
+
+
+async def test_rate_limits_that_the_child_refuses_to_tell_are_the_last_known_ones(prompted: Program) -> None:
+    """Without a login Codex answers with an error; another child does not even know the question."""
+    async with supervised(python(CALLING, "no-limits")) as supervisor:
+        child = await supervisor.acquire()
+        note = {"method": "account/rateLimits/updated", "params": {"rateLimits": {"planType": "plus"}}}
+        await finish(child.start(turn(text=json.dumps([note]))))
+        assert await child.read_rate_limits() == {"planType": "plus"}
+    async with supervised(prompted) as supervisor:
+        assert await (await supervisor.acquire()).read_rate_limits() == {}
+
+
+@pytest.mark.parametrize("method", ["account/updated", "account/login/completed"])
+async def test_another_account_may_have_other_models(method: str) -> None:
+    """They and the login are asked for again; a list that comes back empty does not replace one that was not."""
+    async with supervised(python(CALLING)) as supervisor:
+        child = await supervisor.acquire()
+        assert [model["id"] for model in child.models] == ["model-1"]
+        assert child.login == "logged_in"
+        news = {"method": method, "params": {}}
+        await finish(child.start(turn(text=json.dumps([news]))))
+        await until(lambda: [model["id"] for model in child.models] == ["model-2"], "the new list")
+        await finish(child.start(turn(text=json.dumps([news]))))
+        await until(lambda: child.login == "missing", "the login was asked for again")
+        assert [model["id"] for model in child.models] == ["model-2"]
+
+
 # What the child does not do
 
 
@@ -212,7 +344,7 @@ async def test_a_child_that_answers_no_call_is_replaced() -> None:
 
 async def test_a_child_that_does_not_read_stalls_nobody_else() -> None:
     """With its pipe full, calls run into their deadline; what the child says is still read."""
-    async with supervised(python(TINY, "deaf"), limits=Limits(rpc=0.4)) as supervisor:
+    async with supervised(python(TINY, "deaf"), limits=Limits(rpc=0.8)) as supervisor:
         child = await supervisor.acquire()
         speaking = child.start(turn(text="deaf"))
         await first_text(speaking)
@@ -355,6 +487,77 @@ async def test_many_turns_at_once_do_not_mix(prompted: Program) -> None:
             assert text == "".join(f"{number}:{word} " for word in range(20))
         await until(lambda: child.idle.is_set(), "idle")
 
+
+CALLING = """
+import json, sys
+
+prompts = {}
+listed = 0
+asked = 0
+
+
+def say(**message):
+    sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\\n")
+    sys.stdout.flush()
+
+
+def complete(thread, status):
+    turn = {"id": "t", "status": status, "items": [{"type": "agentMessage", "id": "m", "text": "done"}]}
+    say(method="turn/completed", params={"threadId": thread, "turn": turn})
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message or "method" not in message:
+        continue
+    number, method, params = message["id"], message["method"], message.get("params") or {}
+    thread = params.get("threadId", "")
+    if method == "initialize":
+        say(id=number, result={"userAgent": "codex-bridge/0.163.0 (test)"})
+    elif method == "bridge/probe":
+        known = "`thread/start` `thread/inject_items` `turn/start` `model/list` `account/read` "
+        known += "`account/rateLimits/read`"
+        say(id=number, error={"code": -32600, "message": "expected one of " + known})
+    elif method == "model/list":
+        listed += 1
+        say(id=number, result={"data": [{"id": "model-%d" % listed}] if listed < 3 else []})
+    elif method == "account/read":
+        account = {"type": "chatgpt"} if listed < 3 else None
+        say(id=number, result={"account": account, "requiresOpenaiAuth": True})
+    elif method == "account/rateLimits/read" and sys.argv[1:]:
+        say(id=number, error={"code": -32600, "message": "chatgpt authentication required"})
+    elif method == "account/rateLimits/read":
+        say(id=number, result={"rateLimits": {"planType": "pro"}})
+    elif method == "thread/start":
+        say(id=number, result={"thread": {"id": "thread-%d" % number}})
+    elif method == "thread/inject_items":
+        prompts[thread] = params["items"][0]["content"][0]["text"]
+        say(id=number, result={})
+    elif method == "turn/start":
+        say(id=number, result={"turn": {"id": "t"}})
+        say(method="turn/started", params={"threadId": thread, "turn": {"id": "t"}})
+        prompt, here = prompts[thread], {"threadId": thread, "turnId": "t"}
+        if prompt.startswith("["):
+            for note in json.loads(prompt):
+                say(**note)
+            complete(thread, "completed")
+            continue
+        for call in range(2):
+            ids = {"id": "fc_%d" % call, "call_id": "call_%d" % call}
+            item = {"type": "function_call", "name": "find", "arguments": '{ "n": %d }' % call, **ids}
+            say(method="rawResponseItem/completed", params={**here, "item": item})
+            whose = "another" if "another" in prompt else thread
+            say(method="item/tool/call", id=asked, params={"threadId": whose, "turnId": "t", "callId": item["call_id"]})
+            asked += 1
+        if "without end" not in prompt:
+            say(method="rawResponse/completed", params={**here, "usage": {"inputTokens": 11, "outputTokens": 7}})
+    elif method == "turn/interrupt":
+        say(id=number, result={})
+        complete(thread, "interrupted")
+    else:
+        say(id=number, result={})
+"""
+"""A child that passes for a Codex, of few lines. Each turn calls `find` twice, or says the notes of its prompt."""
 
 TINY = """
 import json, sys, time

@@ -19,9 +19,10 @@ from bridge.appserver.current import (
     build_turn_start,
 )
 from bridge.appserver.routes import Routes
-from bridge.appserver.rpc import key_of
+from bridge.appserver.rpc import RpcError, key_of
 from bridge.appserver.settings import ChildSettings
 from bridge.errors import InvalidRequest
+from bridge.tools.freeform import function_of
 from bridge.tools.instructions import build_instructions
 from bridge.tools.stage import ToolStage
 from bridge.turn.collect import collect
@@ -36,6 +37,7 @@ from bridge.turn.events import (
     TurnEvent,
     Usage,
     UsageUpdate,
+    WebSearch,
 )
 from bridge.turn.items import (
     FunctionCall,
@@ -194,9 +196,12 @@ def test_turn_start_has_empty_input_after_an_injection() -> None:
     assert build_turn_start(TURN, "t", history_as_text=False) == {"threadId": "t", "input": [], "summary": "auto"}
 
 
+CLOSED = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
 def test_turn_start_carries_effort_summary_and_schema() -> None:
     """What Codex can do per turn is sent; a schema goes bare."""
-    schema = {"type": "object"}
+    schema = CLOSED
     full = replace(
         TURN,
         effort="high",
@@ -210,6 +215,58 @@ def test_turn_start_carries_effort_summary_and_schema() -> None:
         "summary": "detailed",
         "outputSchema": schema,
     }
+
+
+@pytest.mark.parametrize(
+    ("form", "sent", "asked"),
+    [
+        (None, None, None),
+        (OutputFormat("json_object", {}), None, "one valid JSON object"),
+        (OutputFormat("json_schema", {}, {"type": "object"}), None, '{"type":"object"}'),
+        (OutputFormat("json_schema", {}, {"type": "object"}, strict=True), {"type": "object"}, None),
+        (OutputFormat("json_schema", {}, CLOSED), CLOSED, None),
+    ],
+)
+def test_a_form_that_codex_cannot_enforce_is_asked_for(form: Any, sent: Any, asked: str | None) -> None:
+    """It stands either in the turn or at the end of the developer's text, never in both."""
+    turn = replace(TURN, output_format=form, instructions="mine")
+    assert build_turn_start(turn, "t", history_as_text=False).get("outputSchema") == sent
+    developer = build_thread_start(turn, SETTINGS, history_as_text=False)["developerInstructions"]
+    if asked is None:
+        assert developer == "mine"
+    else:
+        assert developer.startswith("mine\n\n")
+        assert asked in developer
+
+
+# What one thread may have and another may not
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed", "config"),
+    [
+        (None, "live", None),
+        ("live", "off", None),
+        ("cached", "off", None),
+        ("live", "live", "live"),
+        ("live", "cached", "cached"),
+        ("cached", "live", "cached"),
+        ("cached", "cached", "cached"),
+    ],
+)
+def test_the_web_is_searched_where_both_want_it(wanted: Any, allowed: Any, config: str | None) -> None:
+    """The client may ask for less than the operator allows, never for more."""
+    params = build_thread_start(
+        replace(TURN, web_search=wanted), ChildSettings(web_search=allowed), history_as_text=False
+    )
+    assert params.get("config") == (None if config is None else {"web_search": config})
+
+
+def test_verbosity_is_the_threads() -> None:
+    """Beside other settings of the thread."""
+    turn = replace(TURN, verbosity="high", web_search="live")
+    params = build_thread_start(turn, ChildSettings(web_search="live"), history_as_text=False)
+    assert params["config"] == {"web_search": "live", "model_verbosity": "high"}
 
 
 def test_without_injection_the_history_is_text() -> None:
@@ -453,13 +510,14 @@ def ended(status: str = "completed", items: Any = (), error: Any = None) -> tupl
     return note("turn/completed", turn={"id": "u", "status": status, "items": list(items), "error": error})
 
 
-def hear(*notes: tuple[str, dict[str, Any]]) -> list[TurnEvent]:
+def hear(*notes: tuple[str, dict[str, Any]], turn: Turn = TURN, native: bool = False) -> list[TurnEvent]:
     """The events of a turn that hears these notifications."""
-    turn, routes = CurrentTurn(TURN, SETTINGS, can_inject=True), Routes()
-    routes.register("t", turn)
+    running, routes = CurrentTurn(turn, SETTINGS, can_inject=True, native=native), Routes()
+    routes.register("t", running)
+    routes.notify("t", "turn/started", {"threadId": "t", "turn": {"id": "u"}})
     for method, params in notes:
         routes.notify("t", method, params)
-    return turn.take()
+    return running.take()
 
 
 def test_a_message_without_deltas() -> None:
@@ -588,3 +646,316 @@ def test_a_failed_turn_ends_whatever_its_error_looks_like(error: Any) -> None:
     end = hear(delta("m", "x"), ended("failed", error=error))[-1]
     assert isinstance(end, Finished)
     assert end.outcome == "failed"
+
+
+# Native tools
+
+SHELL = FunctionTool("shell")
+CRM = FunctionTool("find", namespace="crm")
+PATCH = function_of({"name": "patch"}, "patch")
+NATIVE = replace(TURN, tools=(FIND, SHELL, CRM, PATCH))
+
+
+def native_start(turn: Turn) -> dict[str, Any]:
+    """The parameters of thread/start for a turn with native tools."""
+    call = next(CurrentTurn(turn, SETTINGS, can_inject=True, native=True).begin())
+    assert call.method == "thread/start"
+    return call.params
+
+
+def native_items(turn: Turn) -> Any:
+    """The items that are injected for a turn with native tools."""
+    flow = CurrentTurn(turn, SETTINGS, can_inject=True, native=True).begin()
+    next(flow)
+    call = flow.send({"thread": {"id": "t"}})
+    assert call.method == "thread/inject_items"
+    return call.params["items"]
+
+
+def test_native_tools_are_offered_as_codex_own() -> None:
+    """Under names that are free there, with raw events to read the calls from, and without a word of text."""
+    params = native_start(replace(NATIVE, instructions="mine"))
+    assert [tool["name"] for tool in params["dynamicTools"]] == ["find", "client_shell", "crm__find", "patch"]
+    assert params["experimentalRawEvents"] is True
+    assert params["developerInstructions"] == "mine"
+
+
+def test_a_choice_is_the_first_word() -> None:
+    """Before the client's instructions."""
+    turn = replace(NATIVE, instructions="mine", tool_choice=ToolChoice("named", "shell"))
+    assert native_start(turn)["developerInstructions"] == "You must call the function client_shell.\n\nmine"
+
+
+@pytest.mark.parametrize("turn", [replace(NATIVE, tool_choice=ToolChoice("none")), TURN])
+def test_what_may_not_be_called_is_not_offered(turn: Turn) -> None:
+    """Neither natively nor in text."""
+    params = native_start(turn)
+    assert "dynamicTools" not in params
+    assert params["developerInstructions"] is None
+
+
+@pytest.mark.parametrize(
+    ("native", "message", "error"),
+    [
+        (True, "dynamic tool input schema is not supported for find: x", InvalidRequest),
+        (True, "the disk is full", RpcError),
+        (False, "dynamic tool name is reserved: find", RpcError),
+    ],
+)
+def test_a_tool_that_codex_refuses_is_the_clients_to_mend(native: bool, message: str, error: Any) -> None:
+    """400, with Codex's own words; every other refusal stays what it is."""
+    flow = CurrentTurn(NATIVE, SETTINGS, can_inject=True, native=native).begin()
+    next(flow)
+    with pytest.raises(error) as caught:
+        flow.throw(RpcError("thread/start", -32600, message))
+    assert message in caught.value.message
+    assert caught.value.http_status == (400 if error is InvalidRequest else 502)
+
+
+def test_raw_events_are_asked_for_where_they_are_needed() -> None:
+    """They repeat everything that was injected."""
+    assert "experimentalRawEvents" not in build_thread_start(TURN, SETTINGS, history_as_text=False)
+    plain = next(CurrentTurn(TURN, SETTINGS, can_inject=True).begin())
+    assert "experimentalRawEvents" not in plain.params
+    encrypted = next(CurrentTurn(replace(TURN, encrypted_reasoning=True), SETTINGS, can_inject=True).begin())
+    assert encrypted.params["experimentalRawEvents"] is True
+
+
+CALLED_BEFORE: tuple[Item, ...] = (
+    USER,
+    FunctionCall("c1", "shell", '{"b": 1, "a": 2}'),
+    FunctionCall("c2", "find", "{}", namespace="crm"),
+    FunctionCall("c3", "patch", "one\ntwo", custom=True),
+    FunctionCall("c4", "gone.tool", "{}"),
+    FunctionOutput("c1", (Text("done"),)),
+    FunctionOutput("c3", (Text("patched"),), custom=True),
+)
+
+
+@pytest.mark.parametrize("choice", ["auto", "none"])
+def test_earlier_calls_have_the_names_that_are_offered_now(choice: Any) -> None:
+    """A custom tool's calls are those of the function that it is offered as; arguments stay byte for byte."""
+    turn = replace(NATIVE, items=CALLED_BEFORE, tool_choice=ToolChoice(choice))
+    names = ["client_shell", "crm__find"] if choice == "auto" else ["shell", "crm_find"]
+    assert native_items(turn)[1:] == [
+        {"type": "function_call", "call_id": "c1", "name": names[0], "arguments": '{"b": 1, "a": 2}'},
+        {"type": "function_call", "call_id": "c2", "name": names[1], "arguments": "{}"},
+        {"type": "function_call", "call_id": "c3", "name": "patch", "arguments": '{"input":"one\\ntwo"}'},
+        {"type": "function_call", "call_id": "c4", "name": "gone_tool", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "done"},
+        {"type": "function_call_output", "call_id": "c3", "output": "patched"},
+    ]
+
+
+def test_without_native_tools_earlier_calls_are_what_they_were() -> None:
+    """In the provider's own words, and only the letters that it allows in a name."""
+    assert build_items(replace(NATIVE, items=CALLED_BEFORE), SETTINGS)[1:] == [
+        {"type": "function_call", "call_id": "c1", "name": "shell", "arguments": '{"b": 1, "a": 2}'},
+        {"type": "function_call", "call_id": "c2", "name": "find", "arguments": "{}", "namespace": "crm"},
+        {"type": "custom_tool_call", "call_id": "c3", "name": "patch", "input": "one\ntwo"},
+        {"type": "function_call", "call_id": "c4", "name": "gone_tool", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "done"},
+        {"type": "custom_tool_call_output", "call_id": "c3", "output": "patched"},
+    ]
+
+
+def test_tags_mean_nothing_where_calls_are_native() -> None:
+    """Nothing of the client's is touched."""
+    turn = replace(NATIVE, items=(Message("user", (Text(FORGED),)),), instructions=FORGED)
+    assert native_items(turn)[0]["content"][0]["text"] == FORGED
+    assert native_start(turn)["developerInstructions"] == FORGED
+
+
+@pytest.mark.parametrize(
+    ("turn", "native", "parks"), [(NATIVE, True, True), (NATIVE, False, False), (TURN, True, False)]
+)
+def test_only_a_turn_with_native_tools_leaves_calls_unanswered(turn: Turn, native: bool, parks: bool) -> None:
+    """Elsewhere nobody would ever interrupt it."""
+    assert CurrentTurn(turn, SETTINGS, can_inject=True, native=native).parks_tool_calls is parks
+
+
+def raw(item: dict[str, Any], turn_id: str = "u") -> tuple[str, dict[str, Any]]:
+    return note("rawResponseItem/completed", item=item, turnId=turn_id)
+
+
+def call(name: str, number: int = 1, arguments: str = "{}") -> dict[str, Any]:
+    ids = {"id": f"fc_{number}", "call_id": f"call_{number}"}
+    return {"type": "function_call", "name": name, "arguments": arguments, **ids}
+
+
+RAW_END = note(
+    "rawResponse/completed",
+    responseId="r",
+    usage={"inputTokens": 11, "cachedInputTokens": 3, "outputTokens": 7, "reasoningOutputTokens": 2},
+)
+CALLED = [ToolCall("fc_1", "call_1", "find", "{}"), ToolCall("fc_2", "call_2", "shell", "{}")]
+
+
+def hear_calls(*notes: tuple[str, dict[str, Any]], parallel: bool = True) -> list[TurnEvent]:
+    return hear(*notes, turn=replace(NATIVE, parallel=parallel), native=True)
+
+
+def test_calls_end_the_turn_when_the_provider_has_made_them_all() -> None:
+    """Each is told as it comes; the end of the provider's answer is the turn's, with its usage, and nothing follows."""
+    events = hear_calls(
+        delta("m", "I look."),
+        completed("m", "I look."),
+        raw(call("find")),
+        raw(call("client_shell", 2)),
+        RAW_END,
+        raw(call("find", 3)),
+        ended("interrupted"),
+    )
+    assert events == [
+        TextDelta("m", ["I look."]),
+        TextDone("m"),
+        *CALLED,
+        UsageUpdate(Usage(11, 3, 7, 2)),
+        Finished("completed"),
+    ]
+
+
+def test_an_answer_without_calls_goes_on_to_its_own_end() -> None:
+    """Codex may have called a tool of its own, and ask the model again."""
+    events = hear_calls(raw(call("exec_command")), RAW_END, completed("m", "done"), RAW_END, ended())
+    assert events == [TextDelta("m", ["done"]), TextDone("m"), Finished("completed")]
+
+
+def test_the_usage_of_earlier_answers_counts() -> None:
+    """Where the model has first called a tool of Codex's own."""
+    usage = note("thread/tokenUsage/updated", tokenUsage={"total": {"inputTokens": 30, "outputTokens": 9}})
+    result = collect(hear_calls(raw(call("exec_command")), RAW_END, usage, raw(call("find")), RAW_END))
+    assert result.usage == Usage(41, 3, 16, 2)
+
+
+def test_what_was_injected_is_not_called_again() -> None:
+    """It comes back as raw items of another turn."""
+    assert hear_calls(raw(call("find"), "auto-compact-0"), RAW_END, completed("m", "x"), ended())[0] == TextDelta(
+        "m", ["x"]
+    )
+
+
+def test_one_call_at_a_time() -> None:
+    """Without parallel calls the first one is the only one."""
+    events = hear_calls(raw(call("find")), raw(call("client_shell", 2)), RAW_END, parallel=False)
+    assert collect(events).calls == CALLED[:1]
+
+
+def test_a_retry_voids_the_calls_of_the_broken_stream() -> None:
+    """The client hears of it, and the new stream's calls are all that count."""
+    retry = note("error", error={"message": "Reconnecting... 1/2"}, willRetry=True)
+    events = hear_calls(raw(call("find")), retry, raw(call("client_shell", 2)), RAW_END)
+    assert Restarted("Reconnecting... 1/2") in events
+    assert collect(events).calls == CALLED[1:]
+    events = hear_calls(raw(call("find")), retry, RAW_END, completed("m", "x"), ended(), parallel=False)
+    assert collect(events).calls == []
+    assert collect(events).end == Finished("completed")
+
+
+def test_calls_that_a_failure_cuts_off_are_a_failure() -> None:
+    """Nobody knows what else the model wanted to call."""
+    error = {"message": "stream disconnected", "codexErrorInfo": "other"}
+    events = hear_calls(raw(call("find")), note("error", error=error, willRetry=False), ended("failed", error=error))
+    assert isinstance(events[-1], Finished)
+    assert events[-1].outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        raw({"type": "function_call"}),
+        raw(call("find") | {"arguments": {}}),
+        raw(call("find") | {"call_id": None}),
+        raw({"type": "reasoning", "encrypted_content": "x"}),
+        raw({"type": "new_kind"}),
+        raw({}),
+        note("rawResponseItem/completed"),
+        note("rawResponseItem/completed", item=None),
+        note("rawResponse/completed"),
+        note("item/completed", item={"type": "webSearch"}),
+        note("item/completed", item={"type": "dynamicToolCall", "id": "call_1"}),
+    ],
+)
+def test_a_misshapen_raw_item_leaves_no_trace(message: tuple[str, dict[str, Any]]) -> None:
+    """Nor does one that says nothing to a client."""
+    assert hear_calls(message, raw(call("find")), RAW_END) == [
+        CALLED[0],
+        UsageUpdate(Usage(11, 3, 7, 2)),
+        Finished("completed"),
+    ]
+
+
+def test_an_end_without_usage_is_an_end() -> None:
+    """Whatever stands in the place of the numbers."""
+    for usage in ({}, {"usage": None}):
+        assert hear_calls(raw(call("find")), note("rawResponse/completed", **usage)) == [
+            CALLED[0],
+            Finished("completed"),
+        ]
+
+
+# Reasoning that the client may give back
+
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": ["a"], "content": []}
+ENCRYPTED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VjcmV0"}
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_encrypted_reasoning_comes_with_its_end(streamed: bool) -> None:
+    """Whether its summary was streamed or came with its completion."""
+    spoken = [note("item/reasoning/summaryTextDelta", itemId="rs_1", summaryIndex=0, delta="a")] if streamed else []
+    turn = replace(TURN, encrypted_reasoning=True)
+    assert hear(*spoken, note("item/completed", item=THOUGHT), raw(ENCRYPTED), turn=turn) == [
+        ReasoningDelta("rs_1", 0, ["a"]),
+        ReasoningDone("rs_1", "c2VjcmV0"),
+    ]
+
+
+def test_encrypted_reasoning_is_for_those_who_ask() -> None:
+    """Native tools bring it too, but the client did not want it."""
+    assert hear_calls(note("item/completed", item=THOUGHT), raw(ENCRYPTED)) == [
+        ReasoningDelta("rs_1", 0, ["a"]),
+        ReasoningDone("rs_1"),
+    ]
+
+
+# Web search
+
+
+@pytest.mark.parametrize(
+    ("item", "action"),
+    [
+        (
+            {"query": "tea", "action": {"type": "search", "query": "tea", "queries": ["tea", "chai"]}},
+            {"type": "search", "query": "tea", "queries": ["tea", "chai"]},
+        ),
+        (
+            {"query": "tea", "action": {"type": "search", "query": None, "queries": None}},
+            {"type": "search", "query": "tea", "queries": ["tea"]},
+        ),
+        ({"query": "tea", "action": None}, {"type": "search", "query": "tea", "queries": ["tea"]}),
+        ({"query": "tea", "action": {"type": "other"}}, {"type": "search", "query": "tea", "queries": ["tea"]}),
+        ({}, {"type": "search", "query": "", "queries": [""]}),
+        ({"action": {"type": "openPage", "url": "http://a"}}, {"type": "open_page", "url": "http://a"}),
+        ({"action": {"type": "openPage", "url": None}}, {"type": "open_page", "url": None}),
+        (
+            {"action": {"type": "findInPage", "url": "http://a", "pattern": "b"}},
+            {"type": "find_in_page", "url": "http://a", "pattern": "b"},
+        ),
+        ({"action": {"type": "findInPage"}}, {"type": "find_in_page", "url": "", "pattern": ""}),
+    ],
+)
+def test_a_web_search_is_told_in_the_words_of_the_api(item: dict[str, Any], action: dict[str, Any]) -> None:
+    """What Codex calls otherwise has its own name there."""
+    searched = note("item/completed", item={"type": "webSearch", "id": "ws_1", **item})
+    assert hear(searched, completed("m", "x"), ended())[0] == WebSearch("ws_1", action)
+
+
+def test_a_web_search_alone_is_no_answer() -> None:
+    """A turn that ends after it has not answered; a retry voids it."""
+    searched = note("item/completed", item={"type": "webSearch", "id": "ws_1", "query": "tea"})
+    end = hear(searched, ended())[-1]
+    assert isinstance(end, Finished)
+    assert end.outcome == "failed"
+    retry = note("error", error={"message": "again"}, willRetry=True)
+    assert Restarted("again") in hear(searched, retry)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bridge.appserver.dialect import (
@@ -65,6 +67,27 @@ def test_the_refused_probe_lists_the_methods() -> None:
 def test_auto_prefers_the_current_dialect(wanted: str, methods: set[str], dialect: str) -> None:
     """`auto` is current where there is `turn/start`; a dialect that was asked for is taken as it is."""
     assert choose_dialect(wanted, frozenset(methods)) == dialect  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("version", "is_codex", "dialect", "native"),
+    [
+        ("0.145.0", True, "current", True),
+        ("0.163.0", True, "current", True),
+        ("0.166.0-alpha.3", True, "current", True),
+        ("1.0.0", True, "current", True),
+        ("0.144.9", True, "current", False),
+        ("0.107.0", True, "current", False),
+        ("0.163.0", True, "legacy", False),
+        ("0.163.0", False, "current", False),
+        (None, False, "current", False),
+    ],
+)
+def test_native_tools_need_a_codex_that_tells_when_the_calls_are_made(
+    version: str | None, is_codex: bool, dialect: Any, native: bool
+) -> None:
+    """From 0.145 on, in the current dialect; no other program is trusted to."""
+    assert ChildInfo(version, is_codex, dialect).has_native_tools is native
 
 
 def test_items_can_be_injected_where_the_method_is_known() -> None:

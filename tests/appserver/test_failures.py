@@ -86,6 +86,18 @@ def test_details_are_added_once() -> None:
     assert error_from_codex("broken", "other", {"a": 1}).message == "broken"
 
 
+@pytest.mark.parametrize("place", ["message", "details"])
+def test_a_key_that_the_provider_repeats_is_not_passed_on(place: str) -> None:
+    """Nor is its address; the rest of its words is."""
+    key = "sk-proj-" + "a1B2" * 12
+    said = f"Incorrect API key provided: {key}, url: http://10.0.0.7/v1/responses"
+    message, details = (said, None) if place == "message" else ("failed", said)
+    told = error_from_codex(message, "other", details).message
+    assert "Incorrect API key" in told
+    assert key not in told
+    assert "10.0.0.7" not in told
+
+
 def test_a_rate_limit_says_when_to_come_back() -> None:
     """The seconds in the provider's words become retry_after."""
     assert error_from_codex("Please try again in 1.5s.", "rateLimitExceeded").retry_after == 1.5

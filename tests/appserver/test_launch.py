@@ -99,9 +99,10 @@ def test_the_child_is_codex_app_server_with_overrides(started: dict[str, Any]) -
 
 
 def test_a_state_directory_that_cannot_be_made_does_not_stop_the_bridge(tmp_path: Path) -> None:
-    """The listener stays and says that the child is not ready; the mock models work."""
+    """The listener stays and says that the child is not ready; the mock models work. (A store on disk needs one.)"""
     codex = program(tmp_path / "codex", "exec cat")
-    with running_bridge(tmp_path, CODEX_BIN=str(codex), XDG_STATE_HOME="/proc/nowhere", PROXY_MODELS=MODEL) as bridge:
+    settings = {"XDG_STATE_HOME": "/proc/nowhere", "PROXY_STORE": "memory", "PROXY_MODELS": MODEL}
+    with running_bridge(tmp_path, CODEX_BIN=str(codex), **settings) as bridge:
         assert bridge.post("/responses", {"model": "mock-echo", "input": "hi"}).status_code == 200
         refused = bridge.post("/responses", ask({"text": "hi"}))
         assert refused.status_code == 503

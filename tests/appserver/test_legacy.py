@@ -23,6 +23,7 @@ from bridge.appserver.legacy import (
 from bridge.appserver.routes import Routes
 from bridge.appserver.rpc import encode_request, key_of
 from bridge.appserver.settings import ChildSettings
+from bridge.tools.freeform import function_of
 from bridge.tools.instructions import build_instructions
 from bridge.turn.collect import collect
 from bridge.turn.events import (
@@ -223,6 +224,24 @@ def test_functions_come_first_and_other_tools_verbatim() -> None:
             ]
         }
     )
+
+
+def test_a_custom_tool_is_defined_as_the_client_defined_it() -> None:
+    """The injected text offers it as a function of one text; the manifest has its own definition."""
+    raw = {"type": "custom", "name": "patch", "format": {"type": "text"}}
+    turn = replace(RESPONSES, tools=(function_of(raw, "patch"), FunctionTool("find", namespace="crm")))
+    built = build_send_user_turn(turn, SETTINGS, CONVERSATION)
+    custom, find = built["tools"]["definitions"]
+    assert custom == raw
+    assert find["function"]["name"] == "find"
+    assert "Tool: patch\nParameters:\n- input (required, string)" in built["developerInstructions"]
+    assert "Tool: crm.find" in built["developerInstructions"]
+
+
+def test_one_call_at_a_time_is_asked_for() -> None:
+    """In the injected text: there is no other place for it."""
+    turn = replace(CHAT, tools=(TREE,), parallel=False)
+    assert "at most one <tool_call>" in build_new_conversation(turn, SETTINGS)["developerInstructions"]
 
 
 def test_the_manifest_can_be_omitted() -> None:

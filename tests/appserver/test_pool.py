@@ -9,14 +9,14 @@ import trio
 from server.inprocess import QUICK, Program, finish, first_text, python, turn, until
 from server.prompted import prompted_codex
 
-from bridge.appserver.pool import Pool
+from bridge.appserver.pool import FAVOUR, Pool
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.supervisor import RestartPolicy, Supervisor
 from bridge.errors import NotReady
 
 
-async def test_turns_go_to_the_least_busy_child(tmp_path: Path) -> None:
-    """Two workers share four turns two and two; a released place is taken next; both are drained at the end."""
+async def test_a_conversation_goes_to_its_child_unless_that_is_much_busier(tmp_path: Path) -> None:
+    """Two workers: a conversation's turns go to one of them, others to the other; both are drained at the end."""
     program = Program(prompted_codex(tmp_path), "app-server")
     pool = Pool([Supervisor(program, ChildSettings(), policy=QUICK) for _ in range(2)])
     assert pool.status()[0] == "worker_not_started"
@@ -24,19 +24,22 @@ async def test_turns_go_to_the_least_busy_child(tmp_path: Path) -> None:
         nursery.start_soon(pool.run)
         await until(lambda: all(supervisor.child for supervisor in pool.supervisors), "two children")
         assert pool.status() == ("handshake_complete", "ready")
+        first, second = (supervisor.child for supervisor in pool.supervisors)
+        assert [await pool.acquire(number) for number in (0, 1, 2, 3)] == [first, second, first, second]
         owners, streams = [], []
-        for _ in range(4):
-            child = await pool.acquire()
+        for _ in range(FAVOUR + 2):
+            child = await pool.acquire(6)
             owners.append(child)
             streams.append(child.start(turn({"text": "one"}, {"hang": True})))
         for stream in streams:
             await first_text(stream)
         assert len(program.starts) == 2
-        assert sorted(owners.count(child) for child in set(owners)) == [2, 2]
-        assert pool.turns == 4
-        streams[2].close()
-        await until(lambda: pool.turns == 3, "a free place")
-        assert await pool.acquire() is owners[2]
+        assert owners == [first] * (FAVOUR + 1) + [second]
+        assert pool.turns == FAVOUR + 2
+        assert await pool.acquire(7) is second
+        streams[0].close()
+        await until(lambda: pool.turns == FAVOUR + 1, "a free place")
+        assert await pool.acquire(6) is first
         for stream in streams:
             stream.close()
         await pool.drain()

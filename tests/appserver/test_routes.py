@@ -8,6 +8,7 @@ import pytest
 
 from bridge.appserver.routes import MAX_EARLY, Call, Flow, Routes, RunningTurn
 from bridge.errors import BackendCrashed, SlowClient, UpstreamError
+from bridge.turn.collect import collect
 from bridge.turn.events import (
     Finished,
     ReasoningDelta,
@@ -15,9 +16,11 @@ from bridge.turn.events import (
     Restarted,
     TextDelta,
     TextDone,
+    ToolCall,
     TurnEvent,
     Usage,
     UsageUpdate,
+    WebSearch,
 )
 
 
@@ -404,3 +407,62 @@ def test_a_turn_can_be_printed() -> None:
     assert repr(turn) == "<PlainTurn k running events=1>"
     turn.complete()
     assert repr(turn) == "<PlainTurn k finished events=2>"
+
+
+# Calls, searches, and reasoning that ends elsewhere
+
+CALL = ToolCall("fc_1", "call_1", "find", "{}")
+
+
+def test_a_call_is_an_answer() -> None:
+    """A turn that only called has not been silent; text may come before and after it, in order."""
+    turn = PlainTurn()
+    turn.text("m", "a")
+    turn.called(CALL)
+    turn.text("m", "b")
+    turn.complete()
+    assert turn.take() == [TextDelta("m", ["a"]), CALL, TextDelta("m", ["b"]), Finished("completed")]
+    alone = PlainTurn()
+    alone.called(CALL)
+    alone.complete()
+    assert alone.take() == [CALL, Finished("completed")]
+
+
+def test_a_search_is_no_answer_yet() -> None:
+    """What was found is still to be told."""
+    turn = PlainTurn()
+    turn.searched("ws", {"type": "search"})
+    turn.complete()
+    search, end = turn.take()
+    assert search == WebSearch("ws", {"type": "search"})
+    assert isinstance(end, Finished)
+    assert end.error is not None
+    assert end.error.code == "empty_response"
+
+
+@pytest.mark.parametrize("search", [True, False])
+def test_a_restart_voids_calls_and_searches(search: bool) -> None:
+    """It is told even where no text had come."""
+    turn = PlainTurn()
+    if search:
+        turn.searched("ws", {})
+    else:
+        turn.called(CALL)
+    turn.restart("again")
+    events = turn.take()
+    assert events[-1] == Restarted("again")
+    assert collect(events).outputs == []
+
+
+def test_reasoning_may_end_elsewhere() -> None:
+    """Its text is given out now, its end is left to whoever brings the rest."""
+    turn = PlainTurn()
+    turn.reasoning_done("r", ["a"], [], more_to_come=True)
+    assert turn.take() == [ReasoningDelta("r", 0, ["a"])]
+    turn.reasoning_done("r", ["a"], [])
+    assert turn.take() == [ReasoningDone("r")]
+
+
+def test_only_some_turns_leave_calls_open() -> None:
+    """By default every request of the child is answered."""
+    assert not PlainTurn().parks_tool_calls

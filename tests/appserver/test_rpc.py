@@ -21,7 +21,10 @@ class Ends:
     def __init__(self, tap: Any = None) -> None:
         self.notifications: list[tuple[str, dict[str, Any]]] = []
         self.replies: list[tuple[str, Reply]] = []
-        self.peer = Peer(on_notification=self._notified, answer=answer_request, tap=tap)
+        self.asked: list[tuple[str, str | None]] = []
+        self.open: set[str] = set()
+        """Methods of requests that stay without an answer."""
+        self.peer = Peer(on_notification=self._notified, answer=self._answer, tap=tap)
 
     def call(self, method: str, params: Any = None) -> int:
         return self.peer.call(method, params, lambda reply: self.replies.append((method, reply)))
@@ -37,6 +40,10 @@ class Ends:
 
     def _notified(self, method: str, params: dict[str, Any]) -> None:
         self.notifications.append((method, params))
+
+    def _answer(self, line: bytes, method: str, key: str | None) -> bytes | None:
+        self.asked.append((method, key))
+        return None if method in self.open else answer_request(line)
 
 
 class RecordingTap:
@@ -248,6 +255,29 @@ def test_every_request_is_answered_at_once(method: str, call_id: Any) -> None:
     assert ends.notifications == []
     ends.receive(id=ours, result=1)
     assert ends.replies == [("ours", Reply(result=1))]
+
+
+@pytest.mark.parametrize(
+    ("params", "key"), [({"threadId": "t"}, "t"), ({"conversationId": "c"}, "c"), ({}, None), ([1], None), (None, None)]
+)
+def test_who_answers_hears_of_the_method_and_the_thread(params: Any, key: str | None) -> None:
+    """So that it can decide by them."""
+    ends = Ends()
+    ends.receive(id=1, method="ask", params=params)
+    assert ends.asked == [("ask", key)]
+
+
+def test_a_request_may_stay_open() -> None:
+    """Nothing is written for it, the log has the request alone, and everything else goes on."""
+    tap = RecordingTap()
+    ends = Ends(tap)
+    ends.open = {"item/tool/call"}
+    ends.receive(id=7, method="item/tool/call", params={"threadId": "t"})
+    assert ends.sent() == []
+    assert tap.seen == [("in", "server_request", {"method": "item/tool/call", "rpc_id": 7, "key": "t"})]
+    ends.receive(id=8, method="item/tool/requestUserInput")
+    (reply,) = ends.sent()
+    assert reply["id"] == 8
 
 
 def test_the_tap_sees_every_arrow() -> None:

@@ -42,6 +42,15 @@ def assistant(text: str) -> Message:
         ),
         ([FunctionOutput("c", (Text("a"), Text("b")))], "[function_call_output call_id=c output=a\nb]"),
         ([FunctionOutput("c", ())], "[function_call_output call_id=c output=]"),
+        (
+            [FunctionCall("c", "find", "{}", namespace="crm")],
+            "[function_call call_id=c name=crm.find arguments={}]",
+        ),
+        (
+            [FunctionCall("c", "patch", 'say "hi"\n', custom=True), FunctionOutput("c", (Text("ok"),), custom=True)],
+            '[function_call call_id=c name=patch arguments={"input":"say \\"hi\\"\\n"}]\n'
+            "[function_call_output call_id=c output=ok]",
+        ),
         ([RawItem("reasoning", {"encrypted_content": "x"}), user("hi")], "[user] hi"),
         (
             [RawItem("custom_tool_call", {"type": "custom_tool_call", "input": "é"})],
@@ -98,6 +107,7 @@ def test_an_image_in_a_tools_output_keeps_the_bracket_closed() -> None:
         user(PICTURE, FORGED),
         assistant(FORGED),
         FunctionCall("c", "find", FORGED),
+        FunctionCall("c", "patch", FORGED, custom=True),
         FunctionOutput("c", (Text(FORGED),)),
         RawItem("custom_tool_call_output", {"output": FORGED}),
     ],

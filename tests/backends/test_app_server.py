@@ -5,13 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from harness import ROOT, RunningBridge, running_bridge
 from server.prompted import MODEL, ask, prompted_codex, send_request, wait_for
 
-LOGGED_OUT = """#!{python} -Wignore
+from bridge.appserver.dialect import ChildInfo, DialectName
+from bridge.appserver.settings import ChildSettings
+from bridge.backends.app_server import AppServerBackend
+from bridge.backends.router import MOCK_MODELS
+from bridge.turn.items import FunctionTool, Message, OutputFormat, Text
+from bridge.turn.turn import Turn
+
+LISTING = """#!{python} -Wignore
 import sys
 
 sys.path.insert(0, {root!r})
@@ -20,17 +30,33 @@ from bridge.appserver.standin import server
 from jsonrpcserver import Success
 
 
-class LoggedOut(server.Standin):
+class Listing(server.Standin):
     def _account(self, **_):
-        return Success({{"account": None, "requiresOpenaiAuth": True}})
+        return Success({{"account": None, "requiresOpenaiAuth": {needs_login}}})
 
     def _model_list(self, **_):
-        entries = [{{"id": "gpt-9"}}, {{"id": "gpt-9-hidden", "hidden": True}}, {{"id": 5}}, {{}}]
+        efforts = [{{"reasoningEffort": "low"}}, {{"reasoningEffort": "high"}}, {{"reasoningEffort": "ultra"}}, 5, {{}}]
+        entries = [
+            {{"id": "gpt-9", "supportedReasoningEfforts": efforts}},
+            {{"id": "gpt-9-plain", "supportedReasoningEfforts": None}},
+            {{"id": "gpt-9-hidden", "hidden": True}},
+            {{"id": 5}},
+            {{}},
+        ]
         return Success({{"data": entries}})
 
 
-trio.run(LoggedOut().run)
+trio.run(Listing().run)
 """
+"""A child that lists models, broken ones too."""
+
+
+def listing_codex(directory: Path, *, needs_login: bool) -> Path:
+    """That child as a program."""
+    codex = directory / "codex"
+    codex.write_text(LISTING.format(python=sys.executable, root=str(ROOT), needs_login=needs_login))
+    codex.chmod(0o755)
+    return codex
 
 
 @pytest.fixture(scope="module")
@@ -109,20 +135,118 @@ def test_the_limit_holds_for_a_burst(small: RunningBridge) -> None:
     assert all("overloaded" in text for status, text in answers if status == 503)
 
 
+def listed(bridge: RunningBridge) -> list[str]:
+    """What GET /v1/models lists."""
+    with bridge.client() as client:
+        return [model["id"] for model in client.get("/models").json()["data"]]
+
+
 def test_without_a_login_the_way_to_one_is_told(tmp_path: Path) -> None:
-    """401 that says which command to run, for streams too; hidden and broken entries of the list are no models."""
-    codex = tmp_path / "codex"
-    codex.write_text(LOGGED_OUT.format(python=sys.executable, root=str(ROOT)))
-    codex.chmod(0o755)
-    with running_bridge(tmp_path, CODEX_BIN=str(codex)) as bridge:
+    """401 that says which command to run, for streams too; only the models that could answer are listed."""
+    with running_bridge(tmp_path, CODEX_BIN=str(listing_codex(tmp_path, needs_login=True))) as bridge:
         for streamed in (False, True):
             refused = bridge.post("/responses", {"model": "gpt-9", "input": "hi", "stream": streamed})
             assert refused.status_code == 401
             assert refused.json()["error"]["code"] == "codex_not_logged_in"
             assert "codex login" in refused.json()["error"]["message"]
         assert bridge.post("/responses", {"model": "mock-echo", "input": "hi"}).status_code == 200
+        assert listed(bridge) == list(MOCK_MODELS)
         with bridge.client() as client:
-            listed = [model["id"] for model in client.get("/models").json()["data"]]
             assert client.get(f"{bridge.root}/readyz").status_code == 200
-    assert "gpt-9" in listed
-    assert "gpt-9-hidden" not in listed
+
+
+def test_listed_models_have_names_for_their_efforts(tmp_path: Path) -> None:
+    """Those efforts that a name can carry; hidden and broken entries of the child's list are no models."""
+    with running_bridge(tmp_path, CODEX_BIN=str(listing_codex(tmp_path, needs_login=False))) as bridge:
+        models = listed(bridge)
+        assert [model for model in models if model.startswith("gpt-9")] == [
+            "gpt-9",
+            "gpt-9-plain",
+            "gpt-9-low",
+            "gpt-9-high",
+        ]
+        assert len(models) == len(set(models))
+        for model in ("gpt-9", "gpt-9-low", "GPT-9-High", "gpt-9-plain-xh"):
+            answer = bridge.post("/responses", {"model": model, "input": "hi"})
+            assert (answer.status_code, answer.json()["model"]) == (200, model)
+        with bridge.client() as client:
+            for model in ("gpt-9", "gpt-9-low"):
+                assert client.get(f"/models/{model}").json()["id"] == model
+            assert client.get("/models/gpt-10").status_code == 404
+
+
+# What is left out
+
+
+def backend(dialect: DialectName, models: tuple[str, ...] = ("listed",), **settings: Any) -> AppServerBackend:
+    """A backend with a child of this dialect that lists these models; no turn can run in it."""
+    info = ChildInfo("0.163.0", True, dialect, frozenset({"thread/inject_items"}))
+    child = SimpleNamespace(info=info, models=[{"id": model} for model in models], rate_limits={})
+    pool: Any = SimpleNamespace(child=child)
+    return AppServerBackend("test", pool, new_id=str, settings=ChildSettings(**settings))
+
+
+PLAIN = Turn("responses", "listed", "listed", (Message("user", (Text("hi"),)),))
+JSON = OutputFormat("json_object", {"type": "json_object"})
+SCHEMA = OutputFormat("json_schema", {"type": "json_schema"}, {"type": "object"})
+SYSTEM = (Message("system", (Text("be kind"),)), *PLAIN.items)
+
+
+@pytest.mark.parametrize("dialect", ["current", "legacy"])
+@pytest.mark.parametrize("endpoint", ["responses", "chat"])
+def test_nothing_is_left_out_of_a_plain_turn(dialect: DialectName, endpoint: Any) -> None:
+    """Nor of one with a schema, an effort and tools."""
+    turn = replace(PLAIN, endpoint=endpoint, effort="low", output_format=SCHEMA, tools=(FunctionTool("find"),))
+    assert backend(dialect).drops(turn) == []
+
+
+@pytest.mark.parametrize(
+    ("dialect", "settings", "wish", "responses", "chat"),
+    [
+        ("current", {}, {"web_search": "live"}, "tools:web_search", "web_search_options"),
+        ("current", {"web_search": "cached"}, {"web_search": "live"}, None, None),
+        ("current", {"web_search": "live"}, {"web_search": "live"}, None, None),
+        ("legacy", {"web_search": "live"}, {"web_search": "live"}, "tools:web_search", "web_search_options"),
+        ("current", {}, {"verbosity": "low"}, None, None),
+        ("current", {}, {"verbosity": "low", "model": "other"}, "text.verbosity", "verbosity"),
+        ("legacy", {}, {"verbosity": "low"}, "text.verbosity", "verbosity"),
+        ("current", {}, {"output_format": JSON}, None, None),
+        ("legacy", {}, {"output_format": JSON}, "text.format", "response_format"),
+        ("current", {}, {"encrypted_reasoning": True}, None, None),
+        (
+            "legacy",
+            {},
+            {"encrypted_reasoning": True},
+            "include:reasoning.encrypted_content",
+            "include:reasoning.encrypted_content",
+        ),
+        ("current", {}, {"items": SYSTEM}, None, None),
+        ("legacy", {}, {"items": SYSTEM}, None, "system messages (PROXY_IGNORE_CLIENT_SYSTEM_PROMPT)"),
+        ("legacy", {"ignore_system_prompt": False}, {"items": SYSTEM}, None, None),
+        (
+            "current",
+            {"ignore_system_prompt": True},
+            {"items": SYSTEM},
+            None,
+            "system messages (PROXY_IGNORE_CLIENT_SYSTEM_PROMPT)",
+        ),
+        ("legacy", {"legacy_calls": "message"}, {"effort": "low"}, None, "reasoning_effort"),
+        ("legacy", {"legacy_calls": "turn"}, {"effort": "low"}, None, None),
+    ],
+)
+def test_what_a_child_cannot_do_is_named_in_the_endpoints_own_words(
+    dialect: DialectName, settings: dict[str, Any], wish: dict[str, Any], responses: str | None, chat: str | None
+) -> None:
+    """And nothing else is."""
+    for endpoint, name in (("responses", responses), ("chat", chat)):
+        turn = replace(PLAIN, **{"endpoint": endpoint, **wish})
+        assert backend(dialect, **settings).drops(turn) == ([] if name is None else [name])
+
+
+def test_before_the_child_is_known_it_is_taken_for_a_current_one() -> None:
+    """There is nothing to leave out yet but what the operator forbids."""
+    nobody: Any = SimpleNamespace(child=None)
+    early = AppServerBackend("test", nobody, new_id=str, settings=ChildSettings())
+    assert early.drops(replace(PLAIN, output_format=JSON, web_search="live")) == ["tools:web_search"]
+    assert early.rate_limits() is None
+    assert early.can_answer

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
-from api.cases import chat_encoder, encode, read_frames, responses_encoder
+from api.cases import CANCEL, chat_encoder, choices_encoder, encode, responses_encoder
+from api.official import check_completion, check_response
+from api.readers import ReadChat, ReadResponse
 from hypothesis import given
 from hypothesis import strategies as st
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
 
-from bridge.api.sse import DONE
+from bridge.api.chat.events import THINK, UNTHINK, usage_object
 from bridge.errors import BackendCrashed, InvalidRequest, UpstreamError
 from bridge.turn.collect import ReasoningOutput, TextOutput, collect
 from bridge.turn.events import (
+    Choice,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -26,30 +27,41 @@ from bridge.turn.events import (
     TurnEvent,
     Usage,
     UsageUpdate,
+    WebSearch,
 )
-
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-TERMINAL = {"response.completed", "response.incomplete", "response.failed"}
 
 # Turns
 
 texts = st.text(max_size=4) | st.sampled_from(['"\\\n', "\u2028", "\r\n\r\n", "data: x\n\n", "[DONE]", "😀"])
 pieces = st.lists(texts, min_size=1, max_size=3)
 counts = st.integers(0, 50)
-usages = st.builds(lambda *numbers: UsageUpdate(Usage(*numbers)), counts, counts, counts, counts)
-ends = st.one_of(
-    st.just(Finished("completed")),
-    st.sampled_from(["max_output_tokens", "content_filter"]).map(lambda reason: Finished("incomplete", reason=reason)),
-    st.sampled_from(
-        [
-            Finished("cancelled"),
-            Finished("failed", error=BackendCrashed("gone")),
-            Finished("failed", error=InvalidRequest("too long", code="context_length_exceeded")),
-            Finished("failed", error=UpstreamError("slow down", code="rate_limit_exceeded", http_status=429)),
-        ]
-    ),
+usages = st.builds(
+    lambda numbers, estimated: UsageUpdate(Usage(*numbers, estimated)),
+    st.tuples(counts, counts, counts, counts),
+    st.booleans(),
 )
-successes = ends.filter(lambda end: end.outcome in ("completed", "incomplete"))
+successes = st.sampled_from(
+    [
+        Finished("completed"),
+        Finished("incomplete", reason="max_output_tokens"),
+        Finished("incomplete", reason="content_filter"),
+    ]
+)
+failures = st.sampled_from(
+    [
+        CANCEL,
+        Finished("cancelled"),
+        Finished("failed", error=BackendCrashed("gone")),
+        Finished("failed", error=InvalidRequest("too long", code="context_length_exceeded")),
+        Finished("failed", error=UpstreamError("slow down", code="rate_limit_exceeded", http_status=429)),
+    ]
+)
+ends = successes | failures
+actions = st.one_of(
+    texts.map(lambda query: {"type": "search", "query": query, "queries": [query]}),
+    (texts | st.none()).map(lambda url: {"type": "open_page", "url": url}),
+    st.tuples(texts, texts).map(lambda both: {"type": "find_in_page", "url": both[0], "pattern": both[1]}),
+)
 
 
 @st.composite
@@ -63,21 +75,30 @@ def messages(draw: st.DrawFn, item: str) -> list[TurnEvent]:
 
 @st.composite
 def calls(draw: st.DrawFn, name: str) -> ToolCall:
+    """A call of a function or of a custom tool, perhaps of a namespace."""
     arguments = draw(st.sampled_from(["{}", '{"q": 1}', "", "[]"]) | texts)
-    return ToolCall(f"fc_{name}", f"call_{name}", draw(st.sampled_from(["find", "open"])), arguments)
+    return ToolCall(
+        f"fc_{name}",
+        f"call_{name}",
+        draw(st.sampled_from(["find", "open"])),
+        arguments,
+        namespace=draw(st.sampled_from([None, None, "files"])),
+        custom=draw(st.booleans()),
+    )
 
 
 @st.composite
 def reasonings(draw: st.DrawFn, item: str, *, both: bool = True) -> list[TurnEvent]:
-    """One reasoning item as Codex tells it: summary parts in order, then raw parts in order."""
-    kinds = draw(st.sampled_from([[False], [False, True], [True]] if both else [[False]]))
+    """One reasoning item as Codex tells it: summary parts in order, then raw parts in order; perhaps encrypted."""
+    kinds = draw(st.sampled_from([[False], [False, True], [True], []] if both else [[False]]))
     events: list[TurnEvent] = [
         ReasoningDelta(item, index, draw(pieces), raw)
         for raw in kinds
         for index in range(draw(st.integers(1, 2)))
         for _ in range(draw(st.integers(1, 2)))
     ]
-    return [*events, ReasoningDone(item)] if draw(st.booleans()) else events
+    encrypted = draw(st.none() | st.just("gAAAAA=="))
+    return [*events, ReasoningDone(item, encrypted)] if draw(st.booleans()) else events
 
 
 @st.composite
@@ -85,16 +106,42 @@ def answers(draw: st.DrawFn, end: st.SearchStrategy[Finished] = ends, *, raw: bo
     """A legal list of events without a restart."""
     events: list[TurnEvent] = []
     for number in range(draw(st.integers(0, 4))):
-        kind = draw(st.sampled_from(["message", "message", "call", "reasoning", "usage"]))
+        kind = draw(st.sampled_from(["message", "message", "call", "reasoning", "search", "usage"]))
         if kind == "message":
             events += draw(messages(f"m{number}"))
         elif kind == "call":
             events.append(draw(calls(str(number))))
         elif kind == "reasoning":
-            events += draw(reasonings(f"r{number}", both=raw))
+            prefix = draw(st.sampled_from(["r", "rs_0f"]))
+            events += draw(reasonings(f"{prefix}{number}", both=raw))
+        elif kind == "search":
+            events.append(WebSearch(f"ws{number}", draw(actions)))
         else:
             events.append(draw(usages))
     return [*events, draw(end)]
+
+
+items = st.sampled_from(["a", "b", "rs_0c"])
+anything = st.one_of(
+    st.builds(TextDelta, items, pieces),
+    st.builds(TextDone, items),
+    st.builds(ReasoningDelta, items, st.integers(0, 3), pieces, st.booleans()),
+    st.builds(ReasoningDone, items, st.none() | st.just("gAAAAA==")),
+    st.builds(WebSearch, items, actions),
+    calls("?"),
+    usages,
+)
+
+
+@st.composite
+def disorders(draw: st.DrawFn) -> list[TurnEvent]:
+    """Events in no order at all: items that cross each other, ends of nothing, parts that skip and come back."""
+    events: list[TurnEvent] = draw(st.lists(anything, max_size=8))
+    numbered = [
+        replace(event, id=f"fc_{number}", call_id=f"call_{number}") if isinstance(event, ToolCall) else event
+        for number, event in enumerate(events)
+    ]
+    return [*numbered, draw(ends)]
 
 
 @st.composite
@@ -111,182 +158,6 @@ def batches(draw: st.DrawFn, events: list[TurnEvent]) -> list[list[TurnEvent]]:
     return [events[start:end] for start, end in zip([0, *cuts], [*cuts, len(events)], strict=True)]
 
 
-# Reading a stream back, as a client does
-
-
-class ReadResponse:
-    """A client's view of a Responses stream: every rule of the protocol is checked on the way."""
-
-    def __init__(self, stream: bytes) -> None:
-        self.payloads = read_frames(stream)
-        self.items: list[dict[str, Any]] = []
-        self._parts: dict[tuple[str, int], str] = {}
-        self._done: set[tuple[str, int]] = set()
-        self._open: dict[str, Any] | None = None
-        for number, payload in enumerate(self.payloads):
-            EVENT.validate_python(payload, strict=True)
-            assert payload["sequence_number"] == number
-            handle = getattr(self, payload["type"].removeprefix("response.").replace(".", "_"))
-            handle(payload)
-        assert self._open is None
-        assert [payload["type"] for payload in self.payloads[:2]] == ["response.created", "response.in_progress"]
-        assert [payload["type"] in TERMINAL for payload in self.payloads] == [False] * (len(self.payloads) - 1) + [True]
-        self.final = self.payloads[-1]["response"]
-        assert self.final["output"] == self.items
-        assert len({item["id"] for item in self.items}) == len(self.items)
-
-    def created(self, payload: dict[str, Any]) -> None:
-        assert payload["response"]["status"] == "in_progress"
-        assert payload["response"]["output"] == []
-
-    in_progress = created
-
-    def completed(self, payload: dict[str, Any]) -> None:
-        assert payload["type"] == f"response.{payload['response']['status']}"
-
-    incomplete = failed = completed
-
-    def output_item_added(self, payload: dict[str, Any]) -> None:
-        assert self._open is None
-        assert payload["output_index"] == len(self.items)
-        assert payload["item"]["status"] == "in_progress"
-        self._open = payload["item"]
-        self._parts, self._done = {}, set()
-
-    def output_item_done(self, payload: dict[str, Any]) -> None:
-        item = payload["item"]
-        assert self._open is not None
-        assert (item["id"], item["type"]) == (self._open["id"], self._open["type"])
-        assert payload["output_index"] == len(self.items)
-        assert self._done == self._parts.keys()
-        assert self._texts("content") == [part["text"] for part in item.get("content", ())]
-        assert self._texts("summary") == [part["text"] for part in item.get("summary", ())]
-        assert self._texts("arguments") == ([item["arguments"]] if "arguments" in item else [])
-        self.items.append(item)
-        self._open = None
-
-    def content_part_added(self, payload: dict[str, Any]) -> None:
-        self._begin(payload, "content", payload["content_index"])
-        assert payload["part"]["text"] == ""
-
-    def output_text_delta(self, payload: dict[str, Any]) -> None:
-        assert self._open is not None
-        assert self._open["type"] == "message"
-        self._add(payload, "content", payload["content_index"])
-
-    def output_text_done(self, payload: dict[str, Any]) -> None:
-        self._check(payload, "content", payload["content_index"], payload["text"])
-
-    def content_part_done(self, payload: dict[str, Any]) -> None:
-        self._check(payload, "content", payload["content_index"], payload["part"]["text"])
-        self._end("content", payload["content_index"])
-
-    def reasoning_summary_part_added(self, payload: dict[str, Any]) -> None:
-        self._begin(payload, "summary", payload["summary_index"])
-
-    def reasoning_summary_text_delta(self, payload: dict[str, Any]) -> None:
-        self._add(payload, "summary", payload["summary_index"])
-
-    def reasoning_summary_text_done(self, payload: dict[str, Any]) -> None:
-        self._check(payload, "summary", payload["summary_index"], payload["text"])
-
-    def reasoning_summary_part_done(self, payload: dict[str, Any]) -> None:
-        self._check(payload, "summary", payload["summary_index"], payload["part"]["text"])
-        self._end("summary", payload["summary_index"])
-
-    def reasoning_text_delta(self, payload: dict[str, Any]) -> None:
-        assert self._open is not None
-        assert self._open["type"] == "reasoning"
-        if ("content", payload["content_index"]) not in self._parts:
-            self._begin(payload, "content", payload["content_index"])
-        self._add(payload, "content", payload["content_index"])
-
-    def reasoning_text_done(self, payload: dict[str, Any]) -> None:
-        self._check(payload, "content", payload["content_index"], payload["text"])
-        self._end("content", payload["content_index"])
-
-    def function_call_arguments_delta(self, payload: dict[str, Any]) -> None:
-        if ("arguments", 0) not in self._parts:
-            self._begin(payload, "arguments", 0)
-        self._add(payload, "arguments", 0)
-
-    def function_call_arguments_done(self, payload: dict[str, Any]) -> None:
-        self._check(payload, "arguments", 0, payload["arguments"])
-        self._end("arguments", 0)
-
-    def _here(self, payload: dict[str, Any]) -> None:
-        assert self._open is not None
-        assert payload["item_id"] == self._open["id"]
-        assert payload["output_index"] == len(self.items)
-
-    def _begin(self, payload: dict[str, Any], kind: str, index: int) -> None:
-        self._here(payload)
-        assert index == sum(key[0] == kind for key in self._parts)
-        self._parts[kind, index] = ""
-
-    def _add(self, payload: dict[str, Any], kind: str, index: int) -> None:
-        self._here(payload)
-        assert (kind, index) not in self._done
-        self._parts[kind, index] += payload["delta"]
-
-    def _check(self, payload: dict[str, Any], kind: str, index: int, text: str) -> None:
-        self._here(payload)
-        assert self._parts[kind, index] == text
-
-    def _end(self, kind: str, index: int) -> None:
-        assert (kind, index) not in self._done
-        self._done.add((kind, index))
-
-    def _texts(self, kind: str) -> list[str]:
-        return [text for (known, _), text in self._parts.items() if known == kind]
-
-
-class ReadChat:
-    """A client's view of a chat stream: every rule of the protocol is checked on the way."""
-
-    def __init__(self, stream: bytes) -> None:
-        assert stream.endswith(DONE)
-        assert stream.count(b"\n\n" + DONE) == 1
-        self.content = self.reasoning = ""
-        self.calls: list[dict[str, Any]] = []
-        self.finish_reason: str | None = None
-        self.usage: dict[str, Any] | None = None
-        self.error: dict[str, Any] | None = None
-        payloads = read_frames(stream)
-        assert payloads[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-        for payload in payloads:
-            assert self.error is None
-            assert self.usage is None
-            if "error" in payload:
-                self.error = payload["error"]
-                continue
-            chunk = ChatCompletionChunk.model_validate(payload, strict=True)
-            assert (chunk.id, chunk.model) == (payloads[0]["id"], "mock-text")
-            if chunk.choices:
-                self._choice(payload["choices"])
-            else:
-                assert self.finish_reason is not None
-                self.usage = payload["usage"]
-        assert sum("role" in choice["delta"] for payload in payloads for choice in payload.get("choices", ())) == 1
-
-    def _choice(self, choices: list[dict[str, Any]]) -> None:
-        (choice,) = choices
-        assert choice["index"] == 0
-        assert self.finish_reason is None
-        self.finish_reason = choice["finish_reason"]
-        delta = choice["delta"]
-        self.content += delta.get("content", "")
-        self.reasoning += delta.get("reasoning_content", "")
-        for part in delta.get("tool_calls", ()):
-            if part["index"] == len(self.calls):
-                self.calls.append({"id": part["id"], "type": part["type"], "function": {"arguments": ""}})
-                self.calls[-1]["function"]["name"] = part["function"]["name"]
-            else:
-                assert part["index"] == len(self.calls) - 1
-                assert part.keys() == {"index", "function"}
-            self.calls[-1]["function"]["arguments"] += part["function"]["arguments"]
-
-
 # Responses
 
 
@@ -298,11 +169,24 @@ def test_a_responses_stream_keeps_every_rule(events: list[TurnEvent], data: st.D
     read = ReadResponse(stream)
     end = events[-1]
     assert isinstance(end, Finished)
-    assert read.final["status"] == {"cancelled": "failed"}.get(end.outcome, end.outcome)
-    assert (read.final["error"] is not None) == (end.outcome in ("failed", "cancelled"))
-    assert (read.final["incomplete_details"] or {}).get("reason") == end.reason
+    assert read.final["status"] == ("failed" if end == Finished("cancelled") else end.outcome)
+    if end.outcome == "incomplete":
+        assert read.final["incomplete_details"] == {"reason": end.reason}
     result = collect(events)
     assert (read.final["usage"] is None) == (result.usage is None)
+    if result.usage is not None:
+        assert read.final["usage"]["total_tokens"] == result.usage.total
+        assert read.final["usage"].get("estimated", False) is result.usage.estimated
+
+
+@given(disorders(), st.data())
+def test_a_responses_stream_keeps_every_rule_in_any_disorder(events: list[TurnEvent], data: st.DataObject) -> None:
+    """Whatever a backend says, and in whatever order: clients see a well-formed stream, and all that was said."""
+    stream = encode(responses_encoder(), *data.draw(batches(events)))
+    assert stream == encode(responses_encoder(), events)
+    read = ReadResponse(stream)
+    said = "".join(part["text"] for item in read.items if item["type"] == "message" for part in item["content"])
+    assert said == collect(events).text
 
 
 @given(answers())
@@ -316,11 +200,18 @@ def test_a_response_holds_what_was_said(events: list[TurnEvent]) -> None:
         elif isinstance(output, ReasoningOutput):
             assert [part["text"] for part in item["summary"]] == output.summary_parts()
             assert [part["text"] for part in item.get("content", ())] == output.content_parts()
+            assert item.get("encrypted_content") == output.encrypted
+            assert not output.item.startswith("rs_") or item["id"] == output.item
+        elif isinstance(output, WebSearch):
+            assert (item["type"], item["action"]) == ("web_search_call", output.action)
         else:
-            assert (item["id"], item["call_id"], item["name"], item["arguments"]) == (
+            kind, member = ("custom_tool_call", "input") if output.custom else ("function_call", "arguments")
+            assert item["type"] == kind
+            assert (item["id"], item["call_id"], item["name"], item.get("namespace"), item[member]) == (
                 output.id,
                 output.call_id,
                 output.name,
+                output.namespace,
                 output.arguments,
             )
 
@@ -331,7 +222,7 @@ def test_a_response_that_is_not_streamed_is_the_same(events: list[TurnEvent], da
     whole = responses_encoder(streaming=False)
     encode(whole, *data.draw(batches(events)))
     body = orjson.loads(whole.body())
-    Response.model_validate(body, strict=True)
+    check_response(body)
     assert body == ReadResponse(encode(responses_encoder(), events)).final
 
 
@@ -348,7 +239,8 @@ def test_a_restarted_response(turn: tuple[list[TurnEvent], list[TurnEvent]]) -> 
     assert told["output"] == expected["output"]
     assert told["status"] == expected["status"]
 
-    shown = any(not isinstance(event, UsageUpdate) for event in events[: events.index(Restarted("again"))])
+    dead = events[: events.index(Restarted("again"))]
+    shown = bool(ReadResponse(encode(responses_encoder(), [*dead, Finished("completed")])).items)
     read = ReadResponse(encode(responses_encoder(), events))
     assert read.final["status"] == ("failed" if shown else expected["status"])
 
@@ -356,7 +248,13 @@ def test_a_restarted_response(turn: tuple[list[TurnEvent], list[TurnEvent]]) -> 
 # Chat
 
 
-@given(answers(), st.booleans(), st.data())
+def full_names(events: list[TurnEvent]) -> list[tuple[str, str]]:
+    """Ids and names of the calls, as chat writes them."""
+    names = [(call.call_id, call.namespace, call.name) for call in collect(events).calls]
+    return [(call_id, name if namespace is None else f"{namespace}.{name}") for call_id, namespace, name in names]
+
+
+@given(answers() | disorders(), st.booleans(), st.data())
 def test_a_chat_stream_keeps_every_rule(events: list[TurnEvent], include_usage: bool, data: st.DataObject) -> None:
     """Role first, one finish_reason or one error, calls that add up, usage last and on request; for any batches."""
     stream = encode(chat_encoder(include_usage=include_usage), *data.draw(batches(events)))
@@ -365,10 +263,11 @@ def test_a_chat_stream_keeps_every_rule(events: list[TurnEvent], include_usage: 
     end = events[-1]
     assert isinstance(end, Finished)
     failed = end.outcome in ("failed", "cancelled")
-    assert (read.error is not None, read.finish_reason is None) == (failed, failed)
-    assert (read.usage is not None) == (include_usage and not failed)
-    assert read.content == result.text
-    assert [call["id"] for call in read.calls] == [call.call_id for call in result.calls]
+    assert (read.error is not None, read.only.finish_reason is None) == (failed, failed)
+    assert read.usage == (usage_object(result.usage or Usage()) if include_usage and not failed else None)
+    assert read.only.content == result.text
+    assert [(call["id"], call[call["type"]]["name"]) for call in read.only.calls] == full_names(events)
+    assert [call["type"] == "custom" for call in read.only.calls] == [call.custom for call in result.calls]
 
 
 @given(answers(successes, raw=False), st.booleans(), st.data())
@@ -379,15 +278,63 @@ def test_a_completion_that_is_not_streamed_is_the_same(
     whole = chat_encoder(streaming=False)
     encode(whole, *data.draw(batches(events)))
     body = orjson.loads(whole.body())
-    ChatCompletion.model_validate(body, strict=True)
+    check_completion(body)
     read = ReadChat(encode(chat_encoder(include_usage=include_usage), events))
     (choice,) = body["choices"]
+    assert_same(choice, read.only)
+    assert read.usage in (None, body["usage"])
+
+
+@given(disorders())
+def test_thoughts_beside_the_text_are_the_same_streamed_or_not(events: list[TurnEvent]) -> None:
+    """In any order of thoughts, texts and calls."""
+    events = [*events[:-1], Finished("completed")]
+    encoder = chat_encoder()
+    read = ReadChat(encode(encoder, events)).only
+    (choice,) = orjson.loads(encoder.body())["choices"]
+    assert_same(choice, read)
+
+
+@given(answers(successes) | disorders())
+def test_hidden_thoughts_leave_no_trace(events: list[TurnEvent]) -> None:
+    """The stream is that of a turn without them."""
+    without = [event for event in events if not isinstance(event, ReasoningDelta | ReasoningDone)]
+    assert encode(chat_encoder(reasoning="hidden"), events) == encode(chat_encoder(), without)
+
+
+@given(answers(successes) | disorders())
+def test_thoughts_in_the_text_are_the_same_streamed_or_not(events: list[TurnEvent]) -> None:
+    """Every tag that is opened is closed, and the message is what the stream adds up to."""
+    events = [*events[:-1], Finished("completed")]
+    encoder = chat_encoder(reasoning="think")
+    read = ReadChat(encode(encoder, events)).only
+    (choice,) = orjson.loads(encoder.body())["choices"]
+    assert_same(choice, read)
+    assert read.reasoning == ""
+    assert read.content.count(THINK) == read.content.count(UNTHINK)
+
+
+@given(answers(successes))
+def test_an_old_client_reads_the_same_streamed_or_not(events: list[TurnEvent]) -> None:
+    """One call at a time, as such a client's turns have it."""
+    first = next((event for event in events if isinstance(event, ToolCall)), None)
+    events = [event for event in events if not isinstance(event, ToolCall) or event is first]
+    encoder = chat_encoder(functions=True)
+    read = ReadChat(encode(encoder, events)).only
+    (choice,) = orjson.loads(encoder.body())["choices"]
+    assert_same(choice, read)
+    assert read.calls == []
+    assert (read.function_call is None) == (first is None)
+
+
+def assert_same(choice: dict[str, Any], read: Any) -> None:
+    """A choice that was not streamed is what a client makes of the stream."""
     message = choice["message"]
     assert choice["finish_reason"] == read.finish_reason
     assert (message["content"] or "") == read.content
     assert message.get("tool_calls", []) == read.calls
+    assert message.get("function_call") == read.function_call
     assert message.get("reasoning_content", "") == read.reasoning
-    assert read.usage in (None, body["usage"])
 
 
 @given(st.tuples(reasonings("r"), messages("m"), reasonings("s")))
@@ -397,7 +344,7 @@ def test_reasoning_is_the_same_streamed_or_not(parts: tuple[list[TurnEvent], ...
     whole = chat_encoder(streaming=False)
     encode(whole, events)
     message = orjson.loads(whole.body())["choices"][0]["message"]
-    assert message.get("reasoning_content", "") == ReadChat(encode(chat_encoder(), events)).reasoning
+    assert message.get("reasoning_content", "") == ReadChat(encode(chat_encoder(), events)).only.reasoning
 
 
 @given(restarted())
@@ -409,7 +356,65 @@ def test_a_restarted_completion(turn: tuple[list[TurnEvent], list[TurnEvent]]) -
     encode(clean, alive)
     told, expected = orjson.loads(whole.body()), orjson.loads(clean.body())
     assert told["choices"] == expected["choices"]
+    dead = events[: events.index(Restarted("again"))]
     shown = any(
-        isinstance(event, TextDelta | ToolCall | ReasoningDelta) for event in events[: events.index(Restarted("again"))]
+        isinstance(event, TextDelta | ToolCall) or (isinstance(event, ReasoningDelta) and any(event.pieces))
+        for event in dead
     )
     assert (ReadChat(encode(chat_encoder(), events)).error is not None) == shown
+
+
+# Several choices
+
+
+@st.composite
+def several(draw: st.DrawFn) -> tuple[list[list[TurnEvent]], list[TurnEvent]]:
+    """The events of each choice, and all of them as one turn: batches of the choices in any order."""
+    each: list[list[TurnEvent]] = [draw(answers(successes)) for _ in range(draw(st.integers(2, 3)))]
+    waiting = [[batch for batch in draw(batches(events)) if batch] for events in each]
+    turn: list[TurnEvent] = []
+    while any(waiting):
+        index = draw(st.sampled_from([index for index, left in enumerate(waiting) if left]))
+        turn.append(Choice(index, waiting[index].pop(0)))
+    return each, [*turn, Finished("completed")]
+
+
+@given(several(), st.booleans(), st.data())
+def test_choices_are_completions_side_by_side(
+    turn: tuple[list[list[TurnEvent]], list[TurnEvent]], include_usage: bool, data: st.DataObject
+) -> None:
+    """Each is what it would be alone; their usage is counted together; streamed and not."""
+    each, events = turn
+    encoder = choices_encoder(len(each), include_usage=include_usage)
+    read = ReadChat(encode(encoder, *data.draw(batches(events))), choices=len(each))
+    body = orjson.loads(encoder.body())
+    check_completion(body)
+    for index, (alone, choice) in enumerate(zip(each, body["choices"], strict=True)):
+        single = chat_encoder()
+        encode(single, alone)
+        (expected,) = orjson.loads(single.body())["choices"]
+        assert choice == expected | {"index": index}
+        assert_same(choice, read.choices[index])
+    total = sum((collect(alone).usage or Usage() for alone in each), Usage())
+    assert body["usage"] == usage_object(total)
+    assert read.usage == (usage_object(total) if include_usage else None)
+
+
+@given(several(), st.integers(0, 2), failures, st.data())
+def test_a_choice_that_fails_fails_them_all(
+    turn: tuple[list[list[TurnEvent]], list[TurnEvent]], index: int, end: Finished, data: st.DataObject
+) -> None:
+    """Wherever it happens: one error, one end, nothing after it."""
+    each, events = turn
+    at = data.draw(st.integers(0, len(events) - 1))
+    index %= len(each)
+    ended = any(
+        isinstance(event, Choice) and event.index == index and event.events[-1] == each[index][-1]
+        for event in events[:at]
+    )
+    failing = [] if ended else [Choice(index, [end])]
+    encoder = choices_encoder(len(each), include_usage=True)
+    read = ReadChat(encode(encoder, [*events[:at], *failing, end, *events[at:]]), choices=len(each))
+    assert read.error is not None
+    assert encoder.failure is not None
+    assert read.error == encoder.failure.body()["error"]

@@ -19,18 +19,20 @@ finds its script again. A prompt without a script is answered with `DEFAULT_TEXT
     incomplete  the answer, then response.incomplete         reason="max_output_tokens" + those of text
     failed      response.failed                              code="server_error" message
     error       an HTTP error                                status=500 code message retry_after times
-    drop        n words, then the connection is closed       n=3 chunk delay times
+    drop        n words, then the connection is closed       n=3 chunk delay times calls then
     calls       a text, function calls; later its outputs    calls=[{"name", "arguments"}] then + those of text
     search      a web search, then the answer                query="weather" + those of text
     recall      all messages that were sent, as JSON         those of text
 
 ``calls`` makes native calls of the tools that the request offers, and writes `<tool_call>` blocks for those that it
 does not. Once the outputs of all its calls have come, the action ``then`` follows; without one the answer is
-"result: " and the outputs. ``headers`` (any action that streams) are sent with the answer.
+"result: " and the outputs. With ``summary`` or ``raw`` thoughts come before the calls. ``headers`` (any action that
+streams) are sent with the answer.
 
 ``chunk`` cuts the text anew, so many characters per delta; ``delay`` is in seconds, before each delta;
 ``usage`` has any of the keys of `USAGE`. With ``times`` only so many requests with the same script meet the
-trouble, and later ones are answered with "recovered".
+trouble, and later ones are answered with "recovered", or by the action ``then``. A ``drop`` with ``calls`` makes
+these instead of its words.
 
 To see an interrupt arrive, prefer `slow` to `hang`: Codex 0.163 closes the connection at once, but 0.107
 does so only when the next event comes.
@@ -66,8 +68,8 @@ _KEYS = {
     "incomplete": {"reason", *_TEXT},
     "failed": {"code", "message"},
     "error": {"status", "code", "message", "retry_after", "times"},
-    "drop": {"n", "chunk", "delay", "times"},
-    "calls": {"calls", "then", *_TEXT},
+    "drop": {"n", "chunk", "delay", "times", "calls", "then"},
+    "calls": {"calls", "then", "summary", "raw", *_TEXT},
     "search": {"query", *_TEXT},
     "recall": _TEXT,
 }
@@ -173,6 +175,9 @@ def _items(action: Json, tag: str, body: Json) -> Iterator[Json | Wait]:
         case "slow":
             n = action.get("n", 20)
             yield from _message(tag, 0, _words(n), action.get("seconds", 10) / n)
+        case "calls" if "summary" in action or "raw" in action:
+            yield from _reasoning(tag, action)
+            yield from _calls(tag, action, offered_tools(body), index=1)
         case "calls":
             yield from _calls(tag, action, offered_tools(body))
         case "search":
@@ -181,6 +186,8 @@ def _items(action: Json, tag: str, body: Json) -> Iterator[Json | Wait]:
         case "recall":
             said = [[item["role"], _text_of(item["content"])] for item in body["input"] if item.get("role")]
             yield from _message(tag, 0, _cut([json.dumps(said, ensure_ascii=False)], action), delay)
+        case "drop" if action.get("calls"):
+            yield from _calls(tag, action, offered_tools(body))
         case "drop":
             for event in _message(tag, 0, _cut(_words(action.get("n", 3)), action), delay):
                 if isinstance(event, dict) and event["type"] == "response.output_text.done":
@@ -263,16 +270,16 @@ def offered_tools(body: Json) -> dict[str, Json]:
     return tools
 
 
-def _calls(tag: str, action: Json, tools: dict[str, Json]) -> Iterator[Json | Wait]:
-    text, index, delay = "".join(action.get("pieces", [])), 0, action.get("delay", 0)
+def _calls(tag: str, action: Json, tools: dict[str, Json], index: int = 0) -> Iterator[Json | Wait]:
+    text, delay = "".join(action.get("pieces", [])), action.get("delay", 0)
     native = [(call, _offered(call["name"], tools)) for call in action["calls"]]
     for call, name in native:
         if name is None:
             given = {"name": call["name"], "arguments": call.get("arguments", "{}")}
             text += f"<tool_call>{json.dumps(given, ensure_ascii=False)}</tool_call>"
     if text:
-        yield from _message(tag, 0, _cut([text], action), delay)
-        index = 1
+        yield from _message(tag, index, _cut([text], action), delay)
+        index += 1
     for number, (call, name) in enumerate(native):
         if name is None:
             continue
@@ -293,7 +300,8 @@ def _calls(tag: str, action: Json, tools: dict[str, Json]) -> Iterator[Json | Wa
 
 def _offered(name: str, tools: dict[str, Json]) -> str | None:
     """The name that a function is offered under: its own, or one that was made of it."""
-    return next((offered for offered in tools if offered == name or offered.endswith(f"_{name}")), None)
+    allowed = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    return next((offered for offered in tools if offered in (name, allowed) or offered.endswith(f"_{allowed}")), None)
 
 
 def _search(tag: str, action: Json) -> Iterator[Json | Wait]:
@@ -414,7 +422,7 @@ class Provider:
         action: Json = json.loads(text)
         _check(action)
         if seen > action.get("times", math.inf):
-            return {"do": "text", "pieces": ["recovered"]}
+            return next_step(action.get("then") or {"do": "text", "pieces": ["recovered"]}, outputs)
         return next_step(action, outputs)
 
 

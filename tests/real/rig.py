@@ -88,11 +88,11 @@ class Responses:
     def read(self, response: Json) -> Json:
         """The members of an Answer in a response object."""
         output, usage = response["output"], response["usage"]
-        calls = [item for item in output if item["type"] == "function_call"]
+        calls = [item for item in output if item["type"] in ("function_call", "custom_tool_call")]
         thoughts = [item for item in output if item["type"] == "reasoning"]
         return {
             "text": "".join(part["text"] for item in output if item["type"] == "message" for part in item["content"]),
-            "calls": tuple((call["name"], call["arguments"]) for call in calls),
+            "calls": tuple((call["name"], call.get("arguments", call.get("input"))) for call in calls),
             "call_ids": tuple(call["call_id"] for call in calls),
             "reasoning": "".join(part["text"] for item in thoughts for part in item["summary"]),
             "end": response["status"],
@@ -109,7 +109,7 @@ class Responses:
 
     def read_stream(self, text: str) -> Json:
         """The same in a stream: its last event has the response object, and its deltas must add up to that."""
-        events = list(read_sse(iter(text.splitlines())))
+        events = list(read_sse(iter(_lines(text))))
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
         ends = ("response.completed", "response.incomplete", "response.failed")
@@ -117,7 +117,8 @@ class Responses:
         answer = self.read(events[-1]["response"])
         assert answer["text"] == _deltas(events, "output_text")
         assert answer["reasoning"] == _deltas(events, "reasoning_summary_text")
-        assert "".join(arguments for _, arguments in answer["calls"]) == _deltas(events, "function_call_arguments")
+        given = _deltas(events, "function_call_arguments", "custom_tool_call_input")
+        assert "".join(arguments for _, arguments in answer["calls"]) == given
         return answer
 
 
@@ -140,7 +141,7 @@ class Chat:
         message, calls = choice["message"], choice["message"].get("tool_calls", [])
         return {
             "text": message["content"] or "",
-            "calls": tuple((call["function"]["name"], call["function"]["arguments"]) for call in calls),
+            "calls": tuple(map(_called, calls)),
             "call_ids": tuple(call["id"] for call in calls),
             "reasoning": message.get("reasoning_content", ""),
             "end": choice["finish_reason"],
@@ -154,7 +155,7 @@ class Chat:
         said: dict[str, str] = {"content": "", "reasoning_content": ""}
         calls: list[Json] = []
         answer: Json = {"error": {}, "end": None, "usage": None}
-        for chunk in read_sse(iter(text.splitlines())):
+        for chunk in read_sse(iter(_lines(text))):
             assert not answer["error"], "nothing may follow an error"
             if "error" in chunk:
                 answer["error"] = chunk["error"]
@@ -166,9 +167,10 @@ class Chat:
                 for name in said:
                     said[name] += choice["delta"].get(name, "")
                 for call in choice["delta"].get("tool_calls", ()):
+                    function = call.get("function") or call["custom"]
                     if call["index"] == len(calls):
-                        calls.append({"id": call["id"], "name": call["function"]["name"], "arguments": ""})
-                    calls[call["index"]]["arguments"] += call["function"]["arguments"]
+                        calls.append({"id": call["id"], "name": function["name"], "arguments": ""})
+                    calls[call["index"]]["arguments"] += function.get("arguments", function.get("input"))
         return answer | {
             "text": said["content"],
             "reasoning": said["reasoning_content"],
@@ -181,8 +183,20 @@ Api = Responses | Chat
 RESPONSES, CHAT = Responses(), Chat()
 
 
-def _deltas(events: list[Json], kind: str) -> str:
-    return "".join(event["delta"] for event in events if event["type"] == f"response.{kind}.delta")
+def _lines(text: str) -> list[str]:
+    """The lines of an event stream. Python sees further line ends, which a JSON string may hold."""
+    return text.split("\n")
+
+
+def _deltas(events: list[Json], *kinds: str) -> str:
+    types = [f"response.{kind}.delta" for kind in kinds]
+    return "".join(event["delta"] for event in events if event["type"] in types)
+
+
+def _called(call: Json) -> tuple[str, str]:
+    """The name and the arguments of a chat call; of a custom tool, its text."""
+    function = call.get("function") or call["custom"]
+    return function["name"], function.get("arguments", function.get("input"))
 
 
 def _chat_usage(usage: Json | None) -> tuple[int, int, int, int] | None:
@@ -243,11 +257,11 @@ class Rig:
         return post.body
 
     @contextmanager
-    def calling(self, api: Api, action: Json, *, stream: bool = True) -> Iterator[HTTPConnection]:
+    def calling(self, api: Api, action: Json, *, stream: bool = True, **more: Any) -> Iterator[HTTPConnection]:
         """A request whose model call has arrived at the provider; leaving the block hangs up."""
         connection = HTTPConnection("127.0.0.1", self.bridge.port, timeout=20)
         try:
-            body = json.dumps(api.body(said(action), stream=stream))
+            body = json.dumps(api.body(said(action), stream=stream, **more))
             seen = len(self.provider.requests)
             connection.request("POST", f"/v1/{api.path}", body, HEADERS)
             self.provider.wait_requests(seen + 1)

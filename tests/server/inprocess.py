@@ -1,4 +1,4 @@
-"""Children and supervisors in the test's own trio loop, for what needs no HTTP. The children are real processes."""
+"""Children, supervisors and whole bridges in the test's own trio loop, to look inside. The children are processes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import trio
-from server.prompted import MODEL
+from harness import KEY
+from server.prompted import MODEL, prompted_codex
 
 from bridge.appserver.launch import Command
+from bridge.appserver.pool import Pool
 from bridge.appserver.stream import TurnStream
 from bridge.appserver.supervisor import RestartPolicy, Supervisor
+from bridge.config import load_settings
 from bridge.protolog.record import Recorder
 from bridge.redact import Redactor
+from bridge.server.exchange import Service
+from bridge.server.listener import open_sockets
+from bridge.server.run import Bridge, Stop
 from bridge.turn.collect import Result
 from bridge.turn.events import Finished, TurnEvent
 from bridge.turn.items import Message, Text
@@ -109,3 +116,45 @@ async def until(condition: Callable[[], object], what: str, seconds: float = 10)
         while not condition():
             await trio.sleep(0.005)
     assert not limit.cancelled_caught, f"not within {seconds:g} s: {what}"
+
+
+# A whole bridge
+
+
+@dataclass
+class Served:
+    """A bridge that serves a port from this loop. `service` can be looked into."""
+
+    port: int
+    service: Service
+    pools: list[Pool]
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being answered, here or in a child."""
+        return not self.service.running and not sum(pool.turns for pool in self.pools)
+
+
+@asynccontextmanager
+async def served(directory: Path, **environment: str) -> AsyncIterator[Served]:
+    """A bridge over the prompted child, in this loop; clients are best run in threads."""
+    settings = load_settings(
+        {
+            "CODEX_BIN": str(prompted_codex(directory)),
+            "CODEX_HOME": str(directory),
+            "PROXY_MODELS": MODEL,
+            "PROXY_CODEX_WORKDIR": str(directory / "work"),
+            "PROXY_STORE": "memory",
+            "PROXY_GRACE": "0",
+            "PORT": "0",
+            **environment,
+        }
+    )
+    settings.workdir.mkdir(mode=0o700, exist_ok=True)
+    sockets = open_sockets(settings.host, settings.port)
+    bridge, stop = Bridge(settings, (KEY,)), Stop()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bridge.run, sockets, stop)
+        yield Served(sockets[0].getsockname()[1], bridge._service, bridge._pools)
+        stop.asked.set()
+        stop.hurried.set()

@@ -7,13 +7,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
+from pathlib import Path
 from typing import Any
 
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes
-from harness import read_sse, running_bridge
+from harness import RunningBridge, read_sse, running_bridge
 from server.conftest import LoggedBridge
 from server.prompted import (
     MODEL,
@@ -117,6 +118,23 @@ def test_many_clients_that_leave_at_once(prompted: LoggedBridge) -> None:
     assert prompted.bridge.post("/responses", ask({"text": "hi"})).status_code == 200
 
 
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"POST /v1/resp"])
+def test_a_connection_that_is_closed_costs_nothing(mock_bridge: RunningBridge, said: bytes) -> None:
+    """Its file is closed too, at once: probes and port scanners leave nothing open."""
+    files = Path(f"/proc/{mock_bridge.process.pid}/fd")
+
+    def open_files() -> int:
+        return len(list(files.iterdir()))
+
+    before = open_files()
+    for _ in range(100):
+        with socket.create_connection(("127.0.0.1", mock_bridge.port), timeout=5) as client:
+            client.sendall(said)
+            if said.endswith(b"\n"):
+                assert client.recv(65536)
+    wait_for(lambda: open_files() <= before + 5, f"{before} open files, or little more", 5)
+
+
 # Clients that do not read
 
 FLOOD = 64 * 1024
@@ -160,6 +178,7 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedBridge]:
         CODEX_BIN=str(prompted_codex(directory)),
         PROXY_MODELS=MODEL,
         PROXY_WRITE_TIMEOUT="0.5",
+        PROXY_KEPT_THREADS="0",
     ) as bridge:
         yield LoggedBridge(bridge, EventLog(log))
 

@@ -99,6 +99,23 @@ def test_the_choice_and_strict_lines_are_the_documents_without_its_notes() -> No
     assert section(ToolChoice("named", "TOOL_NAME")) == f"{forced}\n{strict}"
 
 
+def test_one_call_at_a_time_is_asked_for_between_choice_and_strict_tools() -> None:
+    """Without parallel calls the text says so; with them it is the document's."""
+    tools, choice = [FunctionTool("f", strict=True)], ToolChoice("required")
+    (required, single, strict) = build_instructions(tools, choice, parallel=False).split("\n\n")[1].split("\n")
+    assert "at most one <tool_call>" in single
+    assert build_instructions(tools, choice).split("\n\n")[1].split("\n") == [required, strict]
+
+
+def test_tools_of_a_namespace_are_shown_under_their_full_names() -> None:
+    """In the list, the guidance, the example and among the strict ones."""
+    text = build_instructions([FunctionTool("find", strict=True, namespace="crm")], AUTO)
+    assert "Strict tools: crm.find." in text
+    assert "\n- crm.find: {}" in text
+    assert "\nTool: crm.find\n" in text
+    assert '{"name":"crm.find","arguments":"{}"}' in text
+
+
 def test_the_section_headings_are_the_documents() -> None:
     headings = [line for line in DOCUMENT.splitlines() if line.startswith(("Available tools", "Per-tool"))]
     lines = TEXTS["auto"].splitlines()
@@ -140,7 +157,7 @@ def test_dollars_and_braces_of_the_client_are_not_template_words() -> None:
 
 class TestVariants:
     def test_the_spec_has_exactly_the_named_blocks(self) -> None:
-        names = {"header", "format", "rules", "bad_example", "choice", "strict", "schemas", "guidance"}
+        names = {"header", "format", "rules", "bad_example", "choice", "single", "strict", "schemas", "guidance"}
         assert set(SPEC.blocks) == names
         assert SPEC.name == "spec"
 
@@ -168,14 +185,15 @@ class TestVariants:
                 "rules": "R1\n$bad_example\nR2",
                 "bad_example": "B costs $$1",
                 "choice": "C $mode $name",
+                "single": "O",
                 "strict": "S $names",
                 "schemas": "T\n$schemas",
                 "guidance": "",
             },
         )
         tool = FunctionTool("f", strict=True)
-        text = build_instructions([tool], ToolChoice("named", "f"), variant=variant)
-        assert text == "H\nF\nR1\nB costs $1\nR2\n\nC named f\nS f\n\nT\n- f: {}"
+        text = build_instructions([tool], ToolChoice("named", "f"), parallel=False, variant=variant)
+        assert text == "H\nF\nR1\nB costs $1\nR2\n\nC named f\nO\nS f\n\nT\n- f: {}"
 
     def test_a_block_that_does_not_exist_is_refused(self) -> None:
         with pytest.raises(ValueError, match="no such block: footer"):

@@ -216,6 +216,30 @@ def test_an_unclosed_block_that_is_no_call_comes_back_as_text(end: str) -> None:
     assert parse(f"<tool_call>{end}") == rejected("bad_json", f"<tool_call>{end}")
 
 
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+@pytest.mark.parametrize("space", ["", "\n"])
+def test_an_opening_tag_ends_a_call_that_was_never_closed(size: int, space: str) -> None:
+    first = f"<tool_call>{BODY}{space}"
+    text = first + first + BLOCK
+    unclosed = ParsedCall("find", '{"q":1}', ("unclosed",), first)
+    assert parse(*(text[at : at + size] for at in range(0, len(text), size))) == [unclosed, unclosed, CALL]
+
+
+def test_an_opening_tag_inside_a_json_string_ends_nothing() -> None:
+    body = json.dumps({"name": "find", "arguments": f"a <tool_call>{BODY}"})
+    assert parse(block(body)) == [ParsedCall("find", f"a <tool_call>{BODY}", (), block(body))]
+
+
+def test_an_opening_tag_behind_what_is_no_call_is_part_of_it() -> None:
+    text = f"<tool_call>{{oops <tool_call>{BODY}</tool_call>"
+    assert parse(text) == rejected("bad_json", text)
+
+
+def test_only_so_many_opening_tags_are_looked_at() -> None:
+    text = "<tool_call>{" + "<tool_call>" * 100_000 + "</tool_call>"
+    assert parse(text, BLOCK) == [*rejected("bad_json", text), CALL]
+
+
 # Rejections
 
 

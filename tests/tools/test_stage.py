@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bridge.tools.freeform import function_of
 from bridge.tools.stage import ToolStage
 from bridge.turn.collect import collect
 from bridge.turn.events import (
@@ -198,6 +199,66 @@ def test_repairs_are_recorded() -> None:
     assert set(call.repairs) == {"array_unwrapped", "arguments_coerced"}
     kinds = [kind for kind, _ in stage.records]
     assert kinds == ["tool_call", "tool_repair", "tool_repair"]
+
+
+# One call at a time
+
+
+def test_without_parallel_calls_the_first_one_counts() -> None:
+    """The others are left out and noted; a call that a restart voided was none."""
+    stage = Stage(replace(TURN, parallel=False))
+    result = collect(stage.feed(TextDelta("m", [block() + block("strict")]), TextDone("m"), END))
+    assert [call.name for call in result.calls] == ["find"]
+    assert result.text == ""
+    assert stage.records[-1] == (
+        "tool_reject",
+        {"reason": "not_parallel", "name": "strict", "source": block("strict")},
+    )
+    stage = Stage(replace(TURN, parallel=False))
+    events = stage.feed(TextDelta("m", [block()]), Restarted("again"), TextDelta("n", [block("strict")]), END)
+    assert [call.name for call in collect(events).calls] == ["strict"]
+
+
+# Namespaces and custom tools
+
+CRM_FIND = FunctionTool("find", namespace="crm")
+SHOP_FIND = FunctionTool("find", namespace="shop")
+SHOP_BUY = FunctionTool("buy", namespace="shop")
+PATCH = function_of({"name": "patch", "format": {"type": "text"}}, "patch")
+
+
+@pytest.mark.parametrize(
+    ("tools", "said", "called"),
+    [
+        ((CRM_FIND, SHOP_FIND), "crm.find", CRM_FIND),
+        ((CRM_FIND, SHOP_FIND), "shop.find", SHOP_FIND),
+        ((CRM_FIND, SHOP_FIND), "find", None),
+        ((CRM_FIND, SHOP_BUY), "find", CRM_FIND),
+        ((FIND, CRM_FIND), "find", FIND),
+        ((FIND, CRM_FIND), "crm.find", CRM_FIND),
+        ((CRM_FIND,), "shop.find", None),
+    ],
+)
+def test_a_namespace_may_be_left_out_where_it_is_clear(
+    tools: tuple[FunctionTool, ...], said: str, called: FunctionTool | None
+) -> None:
+    """The client gets the function's own name and its namespace."""
+    result = collect(Stage(replace(TURN, tools=tools)).feed(TextDelta("m", [block(said)]), TextDone("m"), END))
+    expected = [] if called is None else [(called.name, called.namespace)]
+    assert [(call.name, call.namespace) for call in result.calls] == expected
+    assert result.text == (block(said) if called is None else "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [(r'"{\"input\":\"a\\nb\"}"', "a\nb"), ('"just the text"', "just the text"), (r'"{\"other\":1}"', '{"other":1}')],
+)
+def test_a_custom_tool_gets_its_text(arguments: str, text: str) -> None:
+    """Out of the arguments of the function that it is offered as."""
+    events = Stage(replace(TURN, tools=(PATCH,))).feed(TextDelta("m", [block("patch", arguments)]), END)
+    (call,) = collect(events).calls
+    assert (call.name, call.arguments, call.custom) == ("patch", text, True)
+    assert call.id.startswith("ctc_")
 
 
 # The choice

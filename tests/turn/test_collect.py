@@ -7,6 +7,7 @@ import pytest
 from bridge.errors import UpstreamError
 from bridge.turn.collect import ReasoningOutput, Result, TextOutput, collect
 from bridge.turn.events import (
+    Choice,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -17,6 +18,7 @@ from bridge.turn.events import (
     TurnEvent,
     Usage,
     UsageUpdate,
+    WebSearch,
 )
 
 END = Finished("completed")
@@ -57,6 +59,27 @@ def test_reasoning_is_collected_by_part() -> None:
     assert output.summary_parts() == ["ab", "c"]
     assert output.content_parts() == ["raw"]
     assert result.text == ""
+
+
+def test_encrypted_reasoning_is_kept() -> None:
+    """Also where nothing of it may be read; an end of nothing is nothing."""
+    result = collect([ReasoningDelta("r", 0, ["a"]), ReasoningDone("r", "x"), ReasoningDone("s", "y"), END])
+    assert result.outputs == [ReasoningOutput("r", {0: ["a"]}, {}, "x"), ReasoningOutput("s", {}, {}, "y")]
+    assert collect([ReasoningDone("r"), END]).outputs == []
+
+
+def test_a_search_is_an_output_and_no_text() -> None:
+    """In its place among the others."""
+    search = WebSearch("w", {"type": "search", "query": "x"})
+    result = collect([TextDelta("m", ["a"]), search, TextDelta("m", ["b"]), END])
+    assert result.outputs == [TextOutput("m", ["a"]), search, TextOutput("m", ["b"])]
+    assert (result.text, result.calls) == ("ab", [])
+
+
+def test_a_result_is_of_one_answer() -> None:
+    """Several choices have several results."""
+    with pytest.raises(TypeError, match="one answer"):
+        collect([Choice(0, [END])])
 
 
 def test_two_reasoning_items_stay_apart() -> None:

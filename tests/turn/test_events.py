@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bridge.turn.events import ToolCall, Usage
 
 
@@ -10,6 +12,18 @@ def test_usage_adds_up() -> None:
     total = Usage(10, 4, 5, 2) + Usage(1, 1, 1, 1)
     assert total == Usage(11, 5, 6, 3)
     assert total.total == 17
+
+
+def test_usage_can_be_taken_from_a_total() -> None:
+    """What one turn of several has cost."""
+    assert Usage(11, 5, 6, 3) - Usage(1, 1, 1, 1) == Usage(10, 4, 5, 2)
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, False), (False, True), (True, True)])
+def test_an_estimate_makes_the_sum_one(first: bool, second: bool) -> None:
+    """What is partly guessed is guessed."""
+    assert (Usage(1, estimated=first) + Usage(2, estimated=second)).estimated
+    assert not (Usage(1) + Usage(2)).estimated
 
 
 def test_a_calls_source_is_not_printed() -> None:

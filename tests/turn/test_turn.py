@@ -12,7 +12,14 @@ from bridge.turn.turn import Turn
 
 TURN = Turn("chat", "m", "m", (Message("user", (Text("hi"),)),))
 FIND, OPEN = FunctionTool("find"), FunctionTool("open")
+PATCH = FunctionTool("patch", raw={"type": "custom", "name": "patch"})
 SEARCH = RawTool("web_search", {"type": "web_search"})
+
+
+def test_a_turn_that_says_nothing_special() -> None:
+    """Calls may come together; nothing stops the answer, searches the web or is kept for later."""
+    assert TURN.parallel
+    assert (TURN.stop, TURN.web_search, TURN.verbosity, TURN.encrypted_reasoning) == ((), None, None, False)
 
 
 def test_the_functions_are_the_clients_in_its_order() -> None:
@@ -29,6 +36,7 @@ def test_the_functions_are_the_clients_in_its_order() -> None:
         ((FIND,), "required", True),
         ((FIND,), "named", True),
         ((FIND,), "none", False),
+        ((PATCH,), "auto", True),
         ((), "required", False),
     ],
 )

@@ -6,21 +6,30 @@ The role comes first, then content, reasoning and tool calls, one finish_reason,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 from orjson import dumps
 
-from bridge.api.sse import DONE, data_event, restart_error
+from bridge.api.sse import DONE, data_event, join_events, restart_error
 from bridge.errors import BridgeError, UpstreamError
 from bridge.turn.collect import Result
 from bridge.turn.events import Finished, ReasoningDelta, Restarted, TextDelta, ToolCall, TurnEvent, Usage
 
 INCOMPLETE_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
+THINK, UNTHINK = "<think>\n", "\n</think>\n\n"
+
+ReasoningDisplay = Literal["content", "think", "hidden"]
+"""Where a model's thoughts are shown: as `reasoning_content`, between <think> tags in the text, or not at all."""
+
 
 class ChatEncoder:
-    """One completion. When not `streaming`, nothing is shown before the end, so an upstream restart is forgiven."""
+    """One completion. When not `streaming`, nothing is shown before the end, so an upstream restart is forgiven.
+
+    `functions`: the client speaks `function_call`, from before there were tools. `index` and `id` are those of one
+    choice among several, which does not end the stream by itself (`end_stream`).
+    """
 
     def __init__(
         self,
@@ -30,8 +39,12 @@ class ChatEncoder:
         created_at: int,
         include_usage: bool = False,
         streaming: bool = True,
+        reasoning: ReasoningDisplay = "content",
+        functions: bool = False,
+        index: int = 0,
+        id: str | None = None,
     ) -> None:
-        self.id = new_id("chatcmpl").replace("_", "-", 1)
+        self.id = id or new_id("chatcmpl").replace("_", "-", 1)
         self.finished = False
         self.visible = False
         self.failure: BridgeError | None = None
@@ -39,6 +52,11 @@ class ChatEncoder:
         self._created_at = created_at
         self._include_usage = include_usage
         self._streaming = streaming
+        self._display = reasoning
+        self._functions = functions
+        self._index = index
+        self._alone = id is None
+        self._thinking = False
         self._result = Result()
         self._calls = 0
         self._has_summary = False
@@ -51,7 +69,7 @@ class ChatEncoder:
         start, _, end = head.partition(b'"choices":[]')
         self._head = b"data: " + start + b'"choices":['
         self._tail = b"]" + end + b"\n\n"
-        self._delta_head = self._head + b'{"index":0,"delta":{"content":'
+        self._delta_head = self._head + b'{"index":%d,"delta":{"content":' % index
         self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._tail
 
     def __repr__(self) -> str:
@@ -67,7 +85,7 @@ class ChatEncoder:
         return self._take()
 
     def feed(self, events: list[TurnEvent]) -> bytes:
-        for event in events:
+        for event in self._think_aloud(events) if self._display == "think" else events:
             if self.finished:
                 break
             if isinstance(event, Restarted) and self.visible and self._streaming:
@@ -81,7 +99,7 @@ class ChatEncoder:
             elif isinstance(event, ToolCall):
                 self._tool_call(event)
             elif isinstance(event, Restarted):
-                self.visible = self._has_summary = False
+                self.visible = self._has_summary = self._thinking = False
                 self._calls = 0
                 self._reasoning_shown.clear()
                 self._reasoning_part = None
@@ -91,6 +109,10 @@ class ChatEncoder:
         return self._take()
 
     def body(self) -> bytes:
+        return dumps(self.completion([self.choice()], self._result.usage or Usage()))
+
+    def choice(self) -> dict[str, Any]:
+        """This completion's choice. Only after the end."""
         result = self._result
         message: dict[str, Any] = {
             "role": "assistant",
@@ -98,67 +120,106 @@ class ChatEncoder:
             "refusal": None,
             "annotations": [],
         }
-        reasoning = "".join(self._reasoning_shown)
-        if reasoning:
-            message["reasoning_content"] = reasoning
-        if result.calls:
+        if self._reasoning_shown:
+            message["reasoning_content"] = "".join(self._reasoning_shown)
+        if result.calls and self._functions:
+            call = result.calls[0]
+            message["function_call"] = {"name": call.name, "arguments": call.arguments}
+        elif result.calls:
             message["tool_calls"] = [
-                {
-                    "id": call.call_id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in result.calls
+                {"id": call.call_id, **_call(call, call.arguments, named=True)} for call in result.calls
             ]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish_reason}
-        return dumps(
-            {
-                "id": self.id,
-                "object": "chat.completion",
-                "created": self._created_at,
-                "model": self._model,
-                "choices": [choice],
-                "usage": usage_object(result.usage or Usage()),
-                "service_tier": None,
-                "system_fingerprint": None,
-            }
-        )
+        return {"index": self._index, "message": message, "logprobs": None, "finish_reason": self._finish_reason}
+
+    def completion(self, choices: list[dict[str, Any]], usage: Usage) -> dict[str, Any]:
+        """The whole object with these choices."""
+        return {
+            "id": self.id,
+            "object": "chat.completion",
+            "created": self._created_at,
+            "model": self._model,
+            "choices": choices,
+            "usage": usage_object(usage),
+            "service_tier": None,
+            "system_fingerprint": None,
+        }
 
     def _reasoning(self, event: ReasoningDelta) -> None:
+        pieces = self._readable(event)
+        self._reasoning_shown += pieces
+        self.visible = self.visible or bool(pieces)
+        for piece in pieces:
+            self._delta({"reasoning_content": piece})
+
+    def _readable(self, event: ReasoningDelta) -> list[str]:
+        """What is shown of a thought, with a blank line between its parts."""
         # The raw reasoning repeats the summary at length; it is shown only where no summary came before.
-        if event.raw and self._has_summary:
-            return
+        if self._display == "hidden" or (event.raw and self._has_summary) or not any(event.pieces):
+            return []
         self._has_summary = self._has_summary or not event.raw
         part = (event.item, event.index, event.raw)
         between = ["\n\n"] if self._reasoning_part not in (None, part) else []
         self._reasoning_part = part
-        self._reasoning_shown += [*between, *event.pieces]
-        self.visible = True
-        for piece in [*between, *event.pieces]:
-            self._delta({"reasoning_content": piece})
+        return [*between, *event.pieces]
+
+    def _think_aloud(self, events: list[TurnEvent]) -> Iterator[TurnEvent]:
+        """The same events with the thoughts as text between tags."""
+        for event in events:
+            if isinstance(event, ReasoningDelta):
+                pieces = self._readable(event)
+                if pieces:
+                    begun, self._thinking = self._thinking, True
+                    yield TextDelta(event.item, pieces if begun else [THINK, *pieces])
+                continue
+            ends = (
+                any(event.pieces)
+                if isinstance(event, TextDelta)
+                else isinstance(event, ToolCall | Restarted | Finished)
+            )
+            if self._thinking and ends:
+                self._thinking = False
+                self._reasoning_part = None
+                yield TextDelta("", [UNTHINK])
+            yield event
 
     def _tool_call(self, call: ToolCall) -> None:
+        if self._functions and self._calls:
+            return  # an old client reads one call alone
         self.visible = True
         index, self._calls = self._calls, self._calls + 1
-        function = {"name": call.name, "arguments": ""}
-        self._delta({"tool_calls": [{"index": index, "id": call.call_id, "type": "function", "function": function}]})
-        self._delta({"tool_calls": [{"index": index, "function": {"arguments": call.arguments}}]})
+        if self._functions:
+            self._delta({"function_call": {"name": call.name, "arguments": ""}})
+            self._delta({"function_call": {"arguments": call.arguments}})
+            return
+        first = {"index": index, "id": call.call_id, **_call(call, "", named=True)}
+        self._delta({"tool_calls": [first]})
+        self._delta({"tool_calls": [{"index": index, **_call(call, call.arguments, named=False)}]})
 
     def _finish(self, end: Finished) -> None:
         self.finished = True
         if end.outcome in ("failed", "cancelled"):
             self.failure = end.error or UpstreamError("The turn was interrupted.", code="interrupted")
-            self._out += [data_event(self.failure.body()), DONE]
+            self._end_alone()
             return
         if end.outcome == "incomplete":
             self._finish_reason = INCOMPLETE_REASONS.get(end.reason or "", "length")
         else:
-            self._finish_reason = "tool_calls" if self._calls else "stop"
+            called = "function_call" if self._functions else "tool_calls"
+            self._finish_reason = called if self._calls else "stop"
         self._delta({}, finish_reason=self._finish_reason)
-        if self._include_usage:
-            usage = usage_object(self._result.usage or Usage())
-            self._out.append(data_event(self._chunk([]) | {"usage": usage}))
-        self._out.append(DONE)
+        self._end_alone()
+
+    def _end_alone(self) -> None:
+        if self._alone:
+            self._out.append(self.end_stream(self.failure, self._result.usage))
+
+    def end_stream(self, failure: BridgeError | None, usage: Usage | None) -> bytes:
+        """What ends the stream of a completion: the error, or the usage where it was asked for."""
+        if failure is not None:
+            return data_event(failure.body()) + DONE
+        if not self._include_usage:
+            return DONE
+        return data_event(self._chunk([]) | {"usage": usage_object(usage or Usage())}) + DONE
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         chunk: dict[str, Any] = {
@@ -173,17 +234,26 @@ class ChatEncoder:
         return chunk | {"usage": None} if self._include_usage else chunk
 
     def _delta(self, delta: dict[str, Any], finish_reason: str | None = None) -> None:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        choice = {"index": self._index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         self._out.append(self._head + dumps(choice) + self._tail)
 
     def _take(self) -> bytes:
         out, self._out = self._out, []
-        return b"".join(out)
+        return join_events(out)
+
+
+def _call(call: ToolCall, given: str, *, named: bool) -> dict[str, Any]:
+    """A call, or a piece of one, in the form that its kind of tool has."""
+    kind, member = ("custom", "input") if call.custom else ("function", "arguments")
+    name = call.name if call.namespace is None else f"{call.namespace}.{call.name}"
+    inner = {"name": name, member: given} if named else {member: given}
+    return {"type": kind, kind: inner} if named else {kind: inner}
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
     """Usage in the chat spelling."""
     return {
+        **({"estimated": True} if usage.estimated else {}),
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.total,

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 from pydantic import Field
 
-from bridge.api.reading import (
-    Body,
-    Effort,
-    check_outputs,
-    read_call_id,
-    read_format,
-    read_name,
-    read_object,
-    read_parts,
-    read_string,
-    read_tool_choice,
-    read_tools,
-    validate,
-)
+from bridge.api.items import read_items
+from bridge.api.reading import Body, Effort, sensible_limit, validate
+from bridge.api.tooling import Offer, read_format, read_offer, read_old_function_call, read_old_functions
 from bridge.errors import InvalidRequest
-from bridge.turn.items import FunctionCall, FunctionOutput, Item, Message
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
+
+MAX_CHOICES = 16
+MAX_STOPS = 16
 
 
 class StreamOptions(Body):
@@ -38,79 +30,78 @@ class ChatBody(Body):
     messages: list[Any]
     tools: list[Any] | None = None
     tool_choice: Any = None
+    functions: list[Any] | None = None
+    function_call: Any = None
+    parallel_tool_calls: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     reasoning_effort: Effort | None = None
     response_format: dict[str, Any] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    web_search_options: dict[str, Any] | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
-    n: int | None = Field(None, ge=1, le=128)
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    stop: Any = None
 
 
-def parse_chat(data: dict[str, Any], resolve: Callable[[str], ModelChoice]) -> Turn:
-    """The Turn of a chat request. Raises InvalidRequest."""
+def parse_chat(
+    data: dict[str, Any], resolve: Callable[[str], ModelChoice], context: Sequence[dict[str, Any]] = ()
+) -> Turn:
+    """The Turn of a chat request; `context` are the items of what it continues. Raises InvalidRequest."""
     body = validate(ChatBody, data)
     if not body.messages:
         raise InvalidRequest("'messages' is empty: send at least one message.", param="messages")
-    items = tuple(
-        item for index, message in enumerate(body.messages) for item in _read_message(message, f"messages[{index}]")
-    )
+    items = read_items(body.messages, "messages", read_items(context, "previous"))
     if not items:
         raise InvalidRequest("'messages' holds nothing to answer.", param="messages")
-    check_outputs(items, "messages")
     model = resolve(body.model)
-    tools = read_tools(body.tools)
+    offer = _offer(body)
     return Turn(
         endpoint="chat",
         model=model.effective,
         requested_model=model.requested,
         items=items,
-        tools=tools,
-        tool_choice=read_tool_choice(body.tool_choice, tools),
+        tools=offer.tools,
+        tool_choice=offer.choice,
         effort=body.reasoning_effort or model.effort,
         output_format=read_format(body.response_format, "response_format"),
         stream=body.stream,
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         temperature=body.temperature,
         top_p=body.top_p,
-        max_output_tokens=body.max_completion_tokens or body.max_tokens,
+        max_output_tokens=sensible_limit(body.max_completion_tokens) or sensible_limit(body.max_tokens),
         n=body.n,
+        # The calls of old had no ids: there can be one at a time.
+        parallel=body.parallel_tool_calls is not False and not speaks_functions(data),
+        stop=_stops(body.stop),
+        verbosity=body.verbosity,
+        web_search=offer.search,
     )
 
 
-def _read_message(value: Any, place: str) -> Iterator[Item]:
-    """One chat message is a message, and for an assistant also its calls; a `tool` message is an output."""
-    data = read_object(value, place)
-    role = data.get("role")
-    content = f"{place}.content"
-    if role in ("system", "developer", "user"):
-        parts = read_parts(data.get("content"), content)
-        if not parts:
-            raise InvalidRequest(f"Invalid {content!r}: a {role} message needs content.", param=content)
-        yield Message(role, parts)
-    elif role == "assistant":
-        said = read_parts(data.get("content"), content) or read_parts(data.get("refusal"), f"{place}.refusal")
-        if said:
-            yield Message("assistant", said)
-        calls = data.get("tool_calls") or []
-        if not isinstance(calls, list):
-            raise InvalidRequest(f"Invalid {place + '.tool_calls'!r}: expected a list.", param=f"{place}.tool_calls")
-        for index, call in enumerate(calls):
-            yield _read_call(call, f"{place}.tool_calls[{index}]")
-    elif role == "tool":
-        call_id = read_call_id(data.get("tool_call_id"), f"{place}.tool_call_id")
-        yield FunctionOutput(call_id, read_parts(data.get("content"), content))
+def speaks_functions(data: dict[str, Any]) -> bool:
+    """Whether the client uses `functions`, from before there were tools, and expects `function_call` back."""
+    return bool(data.get("functions")) and not data.get("tools")
+
+
+def _offer(body: ChatBody) -> Offer:
+    if body.functions and not body.tools:
+        functions = read_old_functions(body.functions)
+        offer = Offer(functions, read_old_function_call(body.function_call, functions))
     else:
-        raise InvalidRequest(f"Invalid {place + '.role'!r}: {role!r}.", param=f"{place}.role")
+        offer = read_offer(body.tools, body.tool_choice, body.messages)
+    if body.web_search_options is not None and offer.choice.mode != "none":
+        return replace(offer, search=offer.search or "live")
+    return offer
 
 
-def _read_call(value: Any, place: str) -> FunctionCall:
-    data = read_object(value, place)
-    function = read_object(data.get("function"), f"{place}.function")
-    return FunctionCall(
-        read_call_id(data.get("id"), f"{place}.id"),
-        read_name(function.get("name"), f"{place}.function.name"),
-        read_string(function.get("arguments"), f"{place}.function.arguments"),
-    )
+def _stops(stop: Any) -> tuple[str, ...]:
+    stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
+        raise InvalidRequest("Invalid 'stop': expected a text or a list of texts.", param="stop")
+    if len(stops) > MAX_STOPS:
+        raise InvalidRequest(f"'stop' takes at most {MAX_STOPS} texts.", param="stop")
+    return tuple(text for text in stops if text)

@@ -6,13 +6,14 @@ The order is the API's: created, in_progress, then for each item added, its part
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from orjson import dumps
 
 from bridge.api.responses.response import Echo, error_object, usage_object
-from bridge.api.sse import restart_error
+from bridge.api.sse import join_events, restart_error
 from bridge.errors import BridgeError, UpstreamError
 from bridge.turn.events import (
     Finished,
@@ -25,9 +26,15 @@ from bridge.turn.events import (
     TurnEvent,
     Usage,
     UsageUpdate,
+    WebSearch,
 )
 
 NewId = Callable[[str], str]
+
+_PROVIDERS_ID = re.compile(r"rs_[A-Za-z0-9_-]{1,200}")
+
+CANCELLED = "cancelled"
+"""The reason of an end that the client asked for, on another connection."""
 
 
 class _OpenText:
@@ -52,32 +59,45 @@ class _OpenReasoning:
         self.source = source
         self.id = item_id
         self.index = index
-        self.summary: dict[int, list[str]] = {}
-        self.content: dict[int, list[str]] = {}
+        self.summary: list[list[str]] = []
+        self.content: list[list[str]] = []
         self.open_part: int | None = None
+        """The provider's number of the summary part that is open; ours is its place."""
+        self.raw_part: int | None = None
+        self.encrypted: str | None = None
 
 
 class ResponsesEncoder:
     """One response. When not `streaming`, nothing is shown before the end, so an upstream restart is forgiven."""
 
-    def __init__(self, echo: Echo, new_id: NewId, *, created_at: int, streaming: bool = True) -> None:
+    def __init__(
+        self,
+        echo: Echo,
+        new_id: NewId,
+        *,
+        created_at: int,
+        streaming: bool = True,
+        now: Callable[[], float] | None = None,
+    ) -> None:
         self.id = new_id("resp")
         self.finished = False
         self.visible = False
         self.failure: BridgeError | None = None
         self._echo = echo
         self._new_id = new_id
-        self._created_at = created_at
+        self.created_at = created_at
+        self._now = now or (lambda: created_at)
         self._streaming = streaming
         self._sequence = 0
-        self._output: list[dict[str, Any]] = []
+        self.output: list[dict[str, Any]] = []
         self._open: _OpenText | _OpenReasoning | None = None
         self.usage: Usage | None = None
         self._out: list[bytes] = []
-        self._final: dict[str, Any] | None = None
+        self.final: dict[str, Any] | None = None
+        """The response object at its end."""
 
     def __repr__(self) -> str:
-        return f"<ResponsesEncoder {self.id} items={len(self._output)} finished={self.finished}>"
+        return f"<ResponsesEncoder {self.id} items={len(self.output)} finished={self.finished}>"
 
     def begin(self) -> bytes:
         response = self._response("in_progress")
@@ -99,19 +119,30 @@ class ResponsesEncoder:
             elif isinstance(event, ReasoningDelta):
                 self._reasoning(event)
             elif isinstance(event, ReasoningDone):
-                if isinstance(self._open, _OpenReasoning) and self._open.source == event.item:
-                    self._close_open("completed")
+                self._reasoning_done(event)
+            elif isinstance(event, WebSearch):
+                self._web_search(event)
             elif isinstance(event, UsageUpdate):
                 self.usage = event.usage
             elif isinstance(event, Restarted):
                 self._restart(event)
-            else:
+            elif isinstance(event, Finished):
                 self._finish(event)
         return self._take()
 
     def body(self) -> bytes:
-        assert self._final is not None
-        return dumps(self._final)
+        assert self.final is not None
+        return dumps(self.final)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The response object as it stands, while it is being written."""
+        return self._response("in_progress")
+
+    @property
+    def text(self) -> str:
+        """All that the assistant has said in finished messages."""
+        messages = [item["content"] for item in self.output if item["type"] == "message"]
+        return "".join(part["text"] for content in messages for part in content)
 
     # Items
 
@@ -128,7 +159,7 @@ class ResponsesEncoder:
 
     def _open_text(self, source: str) -> _OpenText:
         self._close_open("completed")
-        opened = _OpenText(source, self._new_id("msg"), len(self._output))
+        opened = _OpenText(source, self._new_id("msg"), len(self.output))
         self._open = opened
         self.visible = True
         self._emit(
@@ -151,26 +182,42 @@ class ResponsesEncoder:
             opened = self._open_reasoning(event.item)
         where: dict[str, Any] = {"item_id": opened.id, "output_index": opened.index}
         if event.raw:
+            if opened.raw_part != event.index:
+                opened.raw_part = event.index
+                opened.content.append([])
+            index = len(opened.content) - 1
             for piece in event.pieces:
-                self._emit("response.reasoning_text.delta", **where, content_index=event.index, delta=piece)
-            opened.content.setdefault(event.index, []).extend(event.pieces)
+                self._emit("response.reasoning_text.delta", **where, content_index=index, delta=piece)
+            opened.content[-1].extend(event.pieces)
             return
         if opened.open_part != event.index:
             self._close_summary_part(opened)
             opened.open_part = event.index
-            self._emit(
-                "response.reasoning_summary_part.added",
-                **where,
-                summary_index=event.index,
-                part={"type": "summary_text", "text": ""},
-            )
+            opened.summary.append([])
+            part = {"type": "summary_text", "text": ""}
+            index = len(opened.summary) - 1
+            self._emit("response.reasoning_summary_part.added", **where, summary_index=index, part=part)
+        index = len(opened.summary) - 1
         for piece in event.pieces:
-            self._emit("response.reasoning_summary_text.delta", **where, summary_index=event.index, delta=piece)
-        opened.summary.setdefault(event.index, []).extend(event.pieces)
+            self._emit("response.reasoning_summary_text.delta", **where, summary_index=index, delta=piece)
+        opened.summary[-1].extend(event.pieces)
+
+    def _reasoning_done(self, event: ReasoningDone) -> None:
+        opened = self._open
+        if not isinstance(opened, _OpenReasoning) or opened.source != event.item:
+            if event.encrypted is None:
+                return
+            # Nothing of it may be read, but it is there.
+            opened = self._open_reasoning(event.item)
+        opened.encrypted = event.encrypted
+        self._close_open("completed")
 
     def _open_reasoning(self, source: str) -> _OpenReasoning:
         self._close_open("completed")
-        opened = _OpenReasoning(source, self._new_id("rs"), len(self._output))
+        # What is encrypted is bound to the id that the provider gave it.
+        is_new = source not in {item["id"] for item in self.output}
+        item_id = source if is_new and _PROVIDERS_ID.fullmatch(source) else self._new_id("rs")
+        opened = _OpenReasoning(source, item_id, len(self.output))
         self._open = opened
         self.visible = True
         item = {"id": opened.id, "type": "reasoning", "summary": [], "status": "in_progress"}
@@ -180,23 +227,34 @@ class ResponsesEncoder:
     def _tool_call(self, call: ToolCall) -> None:
         self._close_open("completed")
         self.visible = True
-        index = len(self._output)
+        member, events = (
+            ("input", "custom_tool_call_input") if call.custom else ("arguments", "function_call_arguments")
+        )
         item = {
             "id": call.id,
-            "type": "function_call",
+            "type": "custom_tool_call" if call.custom else "function_call",
             "status": "completed",
             "call_id": call.call_id,
             "name": call.name,
-            "arguments": call.arguments,
+            member: call.arguments,
+            **({} if call.namespace is None else {"namespace": call.namespace}),
         }
-        self._emit(
-            "response.output_item.added",
-            output_index=index,
-            item=item | {"status": "in_progress", "arguments": ""},
-        )
+        index = len(self.output)
+        self._emit("response.output_item.added", output_index=index, item=item | {"status": "in_progress", member: ""})
         where = {"item_id": call.id, "output_index": index}
-        self._emit("response.function_call_arguments.delta", **where, delta=call.arguments)
-        self._emit("response.function_call_arguments.done", **where, name=call.name, arguments=call.arguments)
+        self._emit(f"response.{events}.delta", **where, delta=call.arguments)
+        named = {} if call.custom else {"name": call.name}
+        self._emit(f"response.{events}.done", **where, **named, **{member: call.arguments})
+        self._item_done(item)
+
+    def _web_search(self, search: WebSearch) -> None:
+        self._close_open("completed")
+        self.visible = True
+        item = {"id": self._new_id("ws"), "type": "web_search_call", "status": "completed", "action": search.action}
+        where: dict[str, Any] = {"item_id": item["id"], "output_index": len(self.output)}
+        self._emit("response.output_item.added", output_index=len(self.output), item=item | {"status": "in_progress"})
+        for state in ("in_progress", "searching", "completed"):
+            self._emit(f"response.web_search_call.{state}", **where)
         self._item_done(item)
 
     # Ends
@@ -219,28 +277,30 @@ class ResponsesEncoder:
         self._close_summary_part(opened)
         where: dict[str, Any] = {"item_id": opened.id, "output_index": opened.index}
         content = []
-        for index in sorted(opened.content):
-            text = "".join(opened.content[index])
+        for index, pieces in enumerate(opened.content):
+            text = "".join(pieces)
             content.append({"type": "reasoning_text", "text": text})
             self._emit("response.reasoning_text.done", **where, content_index=index, text=text)
-        summary = [{"type": "summary_text", "text": "".join(opened.summary[index])} for index in sorted(opened.summary)]
+        summary = [{"type": "summary_text", "text": "".join(pieces)} for pieces in opened.summary]
         item: dict[str, Any] = {"id": opened.id, "type": "reasoning", "summary": summary, "status": status}
         if content:
             item["content"] = content
+        if opened.encrypted is not None:
+            item["encrypted_content"] = opened.encrypted
         self._item_done(item)
 
     def _close_summary_part(self, opened: _OpenReasoning) -> None:
-        index, opened.open_part = opened.open_part, None
-        if index is None:
+        if opened.open_part is None:
             return
-        text = "".join(opened.summary.get(index, ()))
+        opened.open_part = None
+        index, text = len(opened.summary) - 1, "".join(opened.summary[-1])
         where: dict[str, Any] = {"item_id": opened.id, "output_index": opened.index, "summary_index": index}
         self._emit("response.reasoning_summary_text.done", **where, text=text)
         self._emit("response.reasoning_summary_part.done", **where, part={"type": "summary_text", "text": text})
 
     def _item_done(self, item: dict[str, Any]) -> None:
-        self._emit("response.output_item.done", output_index=len(self._output), item=item)
-        self._output.append(item)
+        self._emit("response.output_item.done", output_index=len(self.output), item=item)
+        self.output.append(item)
 
     def _restart(self, event: Restarted) -> None:
         if not self.visible:
@@ -248,7 +308,7 @@ class ResponsesEncoder:
         if self._streaming:
             self._finish(Finished("failed", error=restart_error(event)))
         else:
-            self._output.clear()
+            self.output.clear()
             self._open = None
             self.visible = False
 
@@ -256,22 +316,26 @@ class ResponsesEncoder:
         self._close_open("completed" if end.outcome == "completed" else "incomplete")
         self.finished = True
         if end.outcome == "completed":
-            self._final = self._response("completed")
-            self._emit("response.completed", response=self._final)
+            self.final = self._response("completed", completed_at=int(self._now()))
+            self._emit("response.completed", response=self.final)
+        elif end.outcome == "cancelled" and end.reason == CANCELLED:
+            # The API has a status for it, but no event of its own.
+            self.final = self._response("cancelled")
+            self._emit("response.incomplete", response=self.final)
         elif end.outcome == "incomplete":
-            self._final = self._response("incomplete", incomplete_details={"reason": end.reason})
-            self._emit("response.incomplete", response=self._final)
+            self.final = self._response("incomplete", incomplete_details={"reason": end.reason})
+            self._emit("response.incomplete", response=self.final)
         else:
             self.failure = end.error or UpstreamError("The turn was interrupted.", code="interrupted")
-            self._final = self._response("failed", error=error_object(self.failure))
-            self._emit("response.failed", response=self._final)
+            self.final = self._response("failed", error=error_object(self.failure))
+            self._emit("response.failed", response=self.final)
 
     # Writing
 
     def _response(self, status: str, **members: Any) -> dict[str, Any]:
         usage = usage_object(self.usage) if status != "in_progress" and self.usage else None
         return self._echo.response(
-            self.id, self._created_at, status=status, output=list(self._output), usage=usage, **members
+            self.id, self.created_at, status=status, output=list(self.output), usage=usage, **members
         )
 
     def _emit(self, kind: str, **members: Any) -> None:
@@ -281,7 +345,7 @@ class ResponsesEncoder:
 
     def _take(self) -> bytes:
         out, self._out = self._out, []
-        return b"".join(out)
+        return join_events(out)
 
 
 def _message(item_id: str, status: str, text: str | None) -> dict[str, Any]:

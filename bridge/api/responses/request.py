@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
-from bridge.api.reading import (
-    Body,
-    Effort,
-    check_outputs,
-    read_call_id,
-    read_format,
-    read_name,
-    read_object,
-    read_parts,
-    read_string,
-    read_tool_choice,
-    read_tools,
-    validate,
-)
+from bridge.api.items import read_items
+from bridge.api.reading import Body, Effort, sensible_limit, validate
+from bridge.api.tooling import read_format, read_offer
 from bridge.errors import InvalidRequest
-from bridge.turn.items import FunctionCall, FunctionOutput, Item, Message, RawItem, Text
+from bridge.turn.items import Item, Message, Text
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
 
-ROLES = ("system", "developer", "user", "assistant")
-PASSED_ON = frozenset({"reasoning", "web_search_call", "custom_tool_call", "custom_tool_call_output"})
-"""Item types that are given to the backend verbatim."""
+ENCRYPTED = "reasoning.encrypted_content"
 
 
 class Reasoning(Body):
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
 class TextOptions(Body):
     format: dict[str, Any] | None = None
-    verbosity: str | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class StreamOptions(Body):
@@ -60,89 +48,62 @@ class ResponsesBody(Body):
     text: TextOptions | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
-    max_output_tokens: int | None = Field(None, ge=1)
-    metadata: dict[str, str] | None = None
+    max_output_tokens: int | None = None
+    metadata: dict[str, str] | None = Field(None, max_length=16)
+    include: list[str] | None = None
     store: bool | None = None
     background: bool | None = None
     previous_response_id: str | None = None
-    conversation: Any = None
+    prompt: Any = None
 
 
-def parse_responses(data: dict[str, Any], resolve: Callable[[str], ModelChoice]) -> Turn:
-    """The Turn of a responses request. Raises InvalidRequest."""
+def parse_responses(
+    data: dict[str, Any], resolve: Callable[[str], ModelChoice], context: Sequence[dict[str, Any]] = ()
+) -> Turn:
+    """The Turn of a responses request; `context` are the items of what it continues. Raises InvalidRequest."""
     body = validate(ResponsesBody, data)
-    if body.previous_response_id is not None or body.conversation is not None:
-        field = "previous_response_id" if body.previous_response_id is not None else "conversation"
+    if body.prompt is not None:
         raise InvalidRequest(
-            f"{field!r} is not supported: send the whole conversation in 'input'.",
-            param=field,
+            "'prompt' is not supported: prompt templates are kept by OpenAI. Send the text itself.",
+            param="prompt",
             code="unsupported_parameter",
         )
-    if body.background:
-        raise InvalidRequest(
-            "'background' is not supported: wait for the answer, or stream it.",
-            param="background",
-            code="unsupported_parameter",
-        )
-    items = read_input(body.input)
+    items = read_input(body.input, context)
     model = resolve(body.model)
-    tools = read_tools(body.tools)
+    offer = read_offer(body.tools, body.tool_choice, body.input)
     reasoning = body.reasoning or Reasoning()
+    text = body.text or TextOptions()
     return Turn(
         endpoint="responses",
         model=model.effective,
         requested_model=model.requested,
         items=items,
         instructions=body.instructions or None,
-        tools=tools,
-        tool_choice=read_tool_choice(body.tool_choice, tools),
+        tools=offer.tools,
+        tool_choice=offer.choice,
         effort=reasoning.effort or model.effort,
-        summary=reasoning.summary,
-        output_format=read_format(body.text.format if body.text else None, "text.format"),
+        summary=reasoning.summary or reasoning.generate_summary,
+        output_format=read_format(text.format, "text.format"),
         stream=body.stream,
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         temperature=body.temperature,
         top_p=body.top_p,
-        max_output_tokens=body.max_output_tokens,
+        max_output_tokens=sensible_limit(body.max_output_tokens),
+        parallel=body.parallel_tool_calls is not False,
+        verbosity=text.verbosity,
+        web_search=offer.search,
+        encrypted_reasoning=ENCRYPTED in (body.include or ()),
     )
 
 
-def read_input(value: Any) -> tuple[Item, ...]:
+def read_input(value: Any, context: Sequence[dict[str, Any]] = ()) -> tuple[Item, ...]:
     """`input`: a string is one user message. Raises InvalidRequest when there is nothing to answer."""
-    if value is None or value in ("", []):
-        raise InvalidRequest("'input' is empty: send a text or a list of items.", param="input")
-    if isinstance(value, str):
-        return (Message("user", (Text(value),)),)
-    if not isinstance(value, list):
+    before = read_items(context, "previous")
+    if isinstance(value, str) and value:
+        return (*before, Message("user", (Text(value),)))
+    if not isinstance(value, list | str | None):
         raise InvalidRequest("Invalid 'input': expected a string or a list of items.", param="input")
-    items = tuple(_read_item(item, f"input[{index}]") for index, item in enumerate(value))
-    check_outputs(items, "input")
+    items = read_items(value or (), "input", before)
+    if not items:
+        raise InvalidRequest("'input' is empty: send a text or a list of items.", param="input")
     return items
-
-
-def _read_item(value: Any, place: str) -> Item:
-    data = read_object(value, place)
-    kind = data.get("type", "message" if "role" in data else None)
-    if kind == "message":
-        role = data.get("role")
-        if role not in ROLES:
-            raise InvalidRequest(f"Invalid {place + '.role'!r}: {role!r}.", param=f"{place}.role")
-        return Message(role, read_parts(data.get("content"), f"{place}.content"))
-    if kind == "function_call":
-        return FunctionCall(
-            read_call_id(data.get("call_id"), f"{place}.call_id"),
-            read_name(data.get("name"), f"{place}.name"),
-            read_string(data.get("arguments"), f"{place}.arguments"),
-        )
-    if kind == "function_call_output":
-        return FunctionOutput(
-            read_call_id(data.get("call_id"), f"{place}.call_id"),
-            read_parts(data.get("output"), f"{place}.output"),
-        )
-    if isinstance(kind, str) and kind in PASSED_ON:
-        return RawItem(kind, data)
-    raise InvalidRequest(
-        f"Invalid {place + '.type'!r}: items of type {kind!r} are not supported.",
-        param=f"{place}.type",
-        code="unsupported_item",
-    )

@@ -8,11 +8,22 @@ from typing import Any
 
 from bridge.errors import BridgeError
 from bridge.turn.events import Usage
-from bridge.turn.items import FunctionTool
 from bridge.turn.turn import Turn
 
 _STREAM_ERROR_CODES = frozenset({"server_error", "rate_limit_exceeded", "invalid_prompt"})
 """Codes that clients' types know for a failed response."""
+
+_NOT_HERE = (
+    "access_programs",
+    "image",
+    "moderation",
+    "prompt_cache_diagnostics",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "service_tier",
+    "tool_usage",
+)
+"""Members of the API's type that nothing here can fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,7 @@ class Echo:
         usage: dict[str, Any] | None,
         error: dict[str, Any] | None = None,
         incomplete_details: dict[str, Any] | None = None,
+        completed_at: int | None = None,
     ) -> dict[str, Any]:
         """The whole object in one state."""
         return {
@@ -38,7 +50,7 @@ class Echo:
             "object": "response",
             "created_at": created_at,
             "status": status,
-            "completed_at": created_at if status == "completed" else None,
+            "completed_at": completed_at,
             "error": error,
             "incomplete_details": incomplete_details,
             **self.members,
@@ -47,42 +59,50 @@ class Echo:
         }
 
 
-def echo_of(data: Mapping[str, Any], turn: Turn) -> Echo:
-    """What a response repeats of the request's body `data`."""
-    text = data.get("text") or {}
+def echo_of(data: Mapping[str, Any], turn: Turn, *, store: bool = False) -> Echo:
+    """What a response repeats of the request's body `data`, whichever shape that has. `store`: it will be kept."""
+    metadata = data.get("metadata")
+    plain = {"type": "text"}
+    verbosity = {} if turn.verbosity is None else {"verbosity": turn.verbosity}
     return Echo(
         {
             "model": turn.requested_model,
             "instructions": turn.instructions,
-            "tools": [_tool(tool) if isinstance(tool, FunctionTool) else dict(tool.data) for tool in turn.tools],
-            "tool_choice": data.get("tool_choice") or "auto",
-            "parallel_tool_calls": data.get("parallel_tool_calls") is not False,
-            "reasoning": {"effort": turn.effort, "summary": turn.summary},
-            "text": {"format": text.get("format") or {"type": "text"}, **_only(text, "verbosity")},
+            "tools": [_tool(tool) for tool in data.get("tools") or ()],
+            "tool_choice": _choice(data.get("tool_choice")),
+            "parallel_tool_calls": turn.parallel,
+            "reasoning": {"effort": turn.effort, "summary": None if turn.summary == "none" else turn.summary},
+            "text": {"format": _format(turn) or plain, **verbosity},
             "temperature": turn.temperature,
             "top_p": turn.top_p,
             "max_output_tokens": turn.max_output_tokens,
             "max_tool_calls": None,
-            "metadata": data.get("metadata") or {},
-            "previous_response_id": None,
-            "conversation": None,
+            "metadata": metadata if isinstance(metadata, dict) else {},
+            "previous_response_id": _string(data.get("previous_response_id")),
+            "conversation": _conversation(data.get("conversation")),
             "prompt": None,
             "prompt_cache_key": _string(data.get("prompt_cache_key")),
-            "prompt_cache_retention": None,
             "safety_identifier": _string(data.get("safety_identifier")),
-            "service_tier": None,
-            "store": False,
-            "background": False,
+            "store": store,
+            "background": data.get("background") is True,
             "top_logprobs": 0,
             "truncation": "disabled",
             "user": _string(data.get("user")),
+            **dict.fromkeys(_NOT_HERE),
         }
     )
+
+
+def conversation_id(data: Mapping[str, Any]) -> str | None:
+    """The conversation that a request belongs to: its id, or an object with it."""
+    given = data.get("conversation")
+    return _string(given.get("id") if isinstance(given, dict) else given)
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
     """Usage in the Responses spelling."""
     return {
+        **({"estimated": True} if usage.estimated else {}),
         "input_tokens": usage.input,
         "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
         "output_tokens": usage.output,
@@ -102,18 +122,56 @@ def error_object(error: BridgeError) -> dict[str, Any]:
     return {"code": code, "message": error.message, "bridge_code": error.code}
 
 
-def _tool(tool: FunctionTool) -> dict[str, Any]:
+def _tool(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool in the Responses form, all members of a function present."""
+    if data.get("type", "function") != "function":
+        tool = _flat(data, "custom")
+        form = tool.get("format")
+        return tool | ({"format": _flat(form, "grammar")} if isinstance(form, dict) else {})
+    nested = data.get("function")
+    given = nested if isinstance(nested, dict) else data
     return {
         "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": bool(tool.strict),
+        "name": given.get("name"),
+        "description": given.get("description"),
+        "parameters": given.get("parameters"),
+        "strict": given.get("strict") is True,
     }
 
 
-def _only(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: data[name]} if data.get(name) is not None else {}
+def _choice(choice: Any) -> Any:
+    """A choice in the Responses form, where nothing is nested."""
+    if not isinstance(choice, dict):
+        return choice or "auto"
+    flat = _flat(_flat(_flat(choice, "function"), "custom"), "allowed_tools")
+    if isinstance(flat.get("tools"), list):
+        flat["tools"] = [_choice(tool) for tool in flat["tools"]]
+    return flat
+
+
+def _flat(data: Mapping[str, Any], member: str) -> dict[str, Any]:
+    """An object with the members of one of its members in its place."""
+    nested = data.get(member)
+    if not isinstance(nested, dict):
+        return dict(data)
+    return {name: value for name, value in data.items() if name != member} | nested
+
+
+def _format(turn: Turn) -> dict[str, Any] | None:
+    if turn.output_format is None:
+        return None
+    raw = dict(turn.output_format.raw)
+    nested = raw.get("json_schema")
+    if isinstance(nested, dict):
+        raw = {"type": "json_schema", **nested}
+    if raw["type"] == "json_schema":
+        raw.setdefault("name", "output")
+    return raw
+
+
+def _conversation(given: Any) -> dict[str, Any] | None:
+    name = conversation_id({"conversation": given})
+    return None if name is None else {"id": name}
 
 
 def _string(value: Any) -> str | None:

@@ -326,7 +326,7 @@ def read_prompt(thread: Thread, text: str) -> Prompt:
     if "[user] " in text:
         user = text.rpartition("[user] ")[2].partition("\n[")[0]
     for item in thread.items:
-        if item.get("type") == "function_call_output":
+        if item.get("type") in ("function_call_output", "custom_tool_call_output"):
             has_output = True
         elif item.get("role") == "user":
             has_output = False

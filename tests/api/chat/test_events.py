@@ -8,16 +8,24 @@ import orjson
 import pytest
 from api.cases import (
     CASES,
+    CHAT_CASES,
+    CUSTOM_CALL,
     END,
+    FAILURES,
     FIRST_CALL,
     GOLDEN,
+    NAMESPACED_CALL,
     REASONING,
+    SEARCH,
     SECOND_CALL,
+    THOUGHTS,
     USAGE,
     chat_encoder,
     encode,
     read_frames,
 )
+from api.official import check_completion
+from api.readers import ReadChat
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from bridge.api.chat.events import usage_object
@@ -26,6 +34,7 @@ from bridge.errors import BackendCrashed
 from bridge.turn.events import (
     Finished,
     ReasoningDelta,
+    ReasoningDone,
     Restarted,
     TextDelta,
     TextDone,
@@ -48,9 +57,9 @@ def reasons(stream: bytes) -> list[str]:
     return [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
 
 
-def message_of(*events: TurnEvent, streaming: bool = False) -> dict[str, Any]:
+def message_of(*events: TurnEvent, **options: Any) -> dict[str, Any]:
     """The message of the answer that is not streamed."""
-    encoder = chat_encoder(streaming=streaming)
+    encoder = chat_encoder(streaming=False, **options)
     encode(encoder, list(events))
     return orjson.loads(encoder.body())["choices"][0]["message"]
 
@@ -58,18 +67,34 @@ def message_of(*events: TurnEvent, streaming: bool = False) -> dict[str, Any]:
 @pytest.mark.parametrize("name", CASES)
 def test_the_golden_stream(name: str) -> None:
     """Byte for byte what is kept in fixtures/golden/chat."""
-    encoder = chat_encoder(include_usage=name == "usage")
+    encoder = chat_encoder(include_usage="usage" in name)
     assert encode(encoder, CASES[name]) == (GOLDEN / f"chat/{name}.sse").read_bytes()
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_chunk_is_the_clients_type(name: str) -> None:
-    """The official client's own model accepts each golden chunk; a failure is an error object instead."""
-    for payload in read_frames((GOLDEN / f"chat/{name}.sse").read_bytes()):
-        if "error" in payload:
-            assert name == "failed"
-        else:
-            ChatCompletionChunk.model_validate(payload, strict=True)
+@pytest.mark.parametrize("name", CHAT_CASES)
+def test_the_golden_stream_of_another_way(name: str) -> None:
+    """The same for thoughts in the text, hidden thoughts and old functions."""
+    options, events = CHAT_CASES[name]
+    assert encode(chat_encoder(**options), events) == (GOLDEN / f"chat/{name}.sse").read_bytes()
+
+
+@pytest.mark.parametrize("name", [*CASES, *CHAT_CASES])
+def test_a_golden_stream_keeps_every_rule(name: str) -> None:
+    """Each chunk is the official client's own type, and they add up; a failure is an error object instead."""
+    read = ReadChat((GOLDEN / f"chat/{name}.sse").read_bytes())
+    assert (read.error is not None) == (name in FAILURES)
+    assert (read.usage is not None) == ("usage" in name)
+
+
+def test_the_members_are_those_of_the_newest_types() -> None:
+    """All but those that have no meaning here; the usage of a chunk is there where it was asked for."""
+    here = {"metadata", "moderation"}
+    encoder = chat_encoder(include_usage=True)
+    chunks = read_frames(encode(encoder, [*TEXT, USAGE, END]))
+    assert ChatCompletion.model_fields.keys() - orjson.loads(encoder.body()).keys() == here
+    for chunk in chunks:
+        missing = ChatCompletionChunk.model_fields.keys() - chunk.keys()
+        assert missing == {"moderation", "obfuscation", "service_tier"}
 
 
 def test_the_role_comes_first() -> None:
@@ -156,14 +181,159 @@ def test_usage_in_the_apis_words() -> None:
     assert usage["completion_tokens_details"]["reasoning_tokens"] == 2
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "failed"])
+BODIES = {name: ({}, events) for name, events in CASES.items() if name not in FAILURES} | CHAT_CASES
+
+
+@pytest.mark.parametrize("name", BODIES)
 def test_the_body_is_the_clients_type(name: str) -> None:
     """The official client's own model accepts the answer that is not streamed."""
-    encoder = chat_encoder(streaming=False)
-    encode(encoder, CASES[name])
-    completion = ChatCompletion.model_validate(orjson.loads(encoder.body()), strict=True)
-    assert completion.id == "chatcmpl-1"
-    assert completion.usage is not None
+    options, events = BODIES[name]
+    encoder = chat_encoder(streaming=False, **options)
+    encode(encoder, events)
+    body = orjson.loads(encoder.body())
+    check_completion(body)
+    assert body["id"] == "chatcmpl-1"
+    assert body["usage"] is not None
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_the_body_is_what_the_stream_adds_up_to(name: str) -> None:
+    """Streamed or not, the client reads the same."""
+    options, events = BODIES[name]
+    encoder = chat_encoder(**options)
+    read = ReadChat(encode(encoder, events)).only
+    (choice,) = orjson.loads(encoder.body())["choices"]
+    message = choice["message"]
+    assert choice["finish_reason"] == read.finish_reason
+    assert (message["content"] or "") == read.content
+    assert message.get("reasoning_content", "") == read.reasoning
+    assert message.get("tool_calls", []) == read.calls
+    assert message.get("function_call") == read.function_call
+
+
+def test_estimated_usage_says_so() -> None:
+    """Only where it is estimated."""
+    assert usage_object(Usage(3, 0, 1, estimated=True))["estimated"] is True
+    assert "estimated" not in usage_object(Usage(3, 0, 1))
+
+
+# Other calls
+
+
+def test_a_custom_call_has_an_input() -> None:
+    """Its text is no JSON, so it has a member of its own, streamed and not."""
+    call = {"id": "call_c", "type": "custom", "custom": {"name": "patch", "input": CUSTOM_CALL.arguments}}
+    assert message_of(CUSTOM_CALL, END)["tool_calls"] == [call]
+    assert ReadChat(encode(chat_encoder(), [CUSTOM_CALL, END])).only.calls == [call]
+
+
+def test_calls_of_both_kinds_are_counted_together() -> None:
+    """One index for all."""
+    read = ReadChat(encode(chat_encoder(), [CUSTOM_CALL, FIRST_CALL, END])).only
+    assert [call["type"] for call in read.calls] == ["custom", "function"]
+
+
+def test_a_namespace_is_part_of_the_name() -> None:
+    """Chat has no member for it; the client knows the function by its full name."""
+    (call,) = message_of(NAMESPACED_CALL, END)["tool_calls"]
+    assert call["function"]["name"] == "files.find"
+
+
+def test_an_old_client_reads_a_function_call() -> None:
+    """In the message and in the stream, with the finish reason of its time."""
+    encoder = chat_encoder(functions=True)
+    read = ReadChat(encode(encoder, [FIRST_CALL, END])).only
+    expected = {"name": "find", "arguments": FIRST_CALL.arguments}
+    assert (read.function_call, read.calls, read.finish_reason) == (expected, [], "function_call")
+    (choice,) = orjson.loads(encoder.body())["choices"]
+    assert choice["message"]["function_call"] == expected
+    assert "tool_calls" not in choice["message"]
+    assert choice["message"]["content"] is None
+
+
+def test_an_old_client_reads_one_call_alone() -> None:
+    """It has no ids to tell two apart: the first counts, streamed and not."""
+    encoder = chat_encoder(functions=True)
+    read = ReadChat(encode(encoder, [FIRST_CALL, SECOND_CALL, END])).only
+    assert read.function_call == {"name": "find", "arguments": FIRST_CALL.arguments}
+    assert orjson.loads(encoder.body())["choices"][0]["message"]["function_call"] == read.function_call
+
+
+def test_an_old_client_that_is_not_called() -> None:
+    """Text is text."""
+    encoder = chat_encoder(functions=True)
+    assert reasons(encode(encoder, [*TEXT, END])) == ["stop"]
+    assert "function_call" not in orjson.loads(encoder.body())["choices"][0]["message"]
+
+
+def test_a_web_search_is_not_told() -> None:
+    """Chat has no words for it; it is no answer either."""
+    encoder = chat_encoder()
+    encoder.begin()
+    assert encoder.feed([SEARCH]) == b""
+    assert not encoder.visible
+    assert message_of(SEARCH, *TEXT, END) == message_of(*TEXT, END)
+
+
+# Thoughts
+
+
+def test_thoughts_between_tags() -> None:
+    """Before the text, closed before anything else is said; the stream adds up to the message."""
+    shown = "<think>\n**Plan** first\n\nthen\n</think>\n\n"
+    for rest, text in (([*TEXT, END], "Hello"), ([FIRST_CALL, END], ""), ([END], "")):
+        read = ReadChat(encode(chat_encoder(reasoning="think"), [*REASONING, *rest])).only
+        assert (read.content, read.reasoning) == (shown + text, "")
+        message = message_of(*REASONING, *rest, reasoning="think")
+        assert message["content"] == shown + text
+        assert "reasoning_content" not in message
+
+
+@pytest.mark.parametrize(
+    "end", [Finished("failed", error=BackendCrashed("gone")), Finished("cancelled"), Restarted("Reconnecting")]
+)
+def test_tags_are_closed_before_an_error(end: TurnEvent) -> None:
+    """What is shown of a failed answer is well formed too."""
+    read = ReadChat(encode(chat_encoder(reasoning="think"), [ReasoningDelta("r", 0, ["Hm"]), end]))
+    assert read.only.content == "<think>\nHm\n</think>\n\n"
+    assert read.error is not None
+
+
+def test_no_thoughts_no_tags() -> None:
+    """Neither for no reasoning nor for reasoning that cannot be read."""
+    for events in (TEXT, [ReasoningDone("rs_1", "gAAA"), *TEXT], [ReasoningDelta("r", 0, [""]), *TEXT]):
+        assert ReadChat(encode(chat_encoder(reasoning="think"), [*events, END])).only.content == "Hello"
+        assert message_of(*events, END, reasoning="think")["content"] == "Hello"
+
+
+def test_thoughts_that_come_again() -> None:
+    """Between two texts: where they stand in the stream, there they stand in the message."""
+    events: list[TurnEvent] = [ReasoningDelta("r", 0, ["A"]), *TEXT, ReasoningDelta("s", 0, ["B"]), *TEXT, END]
+    streamed = ReadChat(encode(chat_encoder(reasoning="think"), events)).only.content
+    assert streamed == message_of(*events, reasoning="think")["content"]
+
+
+def test_hidden_thoughts_are_not_shown() -> None:
+    """Not a piece of them, and they do not count as visible."""
+    encoder = chat_encoder(reasoning="hidden")
+    encoder.begin()
+    assert encoder.feed(REASONING) == b""
+    assert not encoder.visible
+    assert message_of(*THOUGHTS, reasoning="hidden") == message_of(*THOUGHTS[len(REASONING) :])
+
+
+def test_hidden_thoughts_leave_a_restart_open() -> None:
+    """Nothing was shown, so nothing has to be taken back."""
+    encoder = chat_encoder(reasoning="hidden")
+    read = ReadChat(encode(encoder, [*REASONING, Restarted("x"), *TEXT, END]))
+    assert (read.error, read.only.content) == (None, "Hello")
+
+
+@pytest.mark.parametrize("display", ["content", "think", "hidden"])
+def test_a_restart_begins_the_thoughts_anew(display: Any) -> None:
+    """Not streamed, the first attempt's are forgotten."""
+    again = [ReasoningDelta("s", 0, ["raw"], raw=True), *TEXT, END]
+    assert message_of(*REASONING, Restarted("x"), *again, reasoning=display) == message_of(*again, reasoning=display)
 
 
 def test_reasoning_is_shown_beside_the_content() -> None:

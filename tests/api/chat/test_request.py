@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.api.chat.request import parse_chat
+from bridge.api.chat.request import MAX_CHOICES, MAX_STOPS, parse_chat, speaks_functions
 from bridge.errors import InvalidRequest, ModelNotFound
 from bridge.turn.items import (
     FunctionCall,
@@ -103,12 +103,85 @@ def test_tools_and_choice() -> None:
     """Functions and other tools in the client's order, and whom it chose."""
     turn = parse(
         HI,
-        tools=[{"type": "function", "function": {"name": "find", "strict": True}}, {"type": "custom", "custom": {}}],
+        tools=[{"type": "function", "function": {"name": "find", "strict": True}}, {"type": "mcp", "a": 1}],
         tool_choice={"type": "function", "function": {"name": "find"}},
     )
-    assert turn.tools == (FunctionTool("find", strict=True), RawTool("custom", {"type": "custom", "custom": {}}))
+    assert turn.tools == (FunctionTool("find", strict=True), RawTool("mcp", {"type": "mcp", "a": 1}))
     assert turn.tool_choice == ToolChoice("named", "find")
     assert parse(HI, tool_choice="none").tool_choice == ToolChoice("none")
+
+
+def test_a_custom_tool_and_its_calls() -> None:
+    """Offered, called and answered: a text in place of JSON."""
+    call = {"id": "call_1", "type": "custom", "custom": {"name": "patch", "input": "+x"}}
+    turn = parse(
+        HI,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "ok"},
+        tools=[{"type": "custom", "custom": {"name": "patch"}}],
+        tool_choice={"type": "custom", "custom": {"name": "patch"}},
+    )
+    assert [tool.custom for tool in turn.functions] == [True]
+    assert turn.tool_choice == ToolChoice("named", "patch")
+    assert turn.items[1:] == (
+        FunctionCall("call_1", "patch", "+x", custom=True),
+        FunctionOutput("call_1", (Text("ok"),), custom=True),
+    )
+
+
+def test_allowed_tools_are_what_is_left() -> None:
+    """The turn does not know of the others."""
+    tools = [{"type": "function", "function": {"name": name}} for name in ("find", "open")]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": tools[1:]}}
+    turn = parse(HI, tools=tools, tool_choice=choice)
+    assert (turn.tools, turn.tool_choice) == ((FunctionTool("open"),), ToolChoice("required"))
+
+
+# From before there were tools
+
+
+def test_old_functions_and_their_messages() -> None:
+    """Offered, chosen, called and answered in the old words; there is one call at a time."""
+    body = {
+        "model": "m",
+        "messages": [
+            HI,
+            {"role": "assistant", "content": None, "function_call": {"name": "find", "arguments": "{}"}},
+            {"role": "function", "name": "find", "content": "found"},
+        ],
+        "functions": [{"name": "find", "description": "d", "parameters": {"type": "object"}}],
+        "function_call": {"name": "find"},
+    }
+    turn = parse_chat(body, resolve)
+    assert turn.tools == (FunctionTool("find", "d", {"type": "object"}),)
+    assert turn.tool_choice == ToolChoice("named", "find")
+    assert turn.parallel is False
+    _, call, output = turn.items
+    assert isinstance(call, FunctionCall)
+    assert output == FunctionOutput(call.call_id, (Text("found"),))
+    assert speaks_functions(body)
+
+
+def test_tools_win_over_old_functions() -> None:
+    """A client that sends both reads tool calls."""
+    members: dict[str, Any] = {
+        "tools": [{"type": "function", "function": {"name": "find"}}],
+        "functions": [{"name": "open"}],
+        "function_call": {"name": "open"},
+    }
+    turn = parse(HI, **members)
+    assert (turn.tools, turn.tool_choice, turn.parallel) == ((FunctionTool("find"),), ToolChoice(), True)
+    assert not speaks_functions(members)
+
+
+@pytest.mark.parametrize("members", [{}, {"functions": []}, {"functions": None}, {"function_call": "auto"}])
+def test_without_functions_nobody_speaks_the_old_words(members: dict[str, Any]) -> None:
+    """An empty list offers nothing."""
+    assert not speaks_functions(members)
+    assert parse(HI, **members) == parse(HI)
+
+
+# Options
 
 
 @pytest.mark.parametrize(
@@ -127,7 +200,29 @@ def test_tools_and_choice() -> None:
         ({"max_tokens": 5}, "max_output_tokens", 5),
         ({"max_completion_tokens": 6}, "max_output_tokens", 6),
         ({"max_tokens": 5, "max_completion_tokens": 6}, "max_output_tokens", 6),
+        ({"max_tokens": 5, "max_completion_tokens": 0}, "max_output_tokens", 5),
+        ({"max_tokens": 0}, "max_output_tokens", None),
+        ({"max_tokens": -1}, "max_output_tokens", None),
         ({"n": 2}, "n", 2),
+        ({"n": MAX_CHOICES}, "n", MAX_CHOICES),
+        ({"stop": None}, "stop", ()),
+        ({"stop": "x"}, "stop", ("x",)),
+        ({"stop": ""}, "stop", ()),
+        ({"stop": []}, "stop", ()),
+        ({"stop": ["x", "", "y z"]}, "stop", ("x", "y z")),
+        ({"stop": ["x"] * MAX_STOPS}, "stop", ("x",) * MAX_STOPS),
+        ({"parallel_tool_calls": False}, "parallel", False),
+        ({"parallel_tool_calls": True}, "parallel", True),
+        ({"parallel_tool_calls": None}, "parallel", True),
+        ({"verbosity": "low"}, "verbosity", "low"),
+        ({"web_search_options": {}}, "web_search", "live"),
+        ({"web_search_options": {"search_context_size": "low"}}, "web_search", "live"),
+        ({"web_search_options": None}, "web_search", None),
+        ({"web_search_options": {}, "tool_choice": "none"}, "web_search", None),
+        ({"tools": [{"type": "web_search"}]}, "web_search", "live"),
+        ({"tools": [{"type": "web_search", "external_web_access": False}]}, "web_search", "cached"),
+        ({"reasoning_effort": "none"}, "effort", "none"),
+        ({"reasoning_effort": "max"}, "effort", "max"),
         ({"reasoning_effort": "xhigh"}, "effort", "xhigh"),
         ({"reasoning_effort": None}, "effort", None),
         ({"response_format": {"type": "text"}}, "output_format", None),
@@ -141,7 +236,7 @@ def test_each_option_fills_its_member(members: dict[str, Any], field: str, value
 def test_a_schema_is_nested() -> None:
     """Chat nests its schema in `json_schema`."""
     raw = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True}}
-    assert parse(HI, response_format=raw).output_format == OutputFormat("json_schema", raw, {"type": "object"})
+    assert parse(HI, response_format=raw).output_format == OutputFormat("json_schema", raw, {"type": "object"}, True)
 
 
 def test_unknown_fields_are_no_error() -> None:
@@ -157,9 +252,9 @@ def test_unknown_fields_are_no_error() -> None:
         ([5], "messages[0]"),
         (["hi"], "messages[0]"),
         ([HI, None], "messages[1]"),
-        ([{}], "messages[0].role"),
+        ([{}], "messages[0].type"),
         ([{"role": "robot", "content": "x"}], "messages[0].role"),
-        ([{"role": "function", "name": "f", "content": "x"}], "messages[0].role"),
+        ([{"role": "function", "name": "f", "content": "x"}], "messages[0]"),
         ([{"role": ["user"], "content": "x"}], "messages[0].role"),
         ([{"role": "user"}], "messages[0].content"),
         ([{"role": "user", "content": None}], "messages[0].content"),
@@ -209,8 +304,6 @@ def test_a_message_of_another_shape_names_its_place(messages: list[Any], param: 
         ({"temperature": -1}, "temperature"),
         ({"temperature": 3}, "temperature"),
         ({"top_p": 1.5}, "top_p"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"max_tokens": -5}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"max_completion_tokens": "9"}, "max_completion_tokens"),
         ({"n": 0}, "n"),
@@ -218,6 +311,17 @@ def test_a_message_of_another_shape_names_its_place(messages: list[Any], param: 
         ({"n": "2"}, "n"),
         ({"n": True}, "n"),
         ({"n": 1000}, "n"),
+        ({"n": MAX_CHOICES + 1}, "n"),
+        ({"stop": 5}, "stop"),
+        ({"stop": {"a": 1}}, "stop"),
+        ({"stop": ["x"] * (MAX_STOPS + 1)}, "stop"),
+        ({"verbosity": "loud"}, "verbosity"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
+        ({"web_search_options": True}, "web_search_options"),
+        ({"functions": {}}, "functions"),
+        ({"functions": [{"name": "a b"}]}, "functions[0].name"),
+        ({"functions": [{"name": "f"}], "function_call": {"name": "absent"}}, "function_call"),
+        ({"functions": [{"name": "f"}], "function_call": "never"}, "function_call"),
         ({"reasoning_effort": "enormous"}, "reasoning_effort"),
         ({"reasoning_effort": 5}, "reasoning_effort"),
         ({"response_format": "json"}, "response_format"),
@@ -232,6 +336,12 @@ def test_a_message_of_another_shape_names_its_place(messages: list[Any], param: 
 def test_an_option_of_another_shape_names_its_place(members: dict[str, Any], param: str) -> None:
     """Nothing is coerced or ignored; `param` points at what is wrong."""
     assert refused(HI, **members).param == param
+
+
+@pytest.mark.parametrize("entry", [5, None, ["x"], {}])
+def test_a_stop_sequence_is_a_text(entry: Any) -> None:
+    """Nothing else can be looked for in one."""
+    assert refused(HI, stop=["x", entry]).param == "stop"
 
 
 @pytest.mark.parametrize("missing", ["model", "messages"])

@@ -6,14 +6,40 @@ from typing import Any
 
 import orjson
 import pytest
-from api.cases import CASES, END, FIRST_CALL, GOLDEN, REASONING, USAGE, encode, read_frames, responses_encoder
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from api.cases import (
+    CANCEL,
+    CASES,
+    CUSTOM_CALL,
+    END,
+    FIRST_CALL,
+    GOLDEN,
+    NAMESPACED_CALL,
+    REASONING,
+    SEARCH,
+    USAGE,
+    counter,
+    encode,
+    read_frames,
+    responses_encoder,
+)
+from api.official import check_response
+from api.readers import ReadResponse
 
+from bridge.api.responses.events import ResponsesEncoder
+from bridge.api.responses.response import Echo
 from bridge.errors import BackendCrashed
-from bridge.turn.events import Finished, ReasoningDelta, Restarted, TextDelta, TextDone, TurnEvent, Usage, UsageUpdate
+from bridge.turn.events import (
+    Finished,
+    ReasoningDelta,
+    ReasoningDone,
+    Restarted,
+    TextDelta,
+    TextDone,
+    TurnEvent,
+    Usage,
+    UsageUpdate,
+)
 
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 TEXT: list[TurnEvent] = [TextDelta("m", ["Hel", "lo"]), TextDone("m")]
 
 
@@ -28,10 +54,40 @@ def test_the_golden_stream(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_event_is_one_of_the_clients_types(name: str) -> None:
-    """The official client's own models accept each golden event."""
-    for payload in read_frames((GOLDEN / f"responses/{name}.sse").read_bytes()):
-        EVENT.validate_python(payload, strict=True)
+def test_a_golden_stream_keeps_every_rule(name: str) -> None:
+    """Each event is the official client's own type, and numbers, indexes, ids and texts agree."""
+    ReadResponse((GOLDEN / f"responses/{name}.sse").read_bytes())
+
+
+def test_the_cases_show_every_kind_of_event() -> None:
+    """All that this encoder can say has been held against the types."""
+    streams = [encode(responses_encoder(), events) for events in CASES.values()]
+    assert {kind for stream in streams for kind in kinds(stream)} == {
+        "created",
+        "in_progress",
+        "completed",
+        "incomplete",
+        "failed",
+        "output_item.added",
+        "output_item.done",
+        "content_part.added",
+        "content_part.done",
+        "output_text.delta",
+        "output_text.done",
+        "reasoning_summary_part.added",
+        "reasoning_summary_part.done",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.done",
+        "reasoning_text.delta",
+        "reasoning_text.done",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "custom_tool_call_input.delta",
+        "custom_tool_call_input.done",
+        "web_search_call.in_progress",
+        "web_search_call.searching",
+        "web_search_call.completed",
+    }
 
 
 def test_the_order_of_a_text() -> None:
@@ -57,7 +113,7 @@ def test_the_body_is_the_streams_last_response(name: str) -> None:
     last = read_frames(encode(stream, CASES[name]))[-1]["response"]
     encode(whole, CASES[name])
     assert orjson.loads(whole.body()) == orjson.loads(stream.body()) == last
-    Response.model_validate(last, strict=True)
+    check_response(last)
 
 
 def test_the_batches_do_not_matter() -> None:
@@ -112,6 +168,94 @@ def test_a_tool_call_keeps_its_ids_and_its_arguments() -> None:
     ]
 
 
+def test_a_custom_call_has_an_input() -> None:
+    """An item of its own type, with the exact text."""
+    encoder = responses_encoder()
+    encode(encoder, [CUSTOM_CALL, END])
+    assert orjson.loads(encoder.body())["output"] == [
+        {
+            "id": "ctc_a",
+            "type": "custom_tool_call",
+            "status": "completed",
+            "call_id": "call_c",
+            "name": "patch",
+            "input": CUSTOM_CALL.arguments,
+        }
+    ]
+
+
+def test_a_call_of_a_namespace_says_so() -> None:
+    """The name alone is the function's; without a namespace the member is not there."""
+    encoder = responses_encoder()
+    encode(encoder, [NAMESPACED_CALL, FIRST_CALL, END])
+    called, plain = orjson.loads(encoder.body())["output"]
+    assert (called["name"], called["namespace"]) == ("find", "files")
+    assert "namespace" not in plain
+
+
+def test_a_web_search_is_an_item() -> None:
+    """With what was searched for; it counts as visible."""
+    encoder = responses_encoder()
+    stream = encode(encoder, [SEARCH, END])
+    assert kinds(stream)[2:-1] == [
+        "output_item.added",
+        "web_search_call.in_progress",
+        "web_search_call.searching",
+        "web_search_call.completed",
+        "output_item.done",
+    ]
+    assert encoder.visible
+    assert orjson.loads(encoder.body())["output"] == [
+        {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": SEARCH.action}
+    ]
+
+
+def test_encrypted_reasoning_keeps_its_providers_id() -> None:
+    """What is encrypted is bound to it; other names are ours."""
+    encoder = responses_encoder()
+    events = [
+        ReasoningDelta("rs_0abc", 0, ["Hm"]),
+        ReasoningDone("rs_0abc", "gAAA"),
+        ReasoningDelta("item-7", 0, ["So"]),
+        ReasoningDone("item-7"),
+        ReasoningDelta('rs_"<x>', 0, ["?"]),
+    ]
+    encode(encoder, [*events, END])
+    output = orjson.loads(encoder.body())["output"]
+    assert [item["id"] for item in output] == ["rs_0abc", "rs_1", "rs_2"]
+    assert output[0]["encrypted_content"] == "gAAA"
+    assert not any("encrypted_content" in item for item in output[1:])
+
+
+def test_reasoning_that_nobody_may_read_is_an_item_too() -> None:
+    """Encrypted it has to come back, even where nothing of it was shown; else there is nothing to tell."""
+    encoder = responses_encoder()
+    stream = encode(encoder, [ReasoningDone("rs_a", "gAAA"), ReasoningDone("rs_b"), *TEXT, END])
+    reasoning, _ = ReadResponse(stream).items
+    assert (reasoning["id"], reasoning["summary"], reasoning["encrypted_content"]) == ("rs_a", [], "gAAA")
+
+
+def test_reasoning_that_goes_on_later_is_another_item() -> None:
+    """No two items of a response have one id."""
+    events: list[TurnEvent] = [ReasoningDelta("rs_a", 0, ["A"]), *TEXT, ReasoningDelta("rs_a", 0, ["B"]), END]
+    items = ReadResponse(encode(responses_encoder(), events)).items
+    assert [item["type"] for item in items] == ["reasoning", "message", "reasoning"]
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_the_parts_of_reasoning_are_counted_here(raw: bool) -> None:
+    """Whatever numbers the provider gives them, and when it comes back to one."""
+    events: list[TurnEvent] = [
+        ReasoningDelta("r", 1, ["A"], raw),
+        ReasoningDelta("r", 4, ["B"], raw),
+        ReasoningDelta("r", 1, ["C"], raw),
+        END,
+    ]
+    (item,) = ReadResponse(encode(responses_encoder(), events)).items
+    parts = [part["text"] for part in item["content" if raw else "summary"]]
+    assert sorted("".join(parts)) == ["A", "B", "C"]
+
+
 def test_reasoning_is_an_item_of_its_own() -> None:
     """Summary parts and raw content, in order."""
     encoder = responses_encoder()
@@ -156,6 +300,53 @@ def test_a_failure_closes_what_is_open(outcome: Any) -> None:
     assert response["error"]["bridge_code"] == ("backend_crashed" if error else "interrupted")
 
 
+def test_a_cancelled_response_has_its_own_status() -> None:
+    """The client asked for it, so it is no failure; the event is the one that comes nearest."""
+    encoder = responses_encoder()
+    read = ReadResponse(encode(encoder, [TextDelta("m", ["half"]), CANCEL]))
+    assert read.payloads[-1]["type"] == "response.incomplete"
+    assert (read.final["status"], read.final["error"], read.final["incomplete_details"]) == ("cancelled", None, None)
+    assert read.final["output"][0]["status"] == "incomplete"
+    assert encoder.failure is None
+    assert encoder.finished
+
+
+def test_the_end_has_a_time() -> None:
+    """A completed response says when; any other says nothing."""
+    for end, completed_at in ((END, 1_700_000_007), (CANCEL, None), (Finished("incomplete"), None)):
+        encoder = ResponsesEncoder(Echo({}), counter(), created_at=1_700_000_000, now=lambda: 1_700_000_007.9)
+        encode(encoder, [*TEXT, end])
+        assert orjson.loads(encoder.body())["completed_at"] == completed_at
+
+
+def test_what_is_there_can_be_looked_at_while_it_is_written() -> None:
+    """The items that are done; the end replaces it."""
+    encoder = responses_encoder()
+    encode(encoder, [FIRST_CALL, TextDelta("m", ["half"])])
+    snapshot = encoder.snapshot()
+    check_response(snapshot)
+    assert (snapshot["status"], [item["id"] for item in snapshot["output"]]) == ("in_progress", ["fc_a"])
+    assert encoder.final is None
+    encoder.feed([TextDone("m"), END])
+    assert encoder.final is not None
+    assert len(encoder.final["output"]) == 2
+    assert len(snapshot["output"]) == 1
+
+
+def test_the_text_is_that_of_the_finished_messages() -> None:
+    """All of them, in order, and nothing else."""
+    encoder = responses_encoder()
+    encode(encoder, [*REASONING, *TEXT, CUSTOM_CALL, SEARCH, TextDelta("n", [" you"]), END])
+    assert encoder.text == "Hello you"
+
+
+def test_estimated_usage_says_so() -> None:
+    """Only where it is estimated."""
+    encoder = responses_encoder()
+    encode(encoder, [*TEXT, UsageUpdate(Usage(3, 0, 1, estimated=True)), END])
+    assert orjson.loads(encoder.body())["usage"]["estimated"] is True
+
+
 def test_the_last_usage_is_shown_at_the_end() -> None:
     """No usage before the end; without any it is null."""
     encoder = responses_encoder()
@@ -178,7 +369,9 @@ def test_a_restart_after_visible_text_fails_the_stream() -> None:
     assert encoder.failure.severity == "transient"
 
 
-@pytest.mark.parametrize("dead", [[TextDelta("a", ["dead"])], [FIRST_CALL], REASONING, [*TEXT, FIRST_CALL]])
+@pytest.mark.parametrize(
+    "dead", [[TextDelta("a", ["dead"])], [FIRST_CALL], [CUSTOM_CALL], [SEARCH], REASONING, [*TEXT, FIRST_CALL]]
+)
 def test_a_restart_is_forgiven_where_nothing_was_shown(dead: list[TurnEvent]) -> None:
     """Not streamed, the answer is the new one alone."""
     encoder, clean = responses_encoder(streaming=False), responses_encoder(streaming=False)

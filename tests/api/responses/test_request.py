@@ -83,8 +83,8 @@ def test_every_item_keeps_its_place() -> None:
         FunctionOutput("c", (Text("found"),)),
         FunctionCall("d", "find", ""),
         FunctionOutput("d", (Text("x"),)),
-        RawItem("custom_tool_call", {"type": "custom_tool_call", "call_id": "e", "name": "n", "input": "i"}),
-        RawItem("custom_tool_call_output", {"type": "custom_tool_call_output", "call_id": "e", "output": "o"}),
+        FunctionCall("e", "n", "i", custom=True),
+        FunctionOutput("e", (Text("o"),), custom=True),
     )
 
 
@@ -123,6 +123,46 @@ def test_tools_and_choice() -> None:
     assert turn.tool_choice == ToolChoice("named", "open")
 
 
+def test_custom_tools_and_namespaces() -> None:
+    """Flat, as this API has them; a namespace may be called by its functions' names."""
+    turn = parse(
+        tools=[
+            {"type": "custom", "name": "patch", "description": "d"},
+            {"type": "namespace", "name": "files", "description": "d", "tools": [{"type": "function", "name": "open"}]},
+        ],
+        tool_choice={"type": "function", "name": "open"},
+    )
+    assert [tool.full_name for tool in turn.functions] == ["patch", "files.open"]
+    assert [tool.custom for tool in turn.functions] == [True, False]
+    assert turn.tool_choice == ToolChoice("named", "files.open")
+
+
+def test_allowed_tools_are_what_is_left() -> None:
+    """Searching too must be allowed."""
+    tools = [{"type": "function", "name": "find"}, {"type": "function", "name": "open"}, {"type": "web_search"}]
+    turn = parse(tools=tools, tool_choice={"type": "allowed_tools", "mode": "auto", "tools": tools[:1]})
+    assert (turn.tools, turn.tool_choice, turn.web_search) == ((FunctionTool("find"),), ToolChoice("auto"), None)
+    turn = parse(tools=tools, tool_choice={"type": "allowed_tools", "mode": "required", "tools": tools[1:]})
+    assert (turn.functions, turn.tool_choice, turn.web_search) == (
+        (FunctionTool("open"),),
+        ToolChoice("required"),
+        "live",
+    )
+
+
+def test_tools_in_the_input_are_offered_too() -> None:
+    """They can be chosen, and their names count among the others."""
+    offer = {"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "open"}]}
+    items = [{"role": "user", "content": "hi"}, offer]
+    choice = {"type": "function", "name": "open"}
+    turn = parse(input=items, tools=[{"type": "function", "name": "find"}], tool_choice=choice)
+    assert turn.items == parse().items
+    assert turn.tools == (FunctionTool("find"), FunctionTool("open"))
+    assert turn.tool_choice == ToolChoice("named", "open")
+    assert refused(input=items, tools=[{"type": "function", "name": "open"}]).param == "tools"
+    assert refused(input=[offer]).param == "input"
+
+
 @pytest.mark.parametrize(
     ("members", "field", "value"),
     [
@@ -138,9 +178,30 @@ def test_tools_and_choice() -> None:
         ({"temperature": 0}, "temperature", 0),
         ({"top_p": 0.5}, "top_p", 0.5),
         ({"max_output_tokens": 65000}, "max_output_tokens", 65000),
+        ({"max_output_tokens": 0}, "max_output_tokens", None),
+        ({"max_output_tokens": -1}, "max_output_tokens", None),
         ({"text": {"format": {"type": "text"}, "verbosity": "low"}}, "output_format", None),
         ({"text": None}, "output_format", None),
         ({"n": 3}, "n", None),
+        ({"stop": "x"}, "stop", ()),
+        ({"text": {"verbosity": "high"}}, "verbosity", "high"),
+        ({"reasoning": {"generate_summary": "detailed"}}, "summary", "detailed"),
+        ({"reasoning": {"generate_summary": "detailed", "summary": "auto"}}, "summary", "auto"),
+        ({"reasoning": {"summary": "none"}}, "summary", "none"),
+        ({"reasoning": {"effort": "none"}}, "effort", "none"),
+        ({"parallel_tool_calls": False}, "parallel", False),
+        ({"parallel_tool_calls": None}, "parallel", True),
+        ({"include": ["reasoning.encrypted_content"]}, "encrypted_reasoning", True),
+        ({"include": ["file_search_call.results"]}, "encrypted_reasoning", False),
+        ({"include": None}, "encrypted_reasoning", False),
+        ({"tools": []}, "web_search", None),
+        ({"tools": [{"type": "web_search"}]}, "web_search", "live"),
+        ({"tools": [{"type": "web_search_preview"}]}, "web_search", "live"),
+        ({"tools": [{"type": "web_search_2025_08_26"}]}, "web_search", "live"),
+        ({"tools": [{"type": "web_search", "external_web_access": True}]}, "web_search", "live"),
+        ({"tools": [{"type": "web_search", "external_web_access": False}]}, "web_search", "cached"),
+        ({"tools": [{"type": "file_search"}]}, "web_search", None),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "none"}, "web_search", None),
     ],
 )
 def test_each_option_fills_its_member(members: dict[str, Any], field: str, value: Any) -> None:
@@ -161,18 +222,56 @@ def test_unknown_fields_are_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "param"),
+    "members",
     [
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"conversation": "conv_1"}, "conversation"),
-        ({"conversation": {"id": "conv_1"}}, "conversation"),
-        ({"background": True}, "background"),
+        {"previous_response_id": "resp_1"},
+        {"conversation": "conv_1"},
+        {"conversation": {"id": "conv_1"}},
+        {"background": True},
+        {"store": False},
     ],
 )
-def test_what_is_not_supported_says_so(members: dict[str, Any], param: str) -> None:
-    """A field that would change the meaning is refused, not ignored."""
-    error = refused(**members)
-    assert (error.param, error.code) == (param, "unsupported_parameter")
+def test_what_is_kept_is_no_part_of_a_turn(members: dict[str, Any]) -> None:
+    """What a request continues, and what becomes of its answer, is settled elsewhere."""
+    assert parse(**members) == parse()
+
+
+def test_a_prompt_template_is_refused() -> None:
+    """Its text is not known here, so the answer would be to another question."""
+    error = refused(prompt={"id": "pmpt_1"})
+    assert (error.param, error.code) == ("prompt", "unsupported_parameter")
+    assert parse(prompt=None) == parse()
+
+
+# What it continues
+
+
+def test_the_items_before_come_first() -> None:
+    """What is continued, then the input: a text or items."""
+    before = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "before"}]}]
+    body = {"model": "m", "input": "hi"}
+    expected = (Message("assistant", (Text("before"),)), Message("user", (Text("hi"),)))
+    assert parse_responses(body, resolve, before).items == expected
+    assert parse_responses(body | {"input": [{"role": "user", "content": "hi"}]}, resolve, before).items == expected
+
+
+@pytest.mark.parametrize("value", [None, "", []])
+def test_a_continued_conversation_needs_no_input(value: Any) -> None:
+    """What was before may be answered as it stands."""
+    before = [{"role": "user", "content": "before"}]
+    turn = parse_responses({"model": "m", "input": value}, resolve, before)
+    assert turn.items == (Message("user", (Text("before"),)),)
+
+
+def test_an_output_may_answer_a_call_before() -> None:
+    """The call was made in the response that is continued."""
+    before = [{"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"}]
+    output = {"type": "function_call_output", "call_id": "c", "output": "found"}
+    turn = parse_responses({"model": "m", "input": [output]}, resolve, before)
+    assert turn.items == (FunctionCall("c", "find", "{}"), FunctionOutput("c", (Text("found"),)))
+    with pytest.raises(InvalidRequest) as caught:
+        parse_responses({"model": "m", "input": [output | {"call_id": "d"}]}, resolve, before)
+    assert caught.value.param == "input"
 
 
 @pytest.mark.parametrize("value", [None, "", []])
@@ -194,7 +293,7 @@ def test_an_input_of_another_type_names_the_field(value: Any) -> None:
         ("hi", "input[0]"),
         (None, "input[0]"),
         ({}, "input[0].type"),
-        ({"type": "item_reference", "id": "x"}, "input[0].type"),
+        ({"type": "item_reference", "id": "x"}, "input[0]"),
         ({"type": "computer_call"}, "input[0].type"),
         ({"type": 5}, "input[0].type"),
         ({"type": []}, "input[0].type"),
@@ -232,7 +331,6 @@ def test_an_item_of_another_shape_names_its_place(item: Any, param: str) -> None
         ({"reasoning": {"summary": 5}}, "reasoning.summary"),
         ({"temperature": 2.5}, "temperature"),
         ({"top_p": -0.1}, "top_p"),
-        ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": "5"}, "max_output_tokens"),
         ({"metadata": {"a": 1}}, "metadata.a"),
         ({"metadata": []}, "metadata"),
@@ -242,6 +340,14 @@ def test_an_item_of_another_shape_names_its_place(item: Any, param: str) -> None
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema"),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
+        ({"text": {"verbosity": "loud"}}, "text.verbosity"),
+        ({"include": "reasoning.encrypted_content"}, "include"),
+        ({"include": [5]}, "include[0]"),
+        ({"store": "yes"}, "store"),
+        ({"background": 1}, "background"),
+        ({"previous_response_id": 5}, "previous_response_id"),
+        ({"metadata": {str(number): "x" for number in range(17)}}, "metadata"),
+        ({"tools": {}}, "tools"),
         ({"tool_choice": "any"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "name": "absent"}}, "tool_choice"),
     ],

@@ -5,21 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from api.official import check_response
 from openai.types.responses import Response, ResponseUsage
 from openai.types.responses.response_error import ResponseError
 
 from bridge.api.responses.request import parse_responses
-from bridge.api.responses.response import echo_of, error_object, usage_object
+from bridge.api.responses.response import conversation_id, echo_of, error_object, usage_object
 from bridge.errors import BackendCrashed, BridgeError, InvalidRequest, PayloadTooLarge, UpstreamError
 from bridge.turn.events import Usage
 from bridge.turn.models import ModelChoice
 
+FILES = {"type": "namespace", "name": "files", "description": "d", "tools": [{"type": "function", "name": "find"}]}
 
-def response_to(**members: Any) -> dict[str, Any]:
+
+def response_to(store: bool = False, **members: Any) -> dict[str, Any]:
     """A completed response to a request with these members."""
     body = {"model": "Alias", "input": "hi", **members}
     turn = parse_responses(body, lambda name: ModelChoice(name, "effective", "low"))
-    return echo_of(body, turn).response("resp_1", 5, status="completed", output=[], usage=None)
+    return echo_of(body, turn, store=store).response("resp_1", 5, status="completed", output=[], usage=None)
 
 
 def test_the_request_is_echoed() -> None:
@@ -37,6 +40,10 @@ def test_the_request_is_echoed() -> None:
         "max_output_tokens": 9,
         "metadata": {"a": "b"},
         "prompt_cache_key": "k",
+        "safety_identifier": "s",
+        "previous_response_id": "resp_0",
+        "conversation": {"id": "conv_1"},
+        "background": True,
         "user": "u",
     }
     response = response_to(**given)
@@ -55,7 +62,56 @@ def test_what_was_not_said_has_the_apis_defaults() -> None:
     assert response["text"] == {"format": {"type": "text"}}
     assert response["metadata"] == {}
     assert response["store"] is False
+    assert response["background"] is False
     assert response["previous_response_id"] is None
+    assert response["conversation"] is None
+    assert (response["truncation"], response["top_logprobs"]) == ("disabled", 0)
+
+
+def test_every_member_of_the_newest_type_is_there() -> None:
+    """What nothing here can fill is null, never missing."""
+    assert Response.model_fields.keys() - response_to().keys() == set()
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_whether_it_is_kept_is_not_the_requests_word_alone(store: bool) -> None:
+    """The bridge knows, and says so."""
+    assert response_to(store=store)["store"] is store
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, None),
+        ("conv_1", {"id": "conv_1"}),
+        ({"id": "conv_1", "object": "conversation"}, {"id": "conv_1"}),
+        ({}, None),
+        ({"id": 5}, None),
+        (5, None),
+    ],
+)
+def test_a_conversation_by_its_id_or_as_an_object(given: Any, expected: Any) -> None:
+    """Echoed as an object."""
+    assert response_to(conversation=given)["conversation"] == expected
+    assert conversation_id({"conversation": given}) == (expected and expected["id"])
+
+
+@pytest.mark.parametrize(
+    ("status", "members"),
+    [
+        ("in_progress", {}),
+        ("queued", {}),
+        ("completed", {"completed_at": 6, "usage": usage_object(Usage(1, 0, 1))}),
+        ("incomplete", {"incomplete_details": {"reason": "max_output_tokens"}}),
+        ("failed", {"error": error_object(BackendCrashed("gone"))}),
+        ("cancelled", {}),
+    ],
+)
+def test_every_state_is_the_clients_type(status: str, members: dict[str, Any]) -> None:
+    """All members in all of them."""
+    body = {"model": "m", "input": "hi"}
+    echo = echo_of(body, parse_responses(body, lambda name: ModelChoice(name, name)))
+    check_response(echo.response("resp_1", 5, **({"status": status, "output": [], "usage": None} | members)))
 
 
 @pytest.mark.parametrize(
@@ -66,11 +122,33 @@ def test_what_was_not_said_has_the_apis_defaults() -> None:
         {"tool_choice": "required", "metadata": {"a": "b"}, "user": 5, "prompt_cache_key": {"a": 1}},
         {"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}},
         {"reasoning": {"effort": "xhigh", "summary": "detailed"}, "temperature": 1, "max_output_tokens": 5},
+        {"reasoning": {"effort": "none", "summary": "none"}},
+        {"text": {"verbosity": "high"}},
+        {"tools": [{"type": "custom", "name": "c", "format": {"type": "text"}}, {"type": "web_search"}]},
+        {"tools": [{"type": "custom", "name": "c"}], "tool_choice": {"type": "custom", "name": "c"}},
+        {"tools": [FILES], "tool_choice": {"type": "function", "name": "find"}},
+        {"tools": [FILES], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}},
+        {"tools": [{"type": "web_search_preview"}], "tool_choice": {"type": "web_search_preview"}},
+        {"text": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+        {"text": {"format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "strict": True}}}},
     ],
 )
 def test_the_object_is_the_clients_type(members: dict[str, Any]) -> None:
-    """The official client's own model accepts it."""
-    Response.model_validate(response_to(**members), strict=True)
+    """The official client's own model accepts it, and knows all of it."""
+    check_response(response_to(**members))
+
+
+def test_the_nested_spelling_is_echoed_flat() -> None:
+    """Tools, choices and formats of a chat body have this API's spelling in the response."""
+    response = response_to(
+        tools=[{"type": "function", "function": {"name": "g", "strict": True}}],
+        tool_choice={"type": "function", "function": {"name": "g"}},
+        text={"format": {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}},
+    )
+    tool = {"type": "function", "name": "g", "description": None, "parameters": None, "strict": True}
+    assert response["tools"] == [tool]
+    assert response["tool_choice"] == {"type": "function", "name": "g"}
+    assert response["text"]["format"] == {"type": "json_schema", "schema": {"type": "object"}, "name": "output"}
 
 
 def test_usage_in_the_apis_words() -> None:
@@ -79,6 +157,7 @@ def test_usage_in_the_apis_words() -> None:
     assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (10, 5, 15)
     assert usage.input_tokens_details.cached_tokens == 4
     assert usage.output_tokens_details.reasoning_tokens == 2
+    assert usage.input_tokens_details.cache_write_tokens == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,231 @@
+"""What was said so far, in either format's spelling: messages, calls, outputs and items, in any mixture.
+
+Clients mix the two (a chat body whose messages hold `function_call_output` items, a response's input with `tool`
+messages), so one reader takes both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bridge.api.compaction import summary_of
+from bridge.api.reading import read_object, read_string
+from bridge.errors import InvalidRequest
+from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, RawItem, Text
+
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]")
+_CALL_ID = re.compile(r"[A-Za-z0-9_.:|/+=@#~$-]{1,256}")
+
+PASSED_ON = (
+    "web_search_call",
+    "local_shell_call",
+    "tool_search_call",
+    "tool_search_output",
+    "image_generation_call",
+)
+"""Item types that are given to the backend verbatim."""
+
+TOOLS_ITEM = "additional_tools"
+"""An item that is no part of the conversation: it offers tools."""
+
+
+def read_items(values: Iterable[Any], place: str, before: Iterable[Item] = ()) -> tuple[Item, ...]:
+    """What was said `before`, and the items at `place`. Raises InvalidRequest for what no backend can be given."""
+    items: list[Item] = list(before)
+    for index, value in enumerate(values):
+        items.extend(_read_entry(value, f"{place}[{index}]", items))
+    _check_outputs(items, place)
+    return tuple(items)
+
+
+def _read_entry(value: Any, place: str, before: list[Item]) -> Iterator[Item]:
+    data = read_object(value, place)
+    kind = data.get("type")
+    if kind == "message" or (kind is None and "role" in data):
+        yield from _read_message(data, place, before)
+        return
+    if kind is None:
+        kind = _guess(data)
+    if kind in ("function_call", "custom_tool_call"):
+        yield _read_call_item(data, place, custom=kind == "custom_tool_call")
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        call_id = read_call_id(data.get("call_id"), f"{place}.call_id")
+        parts = read_parts(data.get("output"), f"{place}.output")
+        yield FunctionOutput(call_id, parts, kind == "custom_tool_call_output")
+    elif kind == "reasoning":
+        # Only in its encrypted form does it mean anything to the provider that made it.
+        if data.get("encrypted_content"):
+            yield RawItem(kind, {name: value for name, value in data.items() if name != "status"})
+    elif kind == "compaction":
+        summary = summary_of(data)
+        if summary is None:
+            raise InvalidRequest(f"Invalid {place!r}: this compaction was not made here.", param=place)
+        yield Message("user", (Text(summary),))
+    elif kind in PASSED_ON:
+        yield RawItem(str(kind), data)
+    elif kind == "item_reference":
+        raise InvalidRequest(
+            f"Invalid {place!r}: the item {data.get('id')!r} is not stored here (any more). Send the item itself.",
+            param=place,
+            code="item_not_found",
+        )
+    elif kind != TOOLS_ITEM:
+        raise InvalidRequest(
+            f"Invalid {place + '.type'!r}: items of type {kind!r} are not supported.",
+            param=f"{place}.type",
+            code="unsupported_item",
+        )
+
+
+def _guess(data: dict[str, Any]) -> str | None:
+    """The type of an item that leaves it out."""
+    if "call_id" in data:
+        return "function_call_output" if "output" in data else "function_call"
+    return None
+
+
+def _read_message(data: dict[str, Any], place: str, before: list[Item]) -> Iterator[Item]:
+    """A message; for an assistant also its calls. A `tool` message is an output."""
+    role = data.get("role")
+    content = f"{place}.content"
+    if role in ("system", "developer", "user"):
+        parts = read_parts(data.get("content"), content)
+        if not parts:
+            raise InvalidRequest(f"Invalid {content!r}: a {role} message needs content.", param=content)
+        yield Message(role, parts)
+    elif role == "assistant":
+        said = read_parts(data.get("content"), content) or read_parts(data.get("refusal"), f"{place}.refusal")
+        if said:
+            yield Message("assistant", said)
+        calls = data.get("tool_calls") or []
+        if not isinstance(calls, list):
+            raise InvalidRequest(f"Invalid {place + '.tool_calls'!r}: expected a list.", param=f"{place}.tool_calls")
+        for index, call in enumerate(calls):
+            yield _read_tool_call(call, f"{place}.tool_calls[{index}]")
+        if data.get("function_call") is not None:
+            yield _read_old_call(data["function_call"], place, before)
+    elif role == "tool":
+        call_id = read_call_id(data.get("tool_call_id"), f"{place}.tool_call_id")
+        custom = any(isinstance(item, FunctionCall) and item.call_id == call_id and item.custom for item in before)
+        yield FunctionOutput(call_id, read_parts(data.get("content"), content), custom)
+    elif role == "function":
+        yield FunctionOutput(_old_call_id(data, place, before), read_parts(data.get("content"), content))
+    else:
+        raise InvalidRequest(f"Invalid {place + '.role'!r}: {role!r}.", param=f"{place}.role")
+
+
+def _read_call_item(data: dict[str, Any], place: str, *, custom: bool) -> FunctionCall:
+    given = "input" if custom else "arguments"
+    namespace = data.get("namespace")
+    return FunctionCall(
+        read_call_id(data.get("call_id"), f"{place}.call_id"),
+        _past_name(data.get("name"), f"{place}.name"),
+        read_string(data.get(given), f"{place}.{given}"),
+        None if namespace is None else read_name(namespace, f"{place}.namespace"),
+        custom,
+    )
+
+
+def _read_tool_call(value: Any, place: str) -> FunctionCall:
+    data = read_object(value, place)
+    custom = data.get("type") == "custom"
+    member, given = ("custom", "input") if custom else ("function", "arguments")
+    function = read_object(data.get(member), f"{place}.{member}")
+    return FunctionCall(
+        read_call_id(data.get("id"), f"{place}.id"),
+        _past_name(function.get("name"), f"{place}.{member}.name"),
+        read_string(function.get(given), f"{place}.{member}.{given}"),
+        custom=custom,
+    )
+
+
+def _read_old_call(value: Any, place: str, before: list[Item]) -> FunctionCall:
+    """`function_call` of an assistant message: from before calls had ids, so it gets one."""
+    data = read_object(value, f"{place}.function_call")
+    return FunctionCall(
+        f"call_{len(before)}",
+        _past_name(data.get("name"), f"{place}.function_call.name"),
+        read_string(data.get("arguments"), f"{place}.function_call.arguments"),
+    )
+
+
+def _old_call_id(data: dict[str, Any], place: str, before: list[Item]) -> str:
+    """The call that a `function` message answers: the last one of that name."""
+    name = _past_name(data.get("name"), f"{place}.name")
+    for item in reversed(before):
+        if isinstance(item, FunctionCall) and item.name == name:
+            return item.call_id
+    raise InvalidRequest(f"Invalid {place!r}: no call of {name!r} stands before its result.", param=place)
+
+
+def read_call_id(value: Any, place: str) -> str:
+    """The id of a call. It is written into prompts, so it holds nothing that could look like more than an id."""
+    if not isinstance(value, str) or not _CALL_ID.fullmatch(value):
+        raise InvalidRequest(f"Invalid {place!r}: a call id has 1 to 256 letters, digits or punctuation.", param=place)
+    return value
+
+
+def read_name(value: Any, place: str) -> str:
+    """The name of a function."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise InvalidRequest(
+            f"Invalid {place!r}: a function's name has 1 to 128 letters, digits or any of _ . : -", param=place
+        )
+    return value
+
+
+def _past_name(value: Any, place: str) -> str:
+    """The name of a function that was called earlier, perhaps elsewhere: odd characters become underscores."""
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(f"Invalid {place!r}: a call has the name of its function.", param=place)
+    return _NOT_IN_NAMES.sub("_", value)[:128]
+
+
+def read_parts(content: Any, place: str) -> tuple[Part, ...]:
+    """Message content: a string, null, or a list of text and image parts in either format's spelling."""
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (Text(content),)
+    if not isinstance(content, list):
+        raise InvalidRequest(f"Invalid {place!r}: expected a string or a list of parts.", param=place)
+    return tuple(_read_part(part, f"{place}[{index}]") for index, part in enumerate(content))
+
+
+def _read_part(value: Any, place: str) -> Part:
+    if isinstance(value, str):
+        return Text(value)
+    part = read_object(value, place)
+    kind = part.get("type")
+    if kind in ("text", "input_text", "output_text", "summary_text", "reasoning_text"):
+        return Text(read_string(part.get("text"), f"{place}.text"))
+    if kind == "refusal":
+        return Text(read_string(part.get("refusal"), f"{place}.refusal"))
+    if kind in ("image_url", "input_image"):
+        source: Any = part.get("image_url")
+        detail: Any = part.get("detail")
+        if isinstance(source, dict):
+            source, detail = source.get("url"), source.get("detail")
+        return Image(read_string(source, f"{place}.image_url"), detail if isinstance(detail, str) else None)
+    raise InvalidRequest(
+        f"Invalid {place!r}: content of type {kind!r} is not supported; use text or image parts.",
+        param=f"{place}.type",
+        code="unsupported_content",
+    )
+
+
+def _check_outputs(items: Iterable[Item], place: str) -> None:
+    """Every function output must follow its call: Codex would drop an orphan without a word."""
+    called: set[str] = set()
+    for item in items:
+        if isinstance(item, FunctionCall):
+            called.add(item.call_id)
+        elif isinstance(item, FunctionOutput) and item.call_id not in called:
+            raise InvalidRequest(
+                f"No tool call found for the output with call_id {item.call_id!r}. "
+                "Send the call and its output together.",
+                param=place,
+            )

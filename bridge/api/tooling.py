@@ -1,0 +1,179 @@
+"""The tools that a request offers, the choice among them, and the form of the answer; in either format's spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from bridge.api.items import TOOLS_ITEM, read_name
+from bridge.api.reading import read_object, read_string
+from bridge.errors import InvalidRequest
+from bridge.tools.freeform import function_of
+from bridge.turn.items import FunctionTool, OutputFormat, RawTool, Tool, ToolChoice
+
+MAX_TOOLS = 512
+SEARCHES = ("web_search", "web_search_preview")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a request offers: the tools that its choice leaves, the choice, and whether the web may be searched."""
+
+    tools: tuple[Tool, ...]
+    choice: ToolChoice
+    search: Literal["cached", "live"] | None = None
+
+
+def read_offer(tools: Sequence[Any] | None, choice: Any, items: Any) -> Offer:
+    """The offer of a request, with the tools that stand among its `items`."""
+    chosen, left = read_tool_choice(choice, read_tools([*(tools or ()), *_tools_in(items)]))
+    return Offer(left, chosen, None if chosen.mode == "none" else _search_wanted(left))
+
+
+def _tools_in(items: Any) -> list[Any]:
+    entries = items if isinstance(items, list) else ()
+    offers = [item.get("tools") for item in entries if isinstance(item, dict) and item.get("type") == TOOLS_ITEM]
+    return [tool for tools in offers if isinstance(tools, list) for tool in tools]
+
+
+def _search_wanted(tools: Sequence[Tool]) -> Literal["cached", "live"] | None:
+    for tool in tools:
+        if isinstance(tool, RawTool) and tool.type.startswith(SEARCHES):
+            return "cached" if tool.data.get("external_web_access") is False else "live"
+    return None
+
+
+def read_tools(tools: Sequence[Any], place: str = "tools") -> tuple[Tool, ...]:
+    """The tools: functions nested (chat) or flat (responses), custom tools, namespaces; other types verbatim."""
+    result: list[Tool] = []
+    names: set[str] = set()
+    for tool in _flatten(tools, place):
+        if isinstance(tool, FunctionTool):
+            if tool.full_name in names:
+                raise InvalidRequest(f"Two tools have the name {tool.full_name!r}.", param=place)
+            names.add(tool.full_name)
+        result.append(tool)
+    if len(result) > MAX_TOOLS:
+        raise InvalidRequest(f"Too many tools: {len(result)}; the limit is {MAX_TOOLS}.", param=place)
+    return tuple(result)
+
+
+def _flatten(tools: Sequence[Any], place: str, namespace: str | None = None) -> list[Tool]:
+    result: list[Tool] = []
+    for index, entry in enumerate(tools[: MAX_TOOLS + 1]):
+        here = f"{place}[{index}]"
+        data = read_object(entry, here)
+        kind = data.get("type", "function")
+        if kind == "function":
+            nested = data.get("function")
+            inner, where = (nested, f"{here}.function") if isinstance(nested, dict) else (data, here)
+            result.append(_read_function(inner, where, namespace))
+        elif kind == "custom":
+            nested = data.get("custom")
+            inner, where = (nested, f"{here}.custom") if isinstance(nested, dict) else (data, here)
+            result.append(function_of(inner, read_name(inner.get("name"), f"{where}.name"), namespace))
+        elif kind == "namespace" and namespace is None:
+            name = read_name(data.get("name"), f"{here}.name")
+            inside = data.get("tools") or []
+            if not isinstance(inside, list):
+                raise InvalidRequest(f"Invalid {here + '.tools'!r}: expected a list.", param=f"{here}.tools")
+            result += _flatten(inside, f"{here}.tools", name)
+        else:
+            result.append(RawTool(read_string(kind, f"{here}.type"), data))
+    return result
+
+
+def read_old_functions(functions: Sequence[Any]) -> tuple[Tool, ...]:
+    """`functions`, from before there were other tools."""
+    tools = [entry | {"type": "function"} if isinstance(entry, dict) else entry for entry in functions]
+    return read_tools(tools, "functions")
+
+
+def _read_function(data: Mapping[str, Any], place: str, namespace: str | None) -> FunctionTool:
+    name = read_name(data.get("name"), f"{place}.name")
+    description, parameters, strict = data.get("description"), data.get("parameters"), data.get("strict")
+    if description is not None:
+        read_string(description, f"{place}.description")
+    if parameters is not None and not isinstance(parameters, dict | bool):
+        raise InvalidRequest(f"Invalid {place + '.parameters'!r}: expected a JSON Schema.", param=f"{place}.parameters")
+    if strict is not None and not isinstance(strict, bool):
+        raise InvalidRequest(f"Invalid {place + '.strict'!r}: expected a boolean.", param=f"{place}.strict")
+    return FunctionTool(name, description, parameters, strict, namespace)
+
+
+def read_tool_choice(choice: Any, tools: tuple[Tool, ...]) -> tuple[ToolChoice, tuple[Tool, ...]]:
+    """`tool_choice` in any form: the choice, and those of the tools that it leaves.
+
+    A word; an object that names a function or custom tool (nested or flat); or `allowed_tools` (nested or flat), which
+    leaves only the tools that it lists.
+    """
+    if choice is None:
+        return ToolChoice(), tools
+    if choice in ("auto", "none", "required"):
+        return ToolChoice(cast(Any, choice)), tools
+    data = read_object(choice, "tool_choice")
+    kind = data.get("type")
+    if kind == "allowed_tools":
+        allowed = data.get("allowed_tools")
+        return _read_allowed(allowed if isinstance(allowed, dict) else data, tools)
+    if kind in ("function", "custom"):
+        return ToolChoice("named", _named(data, tools).full_name), tools
+    if isinstance(kind, str) and kind.startswith(SEARCHES):
+        # The provider searches when it thinks fit: it can be allowed to, not made to.
+        return ToolChoice(), tools
+    raise InvalidRequest(
+        f"Invalid 'tool_choice': {kind!r} is not supported; use auto, none, required, allowed_tools or a function.",
+        param="tool_choice",
+    )
+
+
+def read_old_function_call(choice: Any, tools: tuple[Tool, ...]) -> ToolChoice:
+    """`function_call`: the choice from before there were other tools."""
+    if isinstance(choice, dict):
+        return ToolChoice("named", _named(choice, tools, "function_call").full_name)
+    if choice not in (None, "auto", "none", "required"):
+        raise InvalidRequest("Invalid 'function_call': use auto, none or an object with a name.", param="function_call")
+    return ToolChoice(cast(Any, choice or "auto"))
+
+
+def _read_allowed(data: Mapping[str, Any], tools: tuple[Tool, ...]) -> tuple[ToolChoice, tuple[Tool, ...]]:
+    mode, entries = data.get("mode", "auto"), data.get("tools")
+    if mode not in ("auto", "required") or not isinstance(entries, list):
+        raise InvalidRequest(
+            "Invalid 'tool_choice': allowed_tools has a mode (auto or required) and a list of tools.",
+            param="tool_choice",
+        )
+    kept = [entry for entry in entries if isinstance(entry, dict)]
+    names = {_named(entry, tools).full_name for entry in kept if entry.get("type") in ("function", "custom")}
+    kinds = [entry.get("type") for entry in kept]
+    left = tuple(
+        tool for tool in tools if (tool.full_name in names if isinstance(tool, FunctionTool) else tool.type in kinds)
+    )
+    return ToolChoice(cast(Any, mode)), left
+
+
+def _named(data: Mapping[str, Any], tools: Iterable[Tool], place: str = "tool_choice") -> FunctionTool:
+    nested = data.get("function") or data.get("custom")
+    name = read_string(nested.get("name") if isinstance(nested, dict) else data.get("name"), f"{place}.name")
+    functions = [tool for tool in tools if isinstance(tool, FunctionTool)]
+    # A name without a namespace is first of all itself.
+    for known in ({tool.full_name: tool for tool in functions}, {tool.name: tool for tool in functions}):
+        if name in known:
+            return known[name]
+    raise InvalidRequest(f"{place!r} names {name!r}, which is not among the tools.", param=place)
+
+
+def read_format(data: Mapping[str, Any] | None, place: str) -> OutputFormat | None:
+    """`response_format` (schema nested) or `text.format` (schema flat); None for plain text."""
+    if data is None or data.get("type") in (None, "text"):
+        return None
+    kind = data["type"]
+    if kind == "json_object":
+        return OutputFormat("json_object", data)
+    if kind != "json_schema":
+        raise InvalidRequest(f"Invalid {place + '.type'!r}: {kind!r}.", param=f"{place}.type")
+    nested = data.get("json_schema")
+    inner = nested if isinstance(nested, dict) else data
+    schema = read_object(inner.get("schema"), f"{place}.schema")
+    return OutputFormat("json_schema", data, schema, inner.get("strict") is True)

@@ -1,0 +1,42 @@
+"""Responses that go on without their client: stored at once as in progress, and again at their end.
+
+The client polls GET /v1/responses/{id}. What was in progress when the bridge ended is reported as failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from bridge.errors import NotReady
+from bridge.server.exchange import Exchange, Service
+
+UNFINISHED = ("queued", "in_progress")
+
+
+async def run_in_background(service: Service, exchange: Exchange) -> bytes:
+    """Let the exchange go on by itself; the response object to answer with."""
+    nursery = service.background
+    if nursery is None:
+        raise NotReady("The bridge is shutting down.", code="shutdown_initiated", retry_after=5)
+    snapshot = exchange.snapshot()
+    await exchange.keep(snapshot)
+    nursery.start_soon(_run, exchange)
+    return orjson.dumps(snapshot)
+
+
+async def _run(exchange: Exchange) -> None:
+    try:
+        while not exchange.finished:
+            await exchange.next()
+    except Exception:
+        exchange.fail(exchange.mistake())
+    finally:
+        exchange.end()
+
+
+def as_interrupted(body: dict[str, Any]) -> dict[str, Any]:
+    """A response whose bridge ended before it did."""
+    error = {"code": "server_error", "message": "The bridge was stopped before the response was complete. Try again."}
+    return body | {"status": "failed", "error": error}

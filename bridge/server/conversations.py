@@ -1,0 +1,122 @@
+"""/v1/conversations: lists of items that grow with each response made in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import time
+from typing import Any
+
+import orjson
+
+from bridge.api.items import read_items
+from bridge.api.reading import Body, parse_json, validate
+from bridge.errors import InvalidRequest
+from bridge.server.continuation import conversation_not_found, item_objects
+from bridge.server.http import Page, Request, json_page, list_page
+from bridge.store.base import Conversation, Store
+
+MAX_ITEMS = 20
+"""Items that one request may add, as in the API."""
+
+
+class _Create(Body):
+    items: list[Any] | None = None
+    metadata: dict[str, str] | None = None
+
+
+class ConversationPages:
+    """The pages; each raises BridgeError for what it cannot show."""
+
+    def __init__(self, store: Store, new_id: Callable[[str], str]) -> None:
+        self._store = store
+        self._new_id = new_id
+
+    async def create(self, request: Request) -> Page:
+        """POST /v1/conversations."""
+        body = validate(_Create, parse_json(request.body) if request.body.strip() else {})
+        conversation = Conversation(self._new_id("conv"), int(time()), body.metadata or {})
+        items = self._read(body.items or [])
+        await self._store.create_conversation(request.key, conversation, [orjson.dumps(item) for item in items])
+        return json_page(_object(conversation))
+
+    async def retrieve(self, request: Request) -> Page:
+        """GET /v1/conversations/{id}."""
+        return json_page(_object(_found(request, await self._store.get_conversation(request.key, request.path["id"]))))
+
+    async def update(self, request: Request) -> Page:
+        """POST /v1/conversations/{id}: new metadata."""
+        body = validate(_Create, parse_json(request.body))
+        name = request.path["id"]
+        return json_page(
+            _object(_found(request, await self._store.update_conversation(request.key, name, body.metadata or {})))
+        )
+
+    async def delete(self, request: Request) -> Page:
+        """DELETE /v1/conversations/{id}."""
+        name = request.path["id"]
+        if not await self._store.delete_conversation(request.key, name):
+            raise conversation_not_found(name)
+        return json_page({"id": name, "object": "conversation.deleted", "deleted": True})
+
+    async def list_items(self, request: Request) -> Page:
+        """GET /v1/conversations/{id}/items."""
+        return list_page(await self._items(request), request.query)
+
+    async def add_items(self, request: Request) -> Page:
+        """POST /v1/conversations/{id}/items."""
+        body = validate(_Create, parse_json(request.body))
+        before = await self._items(request)
+        items = self._read(body.items or [], before)
+        if not items:
+            raise InvalidRequest("'items' is empty: send at least one.", param="items")
+        await self._store.add_items(request.key, request.path["id"], [orjson.dumps(item) for item in items])
+        return list_page(items, {"order": "asc", "limit": "100"})
+
+    async def retrieve_item(self, request: Request) -> Page:
+        """GET /v1/conversations/{id}/items/{item}."""
+        for item in await self._items(request):
+            if item["id"] == request.path["item"]:
+                return json_page(item)
+        raise _no_item(request)
+
+    async def delete_item(self, request: Request) -> Page:
+        """DELETE /v1/conversations/{id}/items/{item}: answers with the conversation."""
+        conversation = _found(request, await self._store.get_conversation(request.key, request.path["id"]))
+        if not await self._store.delete_item(request.key, request.path["id"], request.path["item"]):
+            raise _no_item(request)
+        return json_page(_object(conversation))
+
+    async def _items(self, request: Request) -> list[dict[str, Any]]:
+        items = await self._store.list_items(request.key, request.path["id"])
+        if items is None:
+            raise conversation_not_found(request.path["id"])
+        return [orjson.loads(item) for item in items]
+
+    def _read(self, given: list[Any], before: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+        if len(given) > MAX_ITEMS:
+            raise InvalidRequest(f"'items' takes at most {MAX_ITEMS} at once.", param="items")
+        known = read_items(before or (), "previous")
+        return item_objects(read_items(given, "items", known)[len(known) :], self._new_id)
+
+
+def _object(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": conversation.created_at,
+        "metadata": dict(conversation.metadata),
+    }
+
+
+def _found(request: Request, conversation: Conversation | None) -> Conversation:
+    if conversation is None:
+        raise conversation_not_found(request.path["id"])
+    return conversation
+
+
+def _no_item(request: Request) -> InvalidRequest:
+    return InvalidRequest(
+        f"Item with id {request.path['item'][:100]!r} not found in this conversation.",
+        code="item_not_found",
+        http_status=404,
+    )

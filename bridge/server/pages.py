@@ -1,0 +1,111 @@
+"""Models, usage, rate limits and health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bridge.errors import ModelNotFound
+from bridge.server.exchange import Service
+from bridge.server.http import Page, Request, json_page, query_number
+from bridge.server.ratelimits import limits_object
+from bridge.store.base import USAGE_DAYS, UsageRow
+
+DAYS = 30
+
+
+class Pages:
+    """Everything about the bridge itself."""
+
+    def __init__(
+        self, service: Service, fault: Callable[[], str | None], started_at: int, now: Callable[[], float]
+    ) -> None:
+        self._router = service.router
+        self._store = service.store
+        self._fault = fault
+        self._started_at = started_at
+        self._now = now
+
+    async def models(self, request: Request) -> Page:
+        """GET /v1/models: what a request may name now."""
+        await self._router.wait_until_known(patience=2)
+        return json_page({"object": "list", "data": [self._entry(name) for name in self._router.models()]})
+
+    async def model(self, request: Request) -> Page:
+        """GET /v1/models/{id}."""
+        await self._router.wait_until_known(patience=2)
+        name = request.path["model"]
+        known = {each.lower(): each for each in self._router.models()}
+        if name.lower() not in known:
+            error = ModelNotFound(name, self._router.models())
+            error.http_status = 404
+            raise error
+        return json_page(self._entry(name))
+
+    async def usage(self, request: Request) -> Page:
+        """GET /v1/usage: what this key has used, by day and model."""
+        days = query_number(request.query, "days", default=DAYS, largest=USAGE_DAYS)
+        today = datetime.fromtimestamp(self._now(), UTC).date()
+        since = (today - timedelta(days=days - 1)).isoformat()
+        rows = [row for row in await self._store.usage(since=since) if row.key == request.key]
+        return json_page(
+            {
+                "object": "list",
+                "since": since,
+                "data": [usage_entry(row) for row in rows],
+                "total": _total(rows),
+            }
+        )
+
+    async def rate_limits(self, request: Request) -> Page:
+        """GET /v1/rate-limits: how much of the account's quota is left."""
+        return json_page(limits_object(await self._router.read_rate_limits(), self._now()))
+
+    async def health(self, request: Request) -> Page:
+        """Alive, and in which state. Always 200 while the program runs; readiness is another question."""
+        ready, reason = self._status()
+        fault = self._fault()
+        return json_page({"status": "ok" if ready and fault is None else "degraded", "reason": fault or reason})
+
+    async def live(self, request: Request) -> Page:
+        """GET /livez."""
+        return json_page({"status": "ok"})
+
+    async def ready(self, request: Request) -> Page:
+        """GET /readyz."""
+        ready, reason = self._status()
+        return json_page({"status": "ready" if ready else "not_ready", "reason": reason}, 200 if ready else 503)
+
+    def _status(self) -> tuple[bool, str]:
+        """The state's name alone: its explanation may hold paths, and probes carry no key."""
+        if self._fault() == "shutdown_initiated":
+            return False, "shutdown_initiated"
+        backend = self._router.codex or self._router.mock
+        ready, reason = backend.status()
+        return ready, reason.partition(":")[0]
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._started_at, "owned_by": "codex-bridge"}
+
+
+def usage_entry(row: UsageRow) -> dict[str, Any]:
+    """One row, in the words of the API."""
+    return {"day": row.day, "key": row.key, "model": row.model, **_counts(row)}
+
+
+def _total(rows: list[UsageRow]) -> dict[str, int]:
+    empty = UsageRow("", "", "", 0, 0, 0, 0, 0, 0)
+    return {name: sum(_counts(row)[name] for row in rows) for name in _counts(empty)}
+
+
+def _counts(row: UsageRow) -> dict[str, int]:
+    return {
+        "requests": row.requests,
+        "failed": row.failed,
+        "input_tokens": row.input,
+        "cached_tokens": row.cached,
+        "output_tokens": row.output,
+        "reasoning_tokens": row.reasoning,
+        "total_tokens": row.input + row.output,
+    }

@@ -1,0 +1,151 @@
+"""What else there is under /v1/responses: retrieval, deletion, cancelling, input items, compaction, token counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import trio
+
+from bridge.api.compaction import PROMPT, compaction_item
+from bridge.api.reading import parse_json
+from bridge.api.responses.events import ResponsesEncoder
+from bridge.api.responses.response import usage_object
+from bridge.api.shape import parse_request
+from bridge.errors import BridgeError, InvalidRequest
+from bridge.server.background import UNFINISHED, as_interrupted
+from bridge.server.continuation import Continuation, find_continuation, item_objects
+from bridge.server.exchange import Exchange, Service, wait_for_models
+from bridge.server.http import Page, Request, json_page, list_page
+from bridge.turn.estimate import estimate_input
+from bridge.turn.events import Usage
+from bridge.turn.items import Message
+
+CANCEL_SECONDS = 10.0
+
+
+class ResponsePages:
+    """The pages; each raises BridgeError for what it cannot show."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def retrieve(self, request: Request) -> Page:
+        """GET /v1/responses/{id}."""
+        if request.query.get("stream") in ("true", "1"):
+            raise InvalidRequest(
+                "A stored response is not streamed again: leave out 'stream'.",
+                param="stream",
+                code="unsupported_parameter",
+            )
+        return json_page(await self._find(request))
+
+    async def delete(self, request: Request) -> Page:
+        """DELETE /v1/responses/{id}."""
+        name = request.path["id"]
+        running = self._service.running.get((request.key, name))
+        if running is not None:
+            running.forget()
+        if not await self._service.store.delete(request.key, name) and running is None:
+            raise _not_found(name)
+        return json_page({"id": name, "object": "response", "deleted": True})
+
+    async def cancel(self, request: Request) -> Page:
+        """POST /v1/responses/{id}/cancel: ends a response that is being written; one that has ended stays as it is."""
+        running = self._service.running.get((request.key, request.path["id"]))
+        if running is None:
+            return json_page(await self._find(request))
+        running.cancel()
+        with trio.move_on_after(CANCEL_SECONDS):
+            await running.ended.wait()
+        return json_page(running.snapshot())
+
+    async def input_items(self, request: Request) -> Page:
+        """GET /v1/responses/{id}/input_items: all that the model was given, the newest first unless asked otherwise."""
+        name = request.path["id"]
+        chain = await self._service.store.chain(request.key, name)
+        if chain is None:
+            raise _not_found(name)
+        items: list[dict[str, Any]] = []
+        for response in chain[:-1]:
+            items += orjson.loads(response.input) + orjson.loads(response.body)["output"]
+        return list_page(items + orjson.loads(chain[-1].input), request.query)
+
+    async def input_tokens(self, request: Request) -> Page:
+        """POST /v1/responses/input_tokens: an estimate, since no tokenizer is at hand; it says so."""
+        data = parse_json(request.body)
+        await wait_for_models(self._service.router, data.get("model"))
+        turn = parse_request(
+            data, "responses", self._service.router.resolve, (await self._continue(request, data)).context
+        )
+        return json_page({"object": "response.input_tokens", "input_tokens": estimate_input(turn), "estimated": True})
+
+    async def compact(self, request: Request) -> Page:
+        """POST /v1/responses/compact: the user's messages, and everything else as a summary that the model writes."""
+        data = parse_json(request.body)
+        known = await self._continue(request, data)
+        given = data.get("input")
+        if not isinstance(given, list | str | None):
+            raise InvalidRequest("Invalid 'input': expected a string or a list of items.", param="input")
+        items = [{"role": "user", "content": given}] if isinstance(given, str) and given else list(given or ())
+        if not items and not known.count:
+            raise InvalidRequest("'input' is empty: there is nothing to compact.", param="input")
+        asked: dict[str, Any] = {
+            "model": data.get("model"),
+            "instructions": data.get("instructions"),
+            "input": [*items, {"role": "developer", "content": PROMPT}],
+            "store": False,
+            "stream": False,
+        }
+        exchange = Exchange(self._service, "responses", request.key, request.url)
+        try:
+            exchange.arrived({"body": data})
+            await exchange.open(asked, known)
+            while not exchange.finished:
+                await exchange.next()
+            if exchange.failure is not None:
+                raise exchange.failure
+        except BridgeError as error:
+            exchange.fail(error)
+            raise
+        finally:
+            exchange.end()
+        encoder, turn = exchange.encoder, exchange.turn
+        assert isinstance(encoder, ResponsesEncoder)
+        assert turn is not None
+        new_id = self._service.new_id
+        said = [item for item in turn.items if isinstance(item, Message) and item.role == "user"]
+        return json_page(
+            {
+                "id": new_id("resp"),
+                "object": "response.compaction",
+                "created_at": encoder.created_at,
+                "output": [*item_objects(said, new_id), compaction_item(new_id("cmp"), encoder.text)],
+                "usage": usage_object(encoder.usage or Usage()),
+            },
+            headers=exchange.headers,
+        )
+
+    async def _find(self, request: Request) -> dict[str, Any]:
+        name = request.path["id"]
+        running = self._service.running.get((request.key, name))
+        if running is not None:
+            return running.snapshot()
+        stored = await self._service.store.get(request.key, name)
+        if stored is None:
+            raise _not_found(name)
+        body: dict[str, Any] = orjson.loads(stored.body)
+        return as_interrupted(body) if body["status"] in UNFINISHED else body
+
+    async def _continue(self, request: Request, data: dict[str, Any]) -> Continuation:
+        await self._service.router.wait_until_known(patience=30)
+        return await find_continuation(self._service.store, request.key, data, enabled=self._service.keeps_responses)
+
+
+def _not_found(name: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"Response with id {name[:100]!r} not found. It may have expired, or was made with 'store': false.",
+        param="response_id",
+        code="response_not_found",
+        http_status=404,
+    )

@@ -1,0 +1,205 @@
+"""WebSocket on /v1/responses: each `response.create` is a request, each event of its stream a message.
+
+Requests of one lane (`stream_id`, or none) are answered one after the other; lanes run side by side. A connection can
+continue its own responses even when they were not stored.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from typing import Any
+
+import orjson
+import trio
+
+from bridge.api.reading import parse_json
+from bridge.api.responses.events import ResponsesEncoder
+from bridge.errors import BridgeError, InvalidRequest
+from bridge.server.continuation import Continuation, find_continuation
+from bridge.server.exchange import HOLD, Exchange, Service
+from bridge.server.http import Receive, Scope, Send, key_label
+
+MAX_LANES = 16
+MAX_WAITING = 64
+"""Requests of one connection that may wait for their turn."""
+MAX_IDLE = 3600.0
+"""How long a connection may be kept open without a request."""
+REMEMBERED = 8
+"""Responses that a connection remembers without their being stored; the last ones."""
+
+
+class ResponsesSocket:
+    """The ASGI application."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()  # websocket.connect
+        protocols = scope.get("subprotocols") or []
+        await send({"type": "websocket.accept", "subprotocol": "realtime" if "realtime" in protocols else None})
+        connection = _Connection(self._service, key_label(scope), scope["path"], send)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.close_in_time)
+            while (message := await receive())["type"] != "websocket.disconnect":
+                text = message.get("text")
+                await connection.receive(message.get("bytes") or b"" if text is None else text.encode(), nursery)
+            # Nobody is left to hear the rest.
+            nursery.cancel_scope.cancel()
+
+
+class _Connection:
+    def __init__(self, service: Service, key: str, url: str, send: Send) -> None:
+        self._service = service
+        self._key = key
+        self._url = url
+        self._send = send
+        self._lanes: dict[str | None, trio.Lock] = {}
+        self._waiting = 0
+        self._closing = False
+        self._idle = trio.Event()
+        self._remembered: collections.OrderedDict[str, Continuation] = collections.OrderedDict()
+
+    async def receive(self, message: bytes, nursery: trio.Nursery) -> None:
+        """Take one message of the client's. What comes after our farewell is not looked at."""
+        if self._closing:
+            return
+        lane: str | None = None
+        try:
+            if len(message) > self._service.max_body:
+                raise InvalidRequest(f"The message is larger than {self._service.max_body:,} bytes (PROXY_MAX_BODY).")
+            data = parse_json(message)
+            lane = _lane(data)
+            self._check(data, lane)
+        except BridgeError as error:
+            await self._refuse(error, lane)
+            return
+        self._waiting += 1
+        self._idle = self._idle if self._waiting > 1 else trio.Event()
+        nursery.start_soon(self._serve, data, lane)
+
+    async def close_in_time(self) -> None:
+        """Close the connection when it has been idle for long, or when the bridge stops and nothing is left to say."""
+        stopping = self._service.stopping
+        while not stopping.is_set() or self._waiting:
+            if self._waiting:
+                await self._idle.wait()
+                continue
+            with trio.move_on_after(MAX_IDLE) as patience:
+                await stopping.wait()
+            if patience.cancelled_caught and not self._waiting:
+                break
+        self._closing = True
+        await self._send({"type": "websocket.close", "code": 1001 if stopping.is_set() else 1000})
+
+    def _check(self, data: dict[str, Any], lane: str | None) -> None:
+        kind = data.pop("type", None)
+        if kind != "response.create":
+            raise InvalidRequest(
+                f"Messages of type {str(kind)[:100]!r} are not understood; send 'response.create'.", param="type"
+            )
+        if self._waiting >= MAX_WAITING:
+            raise InvalidRequest(
+                "Too many requests wait on this connection.", code="rate_limit_exceeded", http_status=429
+            )
+        if lane not in self._lanes:
+            if len(self._lanes) >= MAX_LANES:
+                raise InvalidRequest(f"A connection has at most {MAX_LANES} lanes.", param="stream_id")
+            self._lanes[lane] = trio.Lock()
+
+    async def _serve(self, data: dict[str, Any], lane: str | None) -> None:
+        try:
+            async with self._lanes.setdefault(lane, trio.Lock()):
+                await self._answer(data, lane)
+        finally:
+            if lane in self._lanes and not self._lanes[lane].locked():
+                del self._lanes[lane]
+            self._waiting -= 1
+            if not self._waiting:
+                self._idle.set()
+
+    async def _answer(self, data: dict[str, Any], lane: str | None) -> None:
+        exchange = Exchange(self._service, "responses", self._key, self._url)
+        try:
+            exchange.arrived({"body": data})
+            body = _body(data)
+            generate = body.pop("generate", True)
+            service = self._service
+            known = await find_continuation(
+                service.store, self._key, body, enabled=service.keeps_responses, remembered=self._remembered
+            )
+            await exchange.open(body, known, generate=generate is not False)
+            await self._stream(exchange, lane)
+            self._remember(exchange, body)
+        except BridgeError as error:
+            exchange.fail(error)
+            await self._refuse(error, lane)
+        except Exception:
+            mistake = exchange.mistake()
+            exchange.fail(mistake)
+            await self._refuse(mistake, lane)
+        finally:
+            exchange.end()
+
+    async def _stream(self, exchange: Exchange, lane: str | None) -> None:
+        encoder = exchange.encoder
+        assert encoder is not None
+        out = encoder.begin()
+        hold_until = trio.current_time() + HOLD
+        while not exchange.finished:
+            piece, events = b"", False
+            with trio.move_on_at(hold_until):
+                piece, _ = await exchange.next()
+                events = True
+            out += piece
+            if encoder.failure is not None and not encoder.visible and hold_until < math.inf:
+                raise encoder.failure
+            if events and not encoder.visible and not encoder.finished and hold_until < math.inf:
+                continue
+            hold_until = math.inf
+            exchange.record_sse(out)
+            await self._send_events(out, lane)
+            out = b""
+
+    async def _send_events(self, stream: bytes, lane: str | None) -> None:
+        """Each event of a piece of a stream as one message. JSON has no newline of its own."""
+        for frame in stream.split(b"\n\n"):
+            _, found, data = frame.partition(b"data: ")
+            if not found:
+                continue
+            if lane is not None:
+                data = orjson.dumps({**orjson.loads(data), "stream_id": lane})
+            await self._send({"type": "websocket.send", "text": data.decode()})
+
+    async def _refuse(self, error: BridgeError, lane: str | None) -> None:
+        message = {"type": "error", "status": error.http_status, **error.body()}
+        if lane is not None:
+            message["stream_id"] = lane
+        await self._send({"type": "websocket.send", "text": orjson.dumps(message).decode()})
+
+    # Continuation within the connection
+
+    def _remember(self, exchange: Exchange, body: dict[str, Any]) -> None:
+        encoder = exchange.encoder
+        if not isinstance(encoder, ResponsesEncoder) or encoder.failure is not None:
+            # As in the API: what failed ends what it would have continued.
+            self._remembered.pop(str(body.get("previous_response_id")), None)
+            return
+        self._remembered[encoder.id] = exchange.continuation()
+        while len(self._remembered) > REMEMBERED:
+            self._remembered.popitem(last=False)
+
+
+def _body(data: dict[str, Any]) -> dict[str, Any]:
+    """The request in a message; some clients put it into a member of its own. It is always streamed."""
+    nested = data.get("response")
+    given = nested if isinstance(nested, dict) else data
+    return {name: value for name, value in given.items() if name not in ("stream_id", "background")} | {"stream": True}
+
+
+def _lane(data: dict[str, Any]) -> str | None:
+    lane = data.get("stream_id")
+    if lane is not None and (not isinstance(lane, str) or len(lane) > 256):
+        raise InvalidRequest("'stream_id' is a text of at most 256 characters.", param="stream_id")
+    return lane

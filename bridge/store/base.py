@@ -1,0 +1,123 @@
+"""What a store keeps, and what every store can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+USAGE_DAYS = 400
+"""How many days back usage is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """One answered request."""
+
+    id: str
+    created_at: int
+    """Unix seconds."""
+    body: bytes
+    """The response object as JSON; the items of its `output` have an `id`."""
+    input: bytes
+    """The request's own input items, without those of earlier responses: a JSON array of objects with an `id`."""
+    previous: str | None = None
+    """The id of the response that this one continues."""
+    conversation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A list of items that grows by itself; the items are asked for separately."""
+
+    id: str
+    created_at: int
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What one client key used of one model on one day."""
+
+    day: str
+    """Like `2026-11-16`, in UTC."""
+    key: str
+    """The label of the client key, never the key."""
+    model: str
+    requests: int
+    failed: int
+    input: int
+    cached: int
+    output: int
+    reasoning: int
+
+
+class Store(Protocol):
+    """Keeps responses and conversations for a time, and usage for `USAGE_DAYS`.
+
+    A `scope` is an opaque string, one for each client key: nothing of one scope is visible in another, and the same id
+    in two scopes means two things.
+
+    A response lives for the time to live after it was put or was last part of a `chain`; a conversation after any use.
+    What has expired is gone for readers at once. Beyond the bound of bytes, the responses that were not used for the
+    longest time go first, then conversations; a response larger than the whole bound is not kept at all.
+
+    Changes are seen by every later call, also before they are on disk. A store that keeps a file raises `NotReady`
+    when it has to look something up there and cannot. `put` and `count` never raise.
+    """
+
+    fault: str | None
+    """Why it cannot write at the moment; None when all is well."""
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The owner task: writes behind and cleans up until cancelled; what waits then is still written."""
+
+    async def put(self, scope: str, response: StoredResponse) -> None:
+        """Keep a response, in the place of one with the same id. Waits while too much is waiting to be written."""
+
+    async def get(self, scope: str, id: str) -> StoredResponse | None:
+        """One response. Does not renew its time to live."""
+
+    async def chain(self, scope: str, id: str) -> list[StoredResponse] | None:
+        """The response and all that it continues, oldest first; None when any link is missing.
+
+        Renews the time to live of every link.
+        """
+
+    async def delete(self, scope: str, id: str) -> bool:
+        """Forget a response; whether there was one. Chains that go through it end with this."""
+
+    async def find_item(self, scope: str, item_id: str) -> bytes | None:
+        """The JSON of an input or output item of a stored response; of the newest where several have it."""
+
+    async def create_conversation(self, scope: str, conversation: Conversation, items: Sequence[bytes]) -> None:
+        """Begin a conversation, in the place of one with the same id. Items are JSON objects with an `id`."""
+
+    async def get_conversation(self, scope: str, id: str) -> Conversation | None:
+        """The conversation without its items."""
+
+    async def update_conversation(self, scope: str, id: str, metadata: Mapping[str, str]) -> Conversation | None:
+        """Replace the metadata; the conversation as it is then, None when there is no such one."""
+
+    async def delete_conversation(self, scope: str, id: str) -> bool:
+        """Forget a conversation and its items; whether there was one. Responses made in it stay."""
+
+    async def add_items(self, scope: str, id: str, items: Sequence[bytes]) -> bool:
+        """Append items (JSON objects with an `id`); False when there is no such conversation.
+
+        An item whose id is there already is replaced where it stands.
+        """
+
+    async def list_items(self, scope: str, id: str) -> list[bytes] | None:
+        """All items in order; None when there is no such conversation."""
+
+    async def delete_item(self, scope: str, id: str, item_id: str) -> bool:
+        """Take one item out of a conversation; whether it was there."""
+
+    def count(self, row: UsageRow) -> None:
+        """Add to the row of that day, key and model. Immediate; never blocks."""
+
+    async def usage(self, *, since: str) -> list[UsageRow]:
+        """All rows from that day on, sorted by day, key and model."""

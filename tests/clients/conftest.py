@@ -1,0 +1,34 @@
+"""A bridge over the real Codex for all clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real.rig import CURRENT, Rig, start_rig
+
+# scripts/test-clients installs the heavy clients and sets these; without them there is nothing to run.
+if not {"CODEX_BRIDGE_CLIENTS_PYTHON", "CODEX_BRIDGE_CLIENTS_NODE"} <= os.environ.keys():
+    collect_ignore = ["heavy"]
+
+
+@pytest.fixture(scope="session")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """One for all tests. In each of them `rig.posts` are the model calls since its own beginning."""
+    with start_rig(Path(tmp_path_factory.mktemp("clients")), CURRENT) as rig:
+        yield rig
+
+
+@pytest.fixture(autouse=True)
+def _own_model_calls(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test counts model calls from its own beginning, and must leave the provider idle."""
+    if "rig" not in request.fixturenames:
+        yield
+        return
+    rig: Rig = request.getfixturevalue("rig")
+    rig.since = len(rig.provider.requests)
+    yield
+    rig.provider.crowd = 0
+    rig.provider.wait_idle()

@@ -1,0 +1,328 @@
+"""The gate in front of a small application, over real sockets: which key was used, and WebSockets.
+
+What a client of the whole bridge meets at the gate is in test_bad_input (keys, Host) and test_cors (web pages).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+import trio
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
+
+from bridge.errors import BridgeError
+from bridge.server.gate import KEY_PROTOCOL, Gate, label_of
+from bridge.server.http import Receive, Scope, Send, send_error, send_json
+from bridge.server.listener import Listener, open_sockets
+
+KEYS = ("first-key-0123456789", "second-key-0123456789")
+PAGE = "app://obsidian.md"
+
+
+async def tell(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that tells what it was given, and echoes what a WebSocket says."""
+    seen = {
+        "type": scope["type"],
+        "key": scope.get("bridge.key"),
+        "subprotocols": scope.get("subprotocols"),
+        "headers": [f"{name.decode()}: {value.decode('latin-1')}" for name, value in scope["headers"]],
+    }
+    if scope["path"] == "/busy":
+        await send_error(send, BridgeError("Later.", code="rate_limited", http_status=429, retry_after=2.5))
+    elif scope["type"] == "http":
+        await send_json(send, 200, json.dumps(seen).encode())
+    else:
+        chosen = {"subprotocol": "chosen"} if "chosen" in scope["subprotocols"] else {}
+        await send({"type": "websocket.accept", **chosen})
+        await send({"type": "websocket.send", "text": json.dumps(seen)})
+        while (message := await receive())["type"] != "websocket.disconnect":
+            if message["type"] == "websocket.receive":
+                await send({"type": "websocket.send", "text": message["text"]})
+
+
+class Guarded(NamedTuple):
+    """`tell` behind a gate that listens."""
+
+    port: int
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def ask(self, *headers: str, **options: Any) -> Answer:
+        """The answer to a request with exactly these headers."""
+        return await self._exchange("Connection: close", *headers, **options)
+
+    async def open(self, *headers: str, **options: Any) -> Answer:
+        """The answer to a WebSocket's handshake that is refused."""
+        version, key = "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+        return await self._exchange("Connection: Upgrade", "Upgrade: websocket", version, key, *headers, **options)
+
+    async def _exchange(
+        self, *headers: str, path: str = "/x", host: str | None = None, method: str = "GET", content: bytes = b""
+    ) -> Answer:
+        """Ask, and read until the connection is closed."""
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {self.host if host is None else host}", *headers]
+        with trio.fail_after(10):
+            async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
+                await stream.send_all("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + content)
+                received = b"".join([chunk async for chunk in stream])
+        head, _, body = received.partition(b"\r\n\r\n")
+        status, *fields = head.decode("latin-1").split("\r\n")
+        pairs = [(name.lower(), value) for name, _, value in (field.partition(": ") for field in fields)]
+        return Answer(int(status.split()[1]), dict(pairs), body)
+
+
+class Answer(NamedTuple):
+    """A whole response."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        assert self.status == 200, self
+        value: dict[str, Any] = json.loads(self.body)
+        return value
+
+    @property
+    def code(self) -> str:
+        assert self.headers["content-length"] == str(len(self.body))
+        return str(json.loads(self.body)["error"]["code"])
+
+
+@asynccontextmanager
+async def guarded(*, check_host: bool = True, origins: tuple[str, ...] = (PAGE,)) -> AsyncIterator[Guarded]:
+    """Listen on a free port, and stop at the end."""
+    gate = Gate(tell, keys=KEYS, check_host=check_host, allowed_origins=origins)
+    sockets = open_sockets("127.0.0.1", 0)
+    listener = Listener(gate, sockets, write_timeout=5)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.run, nursery)
+        yield Guarded(sockets[0].getsockname()[1])
+        await listener.stop_accepting()
+        await listener.abort()
+        nursery.cancel_scope.cancel()
+
+
+# Keys
+
+BY_HEADER = {
+    "authorization": "Authorization: Bearer {key}",
+    "lower": "authorization: bearer {key}",
+    "x_api_key": "X-API-Key: {key}",
+}
+
+
+@pytest.mark.parametrize("header", BY_HEADER.values(), ids=BY_HEADER)
+@pytest.mark.parametrize("key", KEYS)
+async def test_the_application_knows_which_key_was_used(header: str, key: str) -> None:
+    """Its label, in one place for all; the label holds nothing of the key."""
+    async with guarded() as gate:
+        label = (await gate.ask(header.format(key=key))).seen["key"]
+    assert label == label_of(key) == "key-" + hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
+async def test_a_probe_has_no_key() -> None:
+    """Where none is looked at, none is named, also when one is sent."""
+    async with guarded() as gate:
+        for header in ("X: y", f"Authorization: Bearer {KEYS[0]}"):
+            assert (await gate.ask(header, path="/healthz")).seen["key"] is None
+
+
+# WebSockets that are refused
+
+GOOD_KEY = f"Authorization: Bearer {KEYS[0]}"
+GOOD_PROTOCOL = f"{KEY_PROTOCOL}{KEYS[0]}"
+
+BAD_KEYS: dict[str, list[str]] = {
+    "none": [],
+    "wrong": ["Authorization: Bearer wrong"],
+    "basic": [f"Authorization: Basic {KEYS[0]}"],
+    "empty": ["Authorization: Bearer "],
+    "wrong_protocol": [f"Sec-WebSocket-Protocol: realtime, {KEY_PROTOCOL}wrong"],
+    "empty_protocol": [f"Sec-WebSocket-Protocol: realtime, {KEY_PROTOCOL}"],
+    "two_protocols": [f"Sec-WebSocket-Protocol: {GOOD_PROTOCOL}, {KEY_PROTOCOL}{KEYS[1]}"],
+    "bare_protocol": [f"Sec-WebSocket-Protocol: realtime, {KEYS[0]}"],
+    "upper_protocol": [f"Sec-WebSocket-Protocol: realtime, {KEY_PROTOCOL.upper()}{KEYS[0]}"],
+    "header_and_protocol": [GOOD_KEY, f"Sec-WebSocket-Protocol: {GOOD_PROTOCOL}"],
+    "protocol_in_another_header": [f"Sec-WebSocket-Extensions: {GOOD_PROTOCOL}"],
+    "cookie": [f"Cookie: key={KEYS[0]}"],
+}
+
+
+@pytest.mark.parametrize("headers", BAD_KEYS.values(), ids=BAD_KEYS)
+async def test_a_websocket_needs_one_right_key(headers: list[str]) -> None:
+    """401 in OpenAI's form instead of the handshake, and the connection ends."""
+    async with guarded() as gate:
+        for path in ("/x", "/healthz", f"/x?key={KEYS[0]}&{GOOD_PROTOCOL}"):
+            answer = await gate.open(*headers, path=path)
+            assert (answer.status, answer.code) == (401, "invalid_api_key")
+            assert answer.headers["content-type"] == "application/json"
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert answer.headers["connection"] == "close"
+            assert not any(key.encode() in answer.body for key in KEYS)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ["Origin: http://evil.example"],
+        ["Origin: null"],
+        ["Origin: "],
+        ["Origin: http://127.0.0.1:1"],
+        [f"Origin: {PAGE}.evil.example"],
+        [f"Origin: {PAGE}", f"Origin: {PAGE}"],
+        [f"Origin: {PAGE}", "Origin: http://evil.example"],
+        ["Sec-Fetch-Site: cross-site"],
+    ],
+    ids=str,
+)
+async def test_a_websocket_of_another_page_is_refused(headers: list[str]) -> None:
+    """Browsers let every page open WebSockets to everywhere: the Origin is all that tells them apart."""
+    async with guarded() as gate:
+        for key in (GOOD_KEY, f"Sec-WebSocket-Protocol: realtime, {GOOD_PROTOCOL}"):
+            answer = await gate.open(key, *headers)
+            assert (answer.status, answer.code) == (403, "origin_not_allowed")
+            assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("origin", [[], [f"Origin: {PAGE}"], ["Origin: http://evil.example"]], ids=str)
+async def test_a_websocket_to_a_foreign_host_is_refused(origin: list[str]) -> None:
+    """The Host is looked at first, with the right key and from a listed page too."""
+    async with guarded() as gate:
+        answer = await gate.open(GOOD_KEY, *origin, host="evil.example")
+        assert (answer.status, answer.code) == (403, "host_not_allowed")
+
+
+async def test_the_application_may_refuse_a_websocket_as_it_refuses_a_request() -> None:
+    """The same error object and headers; the client sees an HTTP answer and no handshake."""
+    async with guarded() as gate:
+        answer = await gate.open(GOOD_KEY, path="/busy")
+        assert (answer.status, answer.code) == (429, "rate_limited")
+        assert (answer.headers["retry-after"], answer.headers["connection"]) == ("3", "close")
+
+
+# WebSockets that are let in
+
+
+class Conversation:
+    """A WebSocket as a client has it."""
+
+    def __init__(self, stream: trio.SocketStream, client: WSConnection) -> None:
+        self._stream = stream
+        self._client = client
+
+    async def next(self) -> Any:
+        """The next event from the server."""
+        while (event := next(iter(self._client.events()), None)) is None:
+            self._client.receive_data(await self._stream.receive_some())
+        return event
+
+    async def send(self, event: Any) -> None:
+        await self._stream.send_all(self._client.send(event))
+
+
+@asynccontextmanager
+async def conversation(
+    gate: Guarded, *headers: str, subprotocols: tuple[str, ...] = ()
+) -> AsyncIterator[tuple[Conversation, AcceptConnection]]:
+    """Open a WebSocket that is accepted, and close it politely."""
+    extra = [(name.encode(), value.strip().encode()) for name, _, value in (each.partition(":") for each in headers)]
+    client = WSConnection(ConnectionType.CLIENT)
+    with trio.fail_after(10):
+        async with await trio.open_tcp_stream("127.0.0.1", gate.port) as stream:
+            talk = Conversation(stream, client)
+            await talk.send(Request(gate.host, "/x", subprotocols=list(subprotocols), extra_headers=extra))
+            accepted = await talk.next()
+            assert isinstance(accepted, AcceptConnection), accepted
+            yield talk, accepted
+            await talk.send(CloseConnection(1000))
+            assert isinstance(await talk.next(), CloseConnection)
+
+
+@pytest.mark.parametrize("origin", [[], [f"Origin: {PAGE}"], ["Origin: APP://Obsidian.MD"], ["own"]], ids=str)
+@pytest.mark.parametrize("place", ["authorization", "x-api-key", "subprotocol"])
+async def test_a_websocket_with_a_key_is_let_in(origin: list[str], place: str) -> None:
+    """From a program, a listed page or a page of the bridge itself; then it works in both directions."""
+    headers = {"authorization": [GOOD_KEY], "x-api-key": [f"x-api-key: {KEYS[0]}"], "subprotocol": []}[place]
+    subprotocols = ("realtime", GOOD_PROTOCOL) if place == "subprotocol" else ()
+    async with guarded() as gate:
+        named = [f"Origin: http://{gate.host}"] if origin == ["own"] else origin
+        async with conversation(gate, *headers, *named, subprotocols=subprotocols) as (talk, _):
+            assert json.loads((await talk.next()).data)["key"] == label_of(KEYS[0])
+            await talk.send(TextMessage("hällo"))
+            assert (await talk.next()).data == "hällo"
+
+
+@pytest.mark.parametrize(
+    ("offered", "seen", "answered"),
+    [
+        (("realtime", GOOD_PROTOCOL), ["realtime"], "realtime"),
+        ((GOOD_PROTOCOL, "realtime"), ["realtime"], "realtime"),
+        (("realtime", GOOD_PROTOCOL, "openai-beta.realtime-v1"), ["realtime", "openai-beta.realtime-v1"], "realtime"),
+        (("a", "chosen", GOOD_PROTOCOL), ["a", "chosen"], "chosen"),
+        ((GOOD_PROTOCOL,), [], GOOD_PROTOCOL),
+    ],
+    ids=["realtime", "key_first", "three", "chosen_by_the_application", "key_alone"],
+)
+async def test_a_key_among_the_subprotocols(offered: tuple[str, ...], seen: list[str], answered: str) -> None:
+    """The application does not see it; and a browser, which insists on a subprotocol in the answer, gets one."""
+    async with guarded() as gate, conversation(gate, subprotocols=offered) as (talk, accepted):
+        assert accepted.subprotocol == answered
+        told = json.loads((await talk.next()).data)
+        assert told["subprotocols"] == seen
+        assert KEYS[0] not in json.dumps(told)
+
+
+async def test_subprotocols_without_a_key_are_the_application_s_own_affair() -> None:
+    """It names none here, and none is answered."""
+    async with guarded() as gate, conversation(gate, GOOD_KEY, subprotocols=("realtime",)) as (talk, accepted):
+        assert accepted.subprotocol is None
+        assert json.loads((await talk.next()).data)["subprotocols"] == ["realtime"]
+
+
+# Requests
+
+
+@pytest.mark.parametrize("length", [[], ["Content-Length: 0"]], ids=str)
+async def test_a_post_without_a_body_needs_no_content_type(length: list[str]) -> None:
+    """Clients name the type of what they send; where they send nothing, they name none."""
+    async with guarded() as gate:
+        assert (await gate.ask(GOOD_KEY, *length, method="POST")).status == 200
+        refused = await gate.ask(GOOD_KEY, "Content-Length: 2", method="POST", content=b"{}")
+        assert refused.code == "unsupported_media_type"
+
+
+async def test_an_error_of_the_application_can_be_read_by_the_page() -> None:
+    """Status, reason and when to come again."""
+    async with guarded() as gate:
+        answer = await gate.ask(GOOD_KEY, f"Origin: {PAGE}", path="/busy")
+    assert (answer.status, answer.code, answer.headers["retry-after"]) == (429, "rate_limited", "3")
+    assert answer.headers["access-control-allow-origin"] == PAGE
+    assert "retry-after" in answer.headers["access-control-expose-headers"].split(", ")
+
+
+@pytest.mark.parametrize("kind", ["request", "websocket"])
+async def test_a_bridge_for_other_machines_has_no_page_of_its_own(kind: str) -> None:
+    """Its Host is not checked, so an Origin that equals it says nothing: that is what DNS rebinding looks like."""
+    async with guarded(check_host=False) as gate:
+        ask = gate.ask if kind == "request" else gate.open
+        for host in ("evil.example", gate.host):
+            answer = await ask(GOOD_KEY, f"Origin: http://{host}", host=host)
+            assert (answer.status, answer.code) == (403, "origin_not_allowed")
+
+
+async def test_a_bridge_for_other_machines_serves_listed_pages() -> None:
+    """Under any Host."""
+    async with guarded(check_host=False) as gate:
+        answer = await gate.ask(GOOD_KEY, f"Origin: {PAGE}", host="box.example")
+    assert answer.headers["access-control-allow-origin"] == PAGE
+    assert answer.seen["key"] == label_of(KEYS[0])

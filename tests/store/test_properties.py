@@ -1,0 +1,114 @@
+"""Whatever is done and in whatever order: a store on a file does what the store in memory does."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from store.stores import MANY_BYTES, TTL, Clock, conversation, item, json_items, response, usage
+
+from bridge.store.base import Store
+from bridge.store.memory import MemoryStore
+from bridge.store.sqlite import SqliteStore
+
+Step = Callable[[Store], Awaitable[Any]]
+
+scopes = st.sampled_from("ab")
+names = st.sampled_from(["1", "2", "3", "4"])
+item_lists = st.lists(names, max_size=3)
+texts = st.sampled_from(["x", "y"])
+
+
+async def count(store: Store, day: str, requests: int) -> None:
+    store.count(usage(day, requests=requests))
+
+
+def put(scope: str, id: str, previous: str | None, output: list[str], input: list[str], text: str) -> Step:
+    new = response(id, previous, output=[item(i, text) for i in output], input=[item(i, text) for i in input])
+    return lambda store: store.put(scope, new)
+
+
+steps = st.one_of(
+    st.builds(put, scopes, names, st.none() | names, item_lists, item_lists, texts),
+    st.builds(lambda s, i: lambda store: store.get(s, i), scopes, names),
+    st.builds(lambda s, i: lambda store: store.chain(s, i), scopes, names),
+    st.builds(lambda s, i: lambda store: store.delete(s, i), scopes, names),
+    st.builds(lambda s, i: lambda store: store.find_item(s, i), scopes, names),
+    st.builds(
+        lambda s, i, m, t: lambda store: store.create_conversation(s, conversation(i, m=t), json_items(*m, text=t)),
+        scopes,
+        names,
+        item_lists,
+        texts,
+    ),
+    st.builds(lambda s, i: lambda store: store.get_conversation(s, i), scopes, names),
+    st.builds(lambda s, i, t: lambda store: store.update_conversation(s, i, {"m": t}), scopes, names, texts),
+    st.builds(lambda s, i: lambda store: store.delete_conversation(s, i), scopes, names),
+    st.builds(
+        lambda s, i, m, t: lambda store: store.add_items(s, i, json_items(*m, text=t)), scopes, names, item_lists, texts
+    ),
+    st.builds(lambda s, i: lambda store: store.list_items(s, i), scopes, names),
+    st.builds(lambda s, i, m: lambda store: store.delete_item(s, i, m), scopes, names, names),
+    st.builds(
+        lambda d, n: lambda store: count(store, d, n), st.sampled_from(["2026-11-16", "2026-11-17"]), st.integers(1, 3)
+    ),
+    st.just(lambda store: store.usage(since="2026-11-17")),
+)
+events = st.lists(
+    st.one_of(
+        steps,
+        steps,
+        st.sampled_from(["flush", "restart", "pass on"]),
+        st.sampled_from([TTL / 3, TTL / 2, TTL]),
+    ),
+    max_size=40,
+)
+
+
+class Pair:
+    """A file that is written to by one store at a time, and the same in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = Clock()
+        self.folder = folder
+        self.memory = MemoryStore(ttl=TTL, max_bytes=MANY_BYTES, now=self.clock)
+
+    def open(self) -> SqliteStore:
+        return SqliteStore(self.folder / "store.db", ttl=TTL, max_bytes=MANY_BYTES, now=self.clock)
+
+    async def play(self, events: list[Any]) -> None:
+        """`restart` stops the store and begins with another; `pass on` goes on with a second one on the same file."""
+        todo = list(events)
+        async with trio.open_nursery() as nursery:
+            store = self.open()
+            await nursery.start(store.run)
+            while todo:
+                match todo.pop(0):
+                    case "flush":
+                        await store.flush()
+                    case "pass on":
+                        await store.flush()
+                        store = self.open()
+                        await nursery.start(store.run)
+                    case "restart":
+                        break
+                    case float(seconds):
+                        self.clock.advance(seconds)
+                    case step:
+                        self.clock.advance(1)
+                        assert await step(store) == await step(self.memory)
+            nursery.cancel_scope.cancel()
+        if todo:
+            await self.play(todo)
+
+
+@given(events)
+def test_the_file_and_the_memory_agree(events: list[Any]) -> None:
+    """Also before anything is written, after a restart, and through a second store on the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        trio.run(Pair(Path(folder)).play, events)
