@@ -70,6 +70,8 @@ _USUAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "n": (1,),
     "top_logprobs": (0,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
 }
 """Values that ask for what happens anyway."""
 

@@ -7,6 +7,7 @@ from time import time
 from typing import Any
 from urllib.parse import parse_qsl
 
+import trio
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.routing import Router as Routes
 
@@ -38,7 +39,7 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
     """The ASGI application, without the gate. `fault` tells what is wrong with the bridge itself."""
     pages = Pages(service, fault, started_at, time)
     responses = ResponsePages(service)
-    conversations = ConversationPages(service.store, service.new_id)
+    conversations = ConversationPages(service.store, service.new_id, enabled=service.keeps_responses)
     table: list[tuple[str, dict[str, ShowPage | TurnEndpoint]]] = [
         ("/v1/responses", {"POST": TurnEndpoint("responses", service)}),
         ("/v1/responses/compact", {"POST": responses.compact}),
@@ -102,12 +103,25 @@ class _Place(Route):
             return
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
         request = Request(scope["path"], scope["path_params"], query, key_label(scope), body)
-        try:
-            page = await show(request)
-        except BridgeError as error:
-            await send_error(send, error)
-        else:
-            await send_json(send, page.status, page.body, page.headers)
+        answer: Page | BridgeError | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
+            try:
+                answer = await show(request)
+            except BridgeError as error:
+                answer = error
+            nursery.cancel_scope.cancel()
+        if isinstance(answer, Page):
+            await send_json(send, answer.status, answer.body, answer.headers)
+        elif answer is not None:
+            await send_error(send, answer)
+
+
+async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
+    """A page may take a model's time: nobody waits for it any more when its client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:

@@ -27,12 +27,18 @@ class _Create(Body):
 class ConversationPages:
     """The pages; each raises BridgeError for what it cannot show."""
 
-    def __init__(self, store: Store, new_id: Callable[[str], str]) -> None:
+    def __init__(self, store: Store, new_id: Callable[[str], str], *, enabled: bool) -> None:
         self._store = store
         self._new_id = new_id
+        self._enabled = enabled
 
     async def create(self, request: Request) -> Page:
         """POST /v1/conversations."""
+        if not self._enabled:
+            raise InvalidRequest(
+                "Conversations are not stored here (PROXY_STORE=off): send the whole conversation in 'input'.",
+                code="unsupported_parameter",
+            )
         body = validate(_Create, parse_json(request.body) if request.body.strip() else {})
         conversation = Conversation(self._new_id("conv"), int(time()), body.metadata or {})
         items = self._read(body.items or [])

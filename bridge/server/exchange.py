@@ -168,13 +168,27 @@ class Exchange:
 
     @property
     def finished(self) -> bool:
-        """Whether the last bytes of the answer have been made."""
-        return self.encoder is not None and self.encoder.finished
+        """Whether the last bytes of the answer have been made, and taken."""
+        return self.encoder is not None and self.encoder.finished and self._ready is None
 
     @property
     def failure(self) -> BridgeError | None:
         """Why the answer failed."""
         return self.encoder.failure if self.encoder is not None else None
+
+    async def begin(self) -> bytes:
+        """The first bytes of the answer, once something of it is visible, but after HOLD seconds at the latest.
+
+        Raises the failure of an answer that fails before that.
+        """
+        assert self.encoder is not None
+        out = self.encoder.begin()
+        with trio.move_on_after(HOLD):
+            while not self.encoder.visible and not self.finished:
+                out += (await self.next())[0]
+        if self.encoder.failure is not None and not self.encoder.visible:
+            raise self.encoder.failure
+        return out
 
     async def next(self) -> tuple[bytes, list[TurnEvent]]:
         """The next bytes of the answer, and the events that they are made of. Safe to cancel: nothing gets lost."""

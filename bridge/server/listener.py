@@ -15,7 +15,7 @@ from typing import Any
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData
+from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.events import Response
 from hypercorn.protocol.h11 import H11Protocol, H11WSConnection
 from hypercorn.protocol.ws_stream import ASGIWebsocketState, WSStream
@@ -136,6 +136,7 @@ class Connection(TCPServer):
     def __init__(self, *arguments: Any, write_timeout: float) -> None:
         super().__init__(*arguments)
         self._write_timeout = write_timeout
+        self._is_over = False
 
     async def run(self) -> None:
         try:
@@ -149,6 +150,9 @@ class Connection(TCPServer):
                 )
                 await self.idle_task.restart(tasks, self._idle_timeout)
                 await self._read_data()
+                # Nothing more will be asked here: hypercorn would wait for it all the same.
+                self._is_over = True
+                await self.idle_task.stop()
         except OSError:  # the client has gone before it said anything
             pass
         finally:
@@ -156,7 +160,8 @@ class Connection(TCPServer):
 
     async def protocol_send(self, event: Event) -> None:
         if not isinstance(event, RawData):
-            await super().protocol_send(event)
+            if not (self._is_over and isinstance(event, Updated)):
+                await super().protocol_send(event)
             return
         if not event.data:  # the end of a body of known length
             return

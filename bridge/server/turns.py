@@ -14,7 +14,7 @@ from bridge.api.reading import parse_json
 from bridge.api.sse import KEEPALIVE
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.background import run_in_background
-from bridge.server.exchange import HOLD, Exchange, Service
+from bridge.server.exchange import Exchange, Service
 from bridge.server.http import (
     ClientGone,
     Headers,
@@ -90,8 +90,6 @@ class _Request:
         """The last bytes of the answer are on their way."""
         self.handed_over = False
         """The exchange goes on without us."""
-        self._committed = False
-        """The status has gone out; a failure can only be an event from now on."""
 
     async def serve(self, body: bytes) -> None:
         """Answer the request, whatever happens."""
@@ -154,27 +152,15 @@ class _Request:
 
     async def _stream(self) -> None:
         exchange = self._exchange
-        encoder = exchange.encoder
-        assert encoder is not None
-        out = encoder.begin()
-        hold_until = trio.current_time() + HOLD
-        while not encoder.finished:
+        out = await exchange.begin()
+        await send_start(self._send, 200, SSE, [*SSE_HEADERS, *exchange.headers])
+        await self._write(out, exchange.finished)
+        while not exchange.finished:
+            out = KEEPALIVE
             events: list[TurnEvent] = []
-            piece = KEEPALIVE if self._committed else b""
-            with trio.move_on_at(trio.current_time() + self._service.keepalive if self._committed else hold_until):
-                piece, events = await exchange.next()
-            out += piece
-            if self._committed:
-                await self._write(out, encoder.finished, _said(events) if self._service.recorder else None)
-            elif encoder.failure is not None and not encoder.visible:
-                raise encoder.failure
-            elif events and not encoder.visible and not encoder.finished:
-                continue
-            else:
-                self._committed = True
-                await send_start(self._send, 200, SSE, [*SSE_HEADERS, *exchange.headers])
-                await self._write(out, encoder.finished)
-            out = b""
+            with trio.move_on_after(self._service.keepalive):
+                out, events = await exchange.next()
+            await self._write(out, exchange.finished, _said(events) if self._service.recorder else None)
 
     async def _write(self, out: bytes, last: bool, said: str | None = None) -> None:
         self._exchange.record_sse(out, said)

@@ -7,7 +7,6 @@ continue its own responses even when they were not stored.
 from __future__ import annotations
 
 import collections
-import math
 from typing import Any
 
 import orjson
@@ -17,7 +16,7 @@ from bridge.api.reading import parse_json
 from bridge.api.responses.events import ResponsesEncoder
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.continuation import Continuation, find_continuation
-from bridge.server.exchange import HOLD, Exchange, Service
+from bridge.server.exchange import Exchange, Service
 from bridge.server.http import Receive, Scope, Send, key_label
 
 MAX_LANES = 16
@@ -143,24 +142,13 @@ class _Connection:
             exchange.end()
 
     async def _stream(self, exchange: Exchange, lane: str | None) -> None:
-        encoder = exchange.encoder
-        assert encoder is not None
-        out = encoder.begin()
-        hold_until = trio.current_time() + HOLD
-        while not exchange.finished:
-            piece, events = b"", False
-            with trio.move_on_at(hold_until):
-                piece, _ = await exchange.next()
-                events = True
-            out += piece
-            if encoder.failure is not None and not encoder.visible and hold_until < math.inf:
-                raise encoder.failure
-            if events and not encoder.visible and not encoder.finished and hold_until < math.inf:
-                continue
-            hold_until = math.inf
+        out = await exchange.begin()
+        while True:
             exchange.record_sse(out)
             await self._send_events(out, lane)
-            out = b""
+            if exchange.finished:
+                return
+            out, _ = await exchange.next()
 
     async def _send_events(self, stream: bytes, lane: str | None) -> None:
         """Each event of a piece of a stream as one message. JSON has no newline of its own."""

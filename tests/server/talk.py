@@ -70,6 +70,8 @@ class Talk:
 @contextmanager
 def talking(bridge: RunningBridge, *, key: str | None = KEY, **options: Any) -> Iterator[Talk]:
     """A connection, closed at the end."""
+    # Else the client does not read the bridge's farewell while messages are unread, and waits for it in vain.
+    options.setdefault("max_queue", None)
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     url = f"ws://127.0.0.1:{bridge.port}/v1/responses"
     with connect(url, additional_headers=headers, proxy=None, max_size=None, **options) as socket:

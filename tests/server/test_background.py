@@ -76,6 +76,13 @@ def test_a_background_response_that_fails(client: httpx2.Client) -> None:
     assert refusal(answer, 400)[0] == "previous_response_not_completed"
 
 
+def test_a_background_response_whose_child_dies(client: httpx2.Client) -> None:
+    """It fails, and the next one is answered by the next child."""
+    done = settled(client, begin(client, {"text": "half"}, {"signal": 9}))
+    assert (done["status"], done["error"]["bridge_code"]) == ("failed", "backend_crashed")
+    assert text_of(settled(client, begin(client, {"text": "again"}))) == "again"
+
+
 def test_a_background_response_that_runs_is_listed_but_not_continued(client: httpx2.Client) -> None:
     """Its input is known, its output is not."""
     begun = begin(client, {"hang": True})

@@ -7,7 +7,6 @@ import re
 import socket
 from contextlib import closing
 from http.client import HTTPConnection, HTTPResponse
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import httpx2
@@ -16,6 +15,7 @@ from harness import KEY, RunningBridge
 from server.prompted import raw_request, request_headers
 
 from bridge.server.app import build_app
+from bridge.server.exchange import Service
 from bridge.server.gate import OPEN_PATHS
 
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
@@ -472,7 +472,8 @@ def test_a_key_in_the_query_is_none(mock_bridge: RunningBridge) -> None:
 
 def test_every_route_but_the_probes_wants_the_key(mock_bridge: RunningBridge) -> None:
     """Taken from the real routes, so that a new one cannot be forgotten."""
-    service: Any = SimpleNamespace(router=None, store=None, new_id=None, max_body=0)
+    nothing: Any = None
+    service = Service(nothing, nothing, 0, 0, nothing)
     paths = {route.path for route in build_app(service, fault=lambda: None, started_at=0).routes}
     assert paths >= {*OPEN_PATHS, RESPONSES, CHAT}
     for path in paths:

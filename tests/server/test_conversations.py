@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,21 @@ def test_a_response_extends_its_conversation(client: httpx2.Client, make: Callab
     ids = [item["id"] for item in ok(client.get(f"/conversations/{name}/items"))["data"]]
     assert response["output"][0]["id"] in ids
     assert len(set(ids)) == 5
+
+
+def test_responses_of_one_conversation_at_once(client: httpx2.Client, two_keys: RunningBridge) -> None:
+    """Each adds its own question and answer, side by side, and none is lost."""
+    name = begin(client)
+
+    def add(number: int) -> None:
+        with two_keys.client() as mine:
+            create(mine, f"number {number}", conversation=name)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(24)))
+    texts = said_in(client, name)
+    assert texts[::2] == texts[1::2]
+    assert sorted(texts[::2]) == sorted(f"number {number}" for number in range(24))
 
 
 def test_the_model_is_sent_the_conversation(rig: Rig) -> None:

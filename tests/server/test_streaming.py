@@ -223,6 +223,22 @@ def test_silence_between_words_is_broken(prompted: LoggedBridge) -> None:
     assert text_of(events) == "ab"
 
 
+def test_no_end_is_lost_to_a_keepalive(tmp_path: Path) -> None:
+    """Storing an answer takes a moment before its last event: a comment that falls due just then swallows nothing."""
+    with (
+        running_bridge(
+            tmp_path, CODEX_BIN=str(prompted_codex(tmp_path)), PROXY_MODELS=MODEL, PROXY_KEEPALIVE="0.001"
+        ) as bridge,
+        bridge.client() as client,
+    ):
+        conversation = {"conversation": client.post("/conversations").json()["id"]}
+        for number in range(80):
+            steps = [{"text": "one"}, {"sleep": 0.01}, {"text": "two"}]
+            events = bridge.events("/responses", ask(*steps, **(conversation if number % 2 else {})))
+            assert text_of(events) == "onetwo"
+            assert events[-1]["type"] == "response.completed"
+
+
 # Failures
 
 FAILURES: list[tuple[dict[str, Any], int, str]] = [

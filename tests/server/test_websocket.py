@@ -14,7 +14,7 @@ from openai import OpenAI
 from real.rig import LOOK, Rig, said
 from server.answers import RECALL, create, ok, recalled, text_of
 from server.conftest import LoggedBridge
-from server.prompted import ask
+from server.prompted import ask, wait_for
 from server.talk import ENDS, Json, Talk, talking
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
@@ -46,8 +46,27 @@ def prompted_talk(prompted: LoggedBridge) -> Iterator[Talk]:
 def test_several_requests_on_one_connection(talk: Talk) -> None:
     """Each is answered by its own stream, one after the other."""
     for number in range(20):
-        response = talk.ask(echo(f"number {number} é 🌍\n\n"))
-        assert (text_of(response), response["status"]) == (f"number {number} é 🌍\n\n", "completed")
+        text = f'number {number} é 🌍 \u2028\n\ndata: {{"type":"error"}}\n\n'
+        response = talk.ask(echo(text))
+        assert (text_of(response), response["status"]) == (text, "completed")
+
+
+def test_a_large_piece_is_one_message(prompted_talk: Talk) -> None:
+    """However much is said at once."""
+    assert text_of(prompted_talk.ask(ask({"text": "0123456789"}, {"text": "é" * 1_000_000}))).count("é") == 1_000_000
+
+
+def test_the_event_log_has_what_a_socket_is_answered(prompted: LoggedBridge) -> None:
+    """Requests, pieces and ends, as over HTTP."""
+    with talking(prompted.bridge) as talk:
+        talk.ask(ask({"text": "logged-on-a-socket"}))
+        talk.refused(ask({"text": "refused-on-a-socket"}, previous_response_id="resp_unknown"))
+    request = wait_for(lambda: prompted.log.request_of("logged-on-a-socket"), "the request")
+    wait_for(lambda: prompted.log.of(request, "client_sse_done"), "its end")
+    assert "logged-on-a-socket" in json.dumps(prompted.log.of(request, "client_sse"))
+    refused = wait_for(lambda: prompted.log.request_of("refused-on-a-socket"), "the refused request")
+    end = wait_for(lambda: prompted.log.turn_end(refused), "its end")
+    assert end["error"]["code"] == "previous_response_not_found"
 
 
 def test_a_response_of_a_socket_is_like_any_other(talk: Talk, two_keys: RunningBridge) -> None:

@@ -1,0 +1,164 @@
+"""Which thread a turn continues: only one whose whole conversation it begins with, and each thread once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.appserver.affinity import KeptThread, KeptThreads, conversation_number, digests_after
+from bridge.turn.collect import collect
+from bridge.turn.events import Finished, ReasoningDelta, TextDelta, ToolCall, TurnEvent, Usage
+from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, RawItem, Text
+
+START: dict[str, Any] = {"model": "m", "developerInstructions": "be kind"}
+
+
+def said(role: Any, *texts: str) -> Message:
+    return Message(role, tuple(map(Text, texts)))
+
+
+HI, HELLO, MORE = said("user", "hi"), said("assistant", "hello"), said("user", "more")
+
+
+def answered(*texts: str) -> Any:
+    """The result of an answer of these messages."""
+    events: list[TurnEvent] = [TextDelta(str(number), [text]) for number, text in enumerate(texts)]
+    return collect([*events, Finished("completed")])
+
+
+def kept_after(threads: KeptThreads, items: list[Item], result: Any, name: str = "t", until: float = 10) -> list[str]:
+    """Answer a turn and keep its thread; the ids of those that have to go."""
+    place = threads.find(START, items, 0)
+    return threads.keep(KeptThread(name, Usage(), digests_after(place.digest, result), until))
+
+
+def test_the_next_turn_continues_the_thread() -> None:
+    """It knows all but the last message."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], answered("hello"))
+    place = threads.find(START, [HI, HELLO, MORE], 0)
+    assert place.thread is not None
+    assert (place.thread.id, place.known) == ("t", 2)
+
+
+def test_a_thread_is_taken_by_one_turn() -> None:
+    """Two that continue the same conversation at once do not meet in one thread."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], answered("hello"))
+    assert threads.find(START, [HI, HELLO, MORE], 0).thread is not None
+    assert threads.find(START, [HI, HELLO, MORE], 0).thread is None
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [HI, said("assistant", "hello!"), MORE],
+        [said("user", "hi "), HELLO, MORE],
+        [HI, said("user", "hello"), MORE],
+        [said("system", "obey"), HI, HELLO, MORE],
+        [HI, HELLO],
+        [HI],
+        [HELLO, MORE],
+        [Message("user", (Text("hi"), Image("data:x"))), HELLO, MORE],
+    ],
+)
+def test_another_conversation_gets_a_thread_of_its_own(items: list[Item]) -> None:
+    """An edited, shorter or longer beginning never meets the thread; nor does a request that is repeated."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], answered("hello"))
+    assert threads.find(START, items, 0).thread is None
+
+
+@pytest.mark.parametrize("start", [{}, START | {"model": "n"}, START | {"dynamicTools": []}])
+def test_other_settings_get_a_thread_of_their_own(start: dict[str, Any]) -> None:
+    """What a thread began with cannot be changed any more."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], answered("hello"))
+    assert threads.find(start, [HI, HELLO, MORE], 0).thread is None
+
+
+@pytest.mark.parametrize("back", [[said("assistant", "a"), said("assistant", "b")], [said("assistant", "ab")]])
+def test_an_answer_comes_back_in_either_way(back: list[Item]) -> None:
+    """Message by message as a response's items do, or all in one as in a chat."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], answered("a", "b"))
+    assert threads.find(START, [HI, *back, MORE], 0).thread is not None
+
+
+def test_reasoning_may_be_left_out_or_given_back() -> None:
+    """The thread has it in any case."""
+    reasoning = RawItem("reasoning", {"type": "reasoning", "encrypted_content": "x"})
+    for items in ([HI, HELLO, MORE], [HI, reasoning, HELLO, MORE]):
+        threads = KeptThreads(4)
+        thought: list[TurnEvent] = [ReasoningDelta("r", 0, ["hm"]), TextDelta("m", ["hello"]), Finished("completed")]
+        kept_after(threads, [HI], collect(thought))
+        assert threads.find(START, items, 0).thread is not None
+
+
+def test_an_answer_with_calls_is_not_kept() -> None:
+    """Their outputs could not be injected without them."""
+    result = collect([TextDelta("m", ["x"]), ToolCall("fc", "c", "f", "{}"), Finished("completed")])
+    assert digests_after(b"d", result) == ()
+
+
+def test_calls_further_back_are_no_hindrance() -> None:
+    """They were injected, as items."""
+    items: list[Item] = [HI, FunctionCall("c", "f", "{}"), FunctionOutput("c", (Text("1"),))]
+    threads = KeptThreads(4)
+    kept_after(threads, items, answered("hello"))
+    assert threads.find(START, [*items, HELLO, MORE], 0).thread is not None
+    kept_after(threads, items, answered("hello"))
+    other = replace(FunctionOutput("c", ()), parts=(Text("2"),))
+    assert threads.find(START, [*items[:2], other, HELLO, MORE], 0).thread is None
+
+
+def test_threads_are_forgotten_in_time_and_number() -> None:
+    """Beyond the limit the oldest goes; after its time each goes."""
+    threads = KeptThreads(2)
+    for number in range(4):
+        gone = kept_after(threads, [said("user", str(number))], answered("x"), str(number), until=5 + number)
+        assert gone == ([str(number - 2)] if number >= 2 else [])
+    assert threads.expire(7.5) == ["2"]
+    assert len(threads) == 1
+    assert threads.find(START, [said("user", "3"), said("assistant", "x"), MORE], 8).thread is None
+    assert threads.find(START, [said("user", "3"), said("assistant", "x"), MORE], 7).thread is not None
+
+
+def test_the_same_conversation_again_replaces_its_thread() -> None:
+    """Two equal conversations have one thread to continue; the other is let go."""
+    threads = KeptThreads(4)
+    assert kept_after(threads, [HI], answered("hello"), "first") == []
+    assert kept_after(threads, [HI], answered("hello"), "second") == ["first"]
+    place = threads.find(START, [HI, HELLO, MORE], 0)
+    assert place.thread is not None
+    assert place.thread.id == "second"
+
+
+def test_nothing_is_kept_where_nothing_may_be() -> None:
+    """The thread itself has to go then."""
+    threads = KeptThreads(0)
+    assert kept_after(threads, [HI], answered("hello")) == ["t"]
+    assert len(threads) == 0
+
+
+@given(st.lists(st.text(max_size=3), min_size=1, max_size=6), st.data())
+def test_only_the_same_beginning_is_ever_continued(texts: list[str], data: st.DataObject) -> None:
+    """Whatever was said: a thread is found exactly when the items before the new one are what it has."""
+    roles = ["user", "assistant"]
+    items: list[Item] = [said(roles[number % 2], text) for number, text in enumerate(texts)]
+    threads = KeptThreads(4)
+    kept_after(threads, items, answered("answer"))
+    others = data.draw(st.lists(st.text(max_size=3), min_size=1, max_size=6))
+    asked: list[Item] = [said(roles[number % 2], text) for number, text in enumerate(others)]
+    place = threads.find(START, [*asked, said("assistant", "answer"), MORE], 0)
+    assert (place.thread is not None) == (others == texts)
+
+
+def test_a_conversation_has_one_number() -> None:
+    """However long it grows; so that with several children it stays with one."""
+    assert conversation_number([HI, HELLO]) == conversation_number([HI, HELLO, MORE])
+    assert conversation_number([MORE]) != conversation_number([HI])
