@@ -34,18 +34,39 @@ TOOLS_ITEM = "additional_tools"
 
 def read_items(values: Iterable[Any], place: str, before: Iterable[Item] = ()) -> tuple[Item, ...]:
     """What was said `before`, and the items at `place`. Raises InvalidRequest for what no backend can be given."""
-    items: list[Item] = list(before)
+    items: list[Item] = []
+    calls = _Calls()
+    calls.note(before, items)
     for index, value in enumerate(values):
-        items.extend(_read_entry(value, f"{place}[{index}]", items))
+        calls.note(_read_entry(value, f"{place}[{index}]", calls), items)
     _check_outputs(items, place)
     return tuple(items)
 
 
-def _read_entry(value: Any, place: str, before: list[Item]) -> Iterator[Item]:
+class _Calls:
+    """The calls that were read so far, for what refers to them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.custom: set[str] = set()
+        self.by_name: dict[str, str] = {}
+
+    def note(self, new: Iterable[Item], items: list[Item]) -> None:
+        """Append `new` items, each before the next one is read."""
+        for item in new:
+            items.append(item)
+            if isinstance(item, FunctionCall):
+                self.count += 1
+                self.by_name[item.name] = item.call_id
+                if item.custom:
+                    self.custom.add(item.call_id)
+
+
+def _read_entry(value: Any, place: str, calls: _Calls) -> Iterator[Item]:
     data = read_object(value, place)
     kind = data.get("type")
     if kind == "message" or (kind is None and "role" in data):
-        yield from _read_message(data, place, before)
+        yield from _read_message(data, place, calls)
         return
     if kind is None:
         kind = _guess(data)
@@ -87,7 +108,7 @@ def _guess(data: dict[str, Any]) -> str | None:
     return None
 
 
-def _read_message(data: dict[str, Any], place: str, before: list[Item]) -> Iterator[Item]:
+def _read_message(data: dict[str, Any], place: str, known: _Calls) -> Iterator[Item]:
     """A message; for an assistant also its calls. A `tool` message is an output."""
     role = data.get("role")
     content = f"{place}.content"
@@ -106,13 +127,12 @@ def _read_message(data: dict[str, Any], place: str, before: list[Item]) -> Itera
         for index, call in enumerate(calls):
             yield _read_tool_call(call, f"{place}.tool_calls[{index}]")
         if data.get("function_call") is not None:
-            yield _read_old_call(data["function_call"], place, before)
+            yield _read_old_call(data["function_call"], place, known)
     elif role == "tool":
         call_id = read_call_id(data.get("tool_call_id"), f"{place}.tool_call_id")
-        custom = any(isinstance(item, FunctionCall) and item.call_id == call_id and item.custom for item in before)
-        yield FunctionOutput(call_id, read_parts(data.get("content"), content), custom)
+        yield FunctionOutput(call_id, read_parts(data.get("content"), content), call_id in known.custom)
     elif role == "function":
-        yield FunctionOutput(_old_call_id(data, place, before), read_parts(data.get("content"), content))
+        yield FunctionOutput(_old_call_id(data, place, known), read_parts(data.get("content"), content))
     else:
         raise InvalidRequest(f"Invalid {place + '.role'!r}: {role!r}.", param=f"{place}.role")
 
@@ -142,23 +162,22 @@ def _read_tool_call(value: Any, place: str) -> FunctionCall:
     )
 
 
-def _read_old_call(value: Any, place: str, before: list[Item]) -> FunctionCall:
+def _read_old_call(value: Any, place: str, known: _Calls) -> FunctionCall:
     """`function_call` of an assistant message: from before calls had ids, so it gets one."""
     data = read_object(value, f"{place}.function_call")
     return FunctionCall(
-        f"call_{len(before)}",
+        f"call_{known.count}",
         _past_name(data.get("name"), f"{place}.function_call.name"),
         read_string(data.get("arguments"), f"{place}.function_call.arguments"),
     )
 
 
-def _old_call_id(data: dict[str, Any], place: str, before: list[Item]) -> str:
+def _old_call_id(data: dict[str, Any], place: str, known: _Calls) -> str:
     """The call that a `function` message answers: the last one of that name."""
     name = _past_name(data.get("name"), f"{place}.name")
-    for item in reversed(before):
-        if isinstance(item, FunctionCall) and item.name == name:
-            return item.call_id
-    raise InvalidRequest(f"Invalid {place!r}: no call of {name!r} stands before its result.", param=place)
+    if name not in known.by_name:
+        raise InvalidRequest(f"Invalid {place!r}: no call of {name!r} stands before its result.", param=place)
+    return known.by_name[name]
 
 
 def read_call_id(value: Any, place: str) -> str:

@@ -58,12 +58,14 @@ class _Connection:
         self._waiting = 0
         self._closing = False
         self._idle = trio.Event()
+        self._used_at = trio.current_time()
         self._remembered: collections.OrderedDict[str, Continuation] = collections.OrderedDict()
 
     async def receive(self, message: bytes, nursery: trio.Nursery) -> None:
         """Take one message of the client's. What comes after our farewell is not looked at."""
         if self._closing:
             return
+        self._used_at = trio.current_time()
         lane: str | None = None
         try:
             if len(message) > self._service.max_body:
@@ -85,9 +87,9 @@ class _Connection:
             if self._waiting:
                 await self._idle.wait()
                 continue
-            with trio.move_on_after(MAX_IDLE) as patience:
+            with trio.move_on_at(self._used_at + MAX_IDLE):
                 await stopping.wait()
-            if patience.cancelled_caught and not self._waiting:
+            if not self._waiting and trio.current_time() >= self._used_at + MAX_IDLE:
                 break
         self._closing = True
         await self._send({"type": "websocket.close", "code": 1001 if stopping.is_set() else 1000})
@@ -130,7 +132,7 @@ class _Connection:
             )
             await exchange.open(body, known, generate=generate is not False)
             await self._stream(exchange, lane)
-            self._remember(exchange, body)
+            self._remember(exchange)
         except BridgeError as error:
             exchange.fail(error)
             await self._refuse(error, lane)
@@ -168,11 +170,9 @@ class _Connection:
 
     # Continuation within the connection
 
-    def _remember(self, exchange: Exchange, body: dict[str, Any]) -> None:
+    def _remember(self, exchange: Exchange) -> None:
         encoder = exchange.encoder
         if not isinstance(encoder, ResponsesEncoder) or encoder.failure is not None:
-            # As in the API: what failed ends what it would have continued.
-            self._remembered.pop(str(body.get("previous_response_id")), None)
             return
         self._remembered[encoder.id] = exchange.continuation()
         while len(self._remembered) > REMEMBERED:

@@ -184,7 +184,10 @@ class ToolCallParser:
 
     def _read_block(self, text: str, pos: int, events: list[ParserEvent]) -> int:
         start = text.find(self._close, pos)
-        opening = text.find(self._open, pos, start if start >= 0 else len(text))
+        if self._openings < MAX_OPENINGS:
+            opening = text.find(self._open, pos, start if start >= 0 else len(text))
+        else:
+            opening = -1  # each one means another look for the end
         if opening >= 0:
             return self._read_second_opening(text, pos, opening, events)
         if start < 0:
@@ -203,7 +206,7 @@ class ToolCallParser:
         """An opening tag within a block: the first call was never closed, or the tag belongs to what it says."""
         self._pieces.append(text[pos:opening])
         self._openings += 1
-        if self._openings <= MAX_OPENINGS and not self._strings.are_open(self._pieces, at_close=False):
+        if not self._strings.are_open(self._pieces, at_close=False):
             source = "".join(self._pieces)
             body = source[len(self._open) :]
             if isinstance(self._judge(body), Payload):

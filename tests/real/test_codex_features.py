@@ -424,7 +424,7 @@ def test_a_legacy_codex_names_everything_that_it_drops(legacy: Rig, api: Api) ->
         names = ["web_search_options", "verbosity", "response_format"]
     answer = legacy.send(api, api.body("hi", temperature=0.5) | wishes)
     assert answer.text == "hello from the provider"
-    assert dropped(answer) == ["temperature", *names]
+    assert set(dropped(answer)) == {"temperature", *names}
 
 
 def test_what_is_dropped_can_be_refused(tmp_path: Path) -> None:
