@@ -19,6 +19,8 @@ _LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\
 def join_events(events: list[bytes]) -> bytes:
     """A piece of a stream. What some clients take for the end of a line, within a JSON string, is escaped."""
     stream = b"".join(events)
+    if stream.isascii():
+        return stream
     for character, escaped in _LINE_ENDS:
         if character in stream:
             stream = stream.replace(character, escaped)

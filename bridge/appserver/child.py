@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import logging
-import math
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,11 +16,12 @@ from typing import Any, Literal
 
 import trio
 
+from bridge.appserver.account import Account
 from bridge.appserver.affinity import KEEP_SECONDS, KeptThreads
 from bridge.appserver.current import CurrentDecoder, CurrentTurn, unsubscribe
 from bridge.appserver.dialect import ChildInfo
 from bridge.appserver.framing import LineSplitter
-from bridge.appserver.handshake import Login, ask_login, ask_models, shake_hands
+from bridge.appserver.handshake import shake_hands
 from bridge.appserver.legacy import LegacyDecoder, LegacyTurn, choose_sends
 from bridge.appserver.process import Process
 from bridge.appserver.requests import TOOL_CALL, answer_request
@@ -50,9 +50,6 @@ INTERRUPT_TIMEOUT = 5.0
 """Codex leaves the interruption of an idle thread unanswered."""
 LINE_HEAD = 512
 """How far into a line the name of its thread is looked for."""
-RATE_LIMITS = "account/rateLimits/updated"
-MODELS_AGE = 600.0
-"""How often the models and the login are asked for again."""
 PARKED = 15.0
 """How long a native call waits for the end of the answer that it stands in."""
 TIMEOUTS_ALLOWED = 3
@@ -73,13 +70,7 @@ class Child:
     ) -> None:
         self.process = process
         self.info: ChildInfo | None = None
-        self.models: list[dict[str, Any]] = []
-        self.login: Login | None = None
-        """None where it cannot be known."""
-        self.rate_limits: dict[str, Any] = {}
-        """What the child has told of the account's quota; empty before it has."""
-        self._news = trio.Event()
-        self._login_asked = -math.inf
+        self.account = Account(self.call)
         self.turns = 0
         self._settings = settings
         self._threads = KeptThreads(settings.kept_threads)
@@ -115,7 +106,8 @@ class Child:
             nursery.start_soon(self._write)
             drained = trio.Event()
             nursery.start_soon(self._drain_stderr, drained)
-            nursery.start_soon(self._stay_informed)
+            nursery.start_soon(self.account.stay_informed)
+            nursery.start_soon(self._forget_threads)
             async with trio.open_nursery() as owners:
                 self._owners = owners
                 task_status.started()
@@ -128,8 +120,7 @@ class Child:
         """Introduce ourselves, learn what the child can do and which models it has, choose the dialect."""
         info = await shake_hands(self.call, self._notify, self._wanted)
         self._decoder = CurrentDecoder() if info.dialect == "current" else LegacyDecoder()
-        self.models = await ask_models(self.call, info)
-        self.login = await ask_login(self.call, info)
+        await self.account.begin(info)
         self.info = info
         if self._settings.drops_system_prompt("chat", info.dialect):
             log.warning(
@@ -200,39 +191,11 @@ class Child:
             await trio.sleep(0.1 * 2**attempt * (1 + random.random()))
         raise AssertionError
 
-    async def read_rate_limits(self) -> dict[str, Any]:
-        """The account's quota as it is now, where the child can tell; else what it told last."""
-        if self.info is not None and "account/rateLimits/read" in self.info.methods:
-            with suppress(BridgeError):
-                result = await self.call("account/rateLimits/read", None)
-                self._learn_limits(result.get("rateLimits") if isinstance(result, dict) else None)
-        return self.rate_limits
-
-    def _learn_limits(self, limits: Any) -> None:
-        """An update may leave out what has not changed."""
-        if isinstance(limits, dict):
-            self.rate_limits |= {name: value for name, value in limits.items() if value is not None}
-
-    async def _stay_informed(self) -> None:
-        """Ask for the models and the login again, now and then and when the account has changed."""
+    async def _forget_threads(self) -> None:
+        """Let go of the threads that have waited too long for their conversation."""
         while True:
-            with trio.move_on_after(MODELS_AGE):
-                await self._news.wait()
-            self._news = trio.Event()
+            await trio.sleep(KEEP_SECONDS)
             await self._let_go([unsubscribe(thread) for thread in self._threads.expire(trio.current_time())])
-            if self.info is not None:
-                with suppress(BridgeError):
-                    self.models = await ask_models(self.call, self.info) or self.models
-                    self.login = await ask_login(self.call, self.info)
-
-    async def check_login(self) -> Login | None:
-        """The login as it is now: where it was missing the child is asked again, at most once a second."""
-        assert self.info is not None
-        now = trio.current_time()
-        if self.login == "missing" and now >= self._login_asked + 1:
-            self._login_asked = now
-            self.login = await ask_login(self.call, self.info)
-        return self.login
 
     def start(self, turn: Turn, req_id: str | None = None) -> TurnStream:
         """Begin a turn. Whatever goes wrong arrives as the stream's Finished event; raises only when it is closed."""
@@ -460,10 +423,7 @@ class Child:
             self._flush()
 
     def _notification(self, method: str, params: dict[str, Any]) -> None:
-        if method == RATE_LIMITS:
-            self._learn_limits(params.get("rateLimits"))
-        elif method in ("account/updated", "account/login/completed"):
-            self._news.set()
+        self.account.notice(method, params)
         self._routes.notify(key_of(params), method, params)
 
     def _lost(self, line: bytes) -> None:

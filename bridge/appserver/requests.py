@@ -6,48 +6,44 @@ to the user stay empty, everything unknown is an error (which Codex takes as a r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import orjson
-from jsonrpcserver import Error, Result, Success, dispatch_to_serializable
-
-Answer = Callable[..., Result]
-
-
-def _always(result: dict[str, Any]) -> Answer:
-    def answer(*_: Any, **__: Any) -> Result:
-        return Success(result)
-
-    return answer
-
-
-def _refuse(message: str) -> Answer:
-    def answer(*_: Any, **__: Any) -> Result:
-        return Error(code=-32000, message=message)
-
-    return answer
-
 
 TOOL_CALL = "item/tool/call"
 
-METHODS: dict[str, Answer] = {
+ANSWERS: dict[str, dict[str, Any]] = {
     # the current dialect
-    "item/commandExecution/requestApproval": _always({"decision": "decline"}),
-    "item/fileChange/requestApproval": _always({"decision": "decline"}),
-    "item/permissions/requestApproval": _refuse("permissions are not granted through the bridge"),
-    "item/tool/requestUserInput": _always({"answers": {}}),
-    "mcpServer/elicitation/request": _always({"action": "decline"}),
-    TOOL_CALL: _always(
-        {
-            "contentItems": [{"type": "inputText", "text": "this tool is not available"}],
-            "success": False,
-        }
-    ),
+    "item/commandExecution/requestApproval": {"decision": "decline"},
+    "item/fileChange/requestApproval": {"decision": "decline"},
+    "item/tool/requestUserInput": {"answers": {}},
+    "mcpServer/elicitation/request": {"action": "decline"},
+    TOOL_CALL: {
+        "contentItems": [{"type": "inputText", "text": "this tool is not available"}],
+        "success": False,
+    },
     # the legacy dialect
-    "execCommandApproval": _always({"decision": "denied"}),
-    "applyPatchApproval": _always({"decision": "denied"}),
+    "execCommandApproval": {"decision": "denied"},
+    "applyPatchApproval": {"decision": "denied"},
 }
+"""What is answered, by method."""
+
+REFUSALS = {"item/permissions/requestApproval": "permissions are not granted through the bridge"}
+"""Methods that are answered with an error, and why."""
+
+
+@cache
+def _methods() -> dict[str, Any]:
+    """The methods for jsonrpcserver, which brings five megabytes along: loaded when a child first asks."""
+    from jsonrpcserver import Error, Success
+
+    def answer(method: str) -> Any:
+        if method in REFUSALS:
+            return lambda *_, **__: Error(code=-32000, message=REFUSALS[method])
+        return lambda *_, **__: Success(ANSWERS[method])
+
+    return {method: answer(method) for method in (*ANSWERS, *REFUSALS)}
 
 
 def answer_request(line: bytes) -> bytes:
@@ -56,5 +52,7 @@ def answer_request(line: bytes) -> bytes:
     jsonrpcserver's synchronous dispatch does the work, with a validator that lets everything pass: the default one
     insists on a `jsonrpc` member, which Codex leaves out. (Its asynchronous dispatch needs asyncio.)
     """
-    reply = dispatch_to_serializable(line, methods=METHODS, deserializer=orjson.loads, validator=lambda _: None)
+    from jsonrpcserver import dispatch_to_serializable
+
+    reply = dispatch_to_serializable(line, methods=_methods(), deserializer=orjson.loads, validator=lambda _: None)
     return orjson.dumps(reply)

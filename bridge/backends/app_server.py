@@ -21,8 +21,8 @@ from bridge.backends.base import EventStream
 from bridge.errors import InvalidRequest, Overloaded, UpstreamError
 from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
-from bridge.turn.collect import Result
-from bridge.turn.events import TurnEvent
+from bridge.turn.collect import collect
+from bridge.turn.events import Finished, TurnEvent
 from bridge.turn.items import Message
 from bridge.turn.turn import Turn
 
@@ -46,14 +46,16 @@ class AnswerStream:
     def __init__(self, stream: TurnStream, stage: ToolStage | None) -> None:
         self._stream = stream
         self._stage = stage
-        self._result = Result()
+        self._said: list[TurnEvent] = []
 
     async def next(self) -> list[TurnEvent]:
         while not (events := await self._next()):
             pass
-        self._result.add(events)
-        if self._result.end is not None and self._result.end.outcome == "completed":
-            self._stream.running.result = self._result
+        # Whole events, not their pieces: this is the way of every delta.
+        self._said += events
+        end = events[-1]
+        if isinstance(end, Finished) and end.outcome == "completed":
+            self._stream.running.result = collect(self._said)
         return events
 
     async def _next(self) -> list[TurnEvent]:
@@ -93,7 +95,7 @@ class AppServerBackend:
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
         child = await self.pool.acquire(conversation_number(turn.items))
-        if await child.check_login() == "missing":
+        if await child.account.check_login() == "missing":
             raise UpstreamError(NOT_LOGGED_IN, code="codex_not_logged_in", http_status=401, kind="authentication_error")
         in_text = turn.functions and not child.uses_native_tools
         if in_text:
@@ -117,7 +119,7 @@ class AppServerBackend:
     def can_answer(self) -> bool:
         """False when it is known that no turn can run, because nobody is logged in."""
         child = self.pool.child
-        return child is None or child.login != "missing"
+        return child is None or child.account.login != "missing"
 
     async def wait_until_known(self) -> None:
         """Until the child has told its models. Raises NotReady when there is none."""
@@ -151,12 +153,12 @@ class AppServerBackend:
 
     def rate_limits(self) -> Mapping[str, Any] | None:
         child = self.pool.child
-        return child.rate_limits if child is not None else None
+        return child.account.rate_limits if child is not None else None
 
     async def read_rate_limits(self) -> Mapping[str, Any] | None:
         """The same, asked for now where the child can tell."""
         child = await self.pool.acquire()
-        return await child.read_rate_limits()
+        return await child.account.read_rate_limits()
 
     def default_model(self, fallback: str) -> str:
         """The model for a request that names the default: the configured one, else the child's own default."""
@@ -197,7 +199,7 @@ class AppServerBackend:
 
     def _listed(self) -> list[dict[str, Any]]:
         child = self.pool.child
-        return child.models if child is not None else []
+        return child.account.models if child is not None else []
 
 
 def _efforts(entry: Mapping[str, Any]) -> list[str]:

@@ -130,6 +130,8 @@ async def _ask_codex(settings: Any, report: Report) -> None:
             )
             report("dialect", None, f"{info.dialect}, {len(info.methods)} methods")
             words = {"logged_in": "logged in", "not_needed": "not needed by this provider", None: "unknown"}
-            report("login", NOT_LOGGED_IN if child.login == "missing" else None, words.get(child.login, ""))
-            report("models", None, ", ".join(entry["id"] for entry in child.models) or "none listed")
+            report(
+                "login", NOT_LOGGED_IN if child.account.login == "missing" else None, words.get(child.account.login, "")
+            )
+            report("models", None, ", ".join(entry["id"] for entry in child.account.models) or "none listed")
         nursery.cancel_scope.cancel()

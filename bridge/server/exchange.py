@@ -72,6 +72,33 @@ class Exchange:
     any case. `key` is the label of the client's key: what is stored is this key's alone.
     """
 
+    # A stream that waits should cost little.
+    __slots__ = (
+        "_arrived",
+        "_backend",
+        "_cancelled",
+        "_continued",
+        "_data",
+        "_end",
+        "_ended",
+        "_first",
+        "_keeps",
+        "_key",
+        "_own_items",
+        "_path",
+        "_ready",
+        "_recorder",
+        "_service",
+        "_started",
+        "_stream",
+        "_url",
+        "_waiting",
+        "encoder",
+        "headers",
+        "id",
+        "turn",
+    )
+
     def __init__(self, service: Service, path: Endpoint, key: str, url: str) -> None:
         self.id = service.new_id("req")
         self.headers: Headers = [(b"x-request-id", self.id.encode())]
@@ -90,7 +117,7 @@ class Exchange:
         self._continued = NOTHING
         self._own_items: list[dict[str, Any]] | None = None
         self._backend: Backend | None = None
-        self.ended = trio.Event()
+        self._ended: trio.Event | None = None
         self._ready: tuple[bytes, list[TurnEvent]] | None = None
         self._cancelled = False
         self._waiting: trio.CancelScope | None = None
@@ -221,6 +248,11 @@ class Exchange:
                 tell_reset(end.error, self._backend.rate_limits(), time())
         return events
 
+    async def wait_ended(self) -> None:
+        """Until `end` has been called."""
+        self._ended = self._ended or trio.Event()
+        await self._ended.wait()
+
     def cancel(self) -> None:
         """End the answer as cancelled."""
         self._cancelled = True
@@ -295,7 +327,8 @@ class Exchange:
 
     def end(self) -> None:
         """The request is over, one way or the other."""
-        self.ended.set()
+        if self._ended is not None:
+            self._ended.set()
         if self._stream is not None:
             self._stream.close()
         self._unregister()

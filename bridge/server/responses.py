@@ -57,7 +57,7 @@ class ResponsePages:
             return json_page(await self._find(request))
         running.cancel()
         with trio.move_on_after(CANCEL_SECONDS):
-            await running.ended.wait()
+            await running.wait_ended()
         return json_page(running.snapshot())
 
     async def input_items(self, request: Request) -> Page:

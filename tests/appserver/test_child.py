@@ -269,11 +269,11 @@ async def test_rate_limits_are_learnt_from_the_child() -> None:
     ]
     async with supervised(python(CALLING)) as supervisor:
         child = await supervisor.acquire()
-        assert child.rate_limits == {}
+        assert child.account.rate_limits == {}
         notes = [{"method": "account/rateLimits/updated", "params": update} for update in updates]
         await finish(child.start(turn(text=json.dumps(notes))))
-        assert child.rate_limits == {"primary": primary, "secondary": secondary, "planType": "plus"}
-        assert await child.read_rate_limits() == {**child.rate_limits, "planType": "pro"}
+        assert child.account.rate_limits == {"primary": primary, "secondary": secondary, "planType": "plus"}
+        assert await child.account.read_rate_limits() == {**child.account.rate_limits, "planType": "pro"}
 
 
 async def test_rate_limits_that_the_child_refuses_to_tell_are_the_last_known_ones(prompted: Program) -> None:
@@ -282,9 +282,9 @@ async def test_rate_limits_that_the_child_refuses_to_tell_are_the_last_known_one
         child = await supervisor.acquire()
         note = {"method": "account/rateLimits/updated", "params": {"rateLimits": {"planType": "plus"}}}
         await finish(child.start(turn(text=json.dumps([note]))))
-        assert await child.read_rate_limits() == {"planType": "plus"}
+        assert await child.account.read_rate_limits() == {"planType": "plus"}
     async with supervised(prompted) as supervisor:
-        assert await (await supervisor.acquire()).read_rate_limits() == {}
+        assert await (await supervisor.acquire()).account.read_rate_limits() == {}
 
 
 @pytest.mark.parametrize("method", ["account/updated", "account/login/completed"])
@@ -292,14 +292,14 @@ async def test_another_account_may_have_other_models(method: str) -> None:
     """They and the login are asked for again; a list that comes back empty does not replace one that was not."""
     async with supervised(python(CALLING)) as supervisor:
         child = await supervisor.acquire()
-        assert [model["id"] for model in child.models] == ["model-1"]
-        assert child.login == "logged_in"
+        assert [model["id"] for model in child.account.models] == ["model-1"]
+        assert child.account.login == "logged_in"
         news = {"method": method, "params": {}}
         await finish(child.start(turn(text=json.dumps([news]))))
-        await until(lambda: [model["id"] for model in child.models] == ["model-2"], "the new list")
+        await until(lambda: [model["id"] for model in child.account.models] == ["model-2"], "the new list")
         await finish(child.start(turn(text=json.dumps([news]))))
-        await until(lambda: child.login == "missing", "the login was asked for again")
-        assert [model["id"] for model in child.models] == ["model-2"]
+        await until(lambda: child.account.login == "missing", "the login was asked for again")
+        assert [model["id"] for model in child.account.models] == ["model-2"]
 
 
 # What the child does not do

@@ -181,7 +181,8 @@ def test_listed_models_have_names_for_their_efforts(tmp_path: Path) -> None:
 def backend(dialect: DialectName, models: tuple[str, ...] = ("listed",), **settings: Any) -> AppServerBackend:
     """A backend with a child of this dialect that lists these models; no turn can run in it."""
     info = ChildInfo("0.163.0", True, dialect, frozenset({"thread/inject_items"}))
-    child = SimpleNamespace(info=info, models=[{"id": model} for model in models], rate_limits={})
+    account = SimpleNamespace(models=[{"id": model} for model in models], rate_limits={})
+    child = SimpleNamespace(info=info, account=account)
     pool: Any = SimpleNamespace(child=child)
     return AppServerBackend("test", pool, new_id=str, settings=ChildSettings(**settings))
 
