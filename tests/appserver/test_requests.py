@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from bridge.appserver.requests import ANSWERS, REFUSALS, answer_request
+from bridge.appserver import requests
+from bridge.appserver.requests import answer_request
 
 ANSWERS: dict[str, Any] = {
     "item/commandExecution/requestApproval": {"decision": "decline"},
@@ -50,7 +51,7 @@ def test_everything_else_is_an_error(method: str) -> None:
     assert isinstance(reply["error"]["code"], int)
 
 
-@pytest.mark.parametrize("method", [*ANSWERS, *REFUSALS, "no/such"])
+@pytest.mark.parametrize("method", [*requests.ANSWERS, *requests.REFUSALS, "no/such"])
 @pytest.mark.parametrize("params", [{"a": 1}, {}, [1, 2], None, 5, "x"])
 @pytest.mark.parametrize("call_id", [0, "a", -1, None])
 def test_a_request_of_any_shape_is_answered_under_its_id(method: str, params: Any, call_id: Any) -> None:
@@ -62,6 +63,6 @@ def test_a_request_of_any_shape_is_answered_under_its_id(method: str, params: An
 
 def test_no_answer_grants_anything() -> None:
     """No known answer says yes."""
-    words = orjson.dumps([ask(method=method, id=1).get("result") for method in (*ANSWERS, *REFUSALS)])
+    words = orjson.dumps([ask(method=method, id=1).get("result") for method in (*requests.ANSWERS, *requests.REFUSALS)])
     for yes in (b"accept", b"approved", b"true"):
         assert yes not in words

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bridge.appserver.requests import METHODS, answer_request
+from bridge.appserver.requests import ANSWERS, REFUSALS, answer_request
 from bridge.appserver.rpc import Peer, Reply, RpcError, encode_request, key_of
 from bridge.errors import BackendCrashed
 
@@ -241,7 +241,7 @@ def test_garbage_is_counted_and_nothing_else_happens(line: bytes) -> None:
     assert ends.replies == [("a", Reply(result=1))]
 
 
-@pytest.mark.parametrize("method", [*METHODS, "no/such/method"])
+@pytest.mark.parametrize("method", [*ANSWERS, *REFUSALS, "no/such/method"])
 @pytest.mark.parametrize("call_id", [0, 1, "ask-1", None])
 def test_every_request_is_answered_at_once(method: str, call_id: Any) -> None:
     """The reply stands in `outgoing` when `receive` returns, under the child's id, whatever ids we use."""
@@ -394,7 +394,7 @@ class PeerMachine(RuleBasedStateMachine):
         self.notified += 1
         assert self.ends.notifications[-1][0] == method
 
-    @rule(method=st.sampled_from([*METHODS, "x"]), call_id=st.integers(-2, 30) | st.text(max_size=2))
+    @rule(method=st.sampled_from([*ANSWERS, *REFUSALS, "x"]), call_id=st.integers(-2, 30) | st.text(max_size=2))
     def request(self, method: str, call_id: Any) -> None:
         self.ends.receive(method=method, id=call_id)
         (reply,) = self.ends.sent()

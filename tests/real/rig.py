@@ -270,9 +270,10 @@ class Rig:
             connection.close()
 
     def child(self) -> int:
-        """The process id of the one child."""
-        (pid,) = [pid for pid, parent, _ in processes() if parent == self.bridge.process.pid]
-        return pid
+        """The process id of the one Codex (the mock models may have started a child of their own)."""
+        children = [pid for pid, parent, _ in processes() if parent == self.bridge.process.pid]
+        (codex,) = [pid for pid in children if b"-m\0bridge" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return codex
 
 
 @contextmanager
