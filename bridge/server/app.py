@@ -13,7 +13,6 @@ from starlette.routing import Router as Routes
 
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.conversations import ConversationPages
-from bridge.server.exchange import Service
 from bridge.server.http import (
     ClientGone,
     Page,
@@ -29,6 +28,7 @@ from bridge.server.http import (
 )
 from bridge.server.pages import Pages
 from bridge.server.responses import ResponsePages
+from bridge.server.service import Service
 from bridge.server.turns import TurnEndpoint, read_request
 from bridge.server.websocket import ResponsesSocket
 

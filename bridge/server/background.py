@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 from bridge.errors import NotReady
-from bridge.server.exchange import Exchange, Service
+from bridge.server.exchange import Exchange
+from bridge.server.service import Service
 
 UNFINISHED = ("queued", "in_progress")
 

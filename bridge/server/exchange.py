@@ -6,8 +6,7 @@ HTTP, WebSocket and background requests differ only in how the bytes get to the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from time import time
 from typing import Any
@@ -16,9 +15,9 @@ import orjson
 import trio
 
 from bridge.api.chat.choices import ChoicesEncoder
-from bridge.api.chat.events import ChatEncoder, ReasoningDisplay
+from bridge.api.chat.events import ChatEncoder
 from bridge.api.chat.request import speaks_functions
-from bridge.api.dropped import HEADER, Policy, apply_policy, dropped_fields
+from bridge.api.dropped import HEADER, apply_policy, dropped_fields
 from bridge.api.responses.events import CANCELLED, ResponsesEncoder
 from bridge.api.responses.response import conversation_id, echo_of
 from bridge.api.shape import parse_request
@@ -27,10 +26,10 @@ from bridge.backends.answers import start_answer
 from bridge.backends.base import Backend, EventStream
 from bridge.backends.router import MOCK_MODELS, Router
 from bridge.errors import BridgeError, InvalidRequest, NotReady
-from bridge.protolog.record import Recorder
 from bridge.server.continuation import NOTHING, Continuation, continue_with, find_continuation, item_objects
 from bridge.server.ratelimits import limit_headers, tell_reset
-from bridge.store.base import Store, StoredResponse, UsageRow
+from bridge.server.service import Service
+from bridge.store.base import StoredResponse, UsageRow
 from bridge.turn.events import Finished, TurnEvent, Usage
 from bridge.turn.turn import Endpoint, Turn
 
@@ -39,30 +38,7 @@ log = logging.getLogger("bridge.server")
 HOLD = 2.0
 """Seconds for which an answer is held back while nothing of it is visible: so long a failure can be an error."""
 
-NewId = Callable[[str], str]
 Headers = list[tuple[bytes, bytes]]
-
-
-@dataclass(slots=True)
-class Service:
-    """What every request needs."""
-
-    router: Router
-    new_id: NewId
-    max_body: int
-    keepalive: float
-    store: Store
-    keeps_responses: bool = True
-    stream_default: bool = False
-    policy: Policy = "drop"
-    reasoning: ReasoningDisplay = "content"
-    recorder: Recorder | None = None
-    running: dict[tuple[str, str], Exchange] = field(default_factory=dict)
-    """The responses that are being written, by key and id."""
-    background: trio.Nursery | None = None
-    """Where responses go on without their client; None before the bridge runs, and when it stops."""
-    stopping: trio.Event = field(default_factory=trio.Event)
-    """The bridge stops: connections that are kept open for more requests are closed when they have their answers."""
 
 
 class Exchange:

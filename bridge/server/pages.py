@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bridge.errors import ModelNotFound
-from bridge.server.exchange import Service
 from bridge.server.http import Page, Request, json_page, query_number
 from bridge.server.ratelimits import limits_object
+from bridge.server.service import Service
 from bridge.store.base import USAGE_DAYS, UsageRow
 
 DAYS = 30

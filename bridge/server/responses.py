@@ -15,8 +15,9 @@ from bridge.api.shape import parse_request
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.background import UNFINISHED, as_interrupted
 from bridge.server.continuation import Continuation, find_continuation, item_objects
-from bridge.server.exchange import Exchange, Service, wait_for_models
+from bridge.server.exchange import Exchange, wait_for_models
 from bridge.server.http import Page, Request, json_page, list_page
+from bridge.server.service import Service
 from bridge.turn.estimate import estimate_input
 from bridge.turn.events import Usage
 from bridge.turn.items import Message

@@ -32,9 +32,9 @@ from bridge.protolog.record import Recorder
 from bridge.protolog.writer import LogWriter
 from bridge.redact import Redactor
 from bridge.server.app import build_app
-from bridge.server.exchange import Service
 from bridge.server.gate import Gate
 from bridge.server.listener import Listener, open_sockets
+from bridge.server.service import Service
 from bridge.store.base import Store
 from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore

@@ -14,7 +14,7 @@ from bridge.api.reading import parse_json
 from bridge.api.sse import KEEPALIVE
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.background import run_in_background
-from bridge.server.exchange import Exchange, Service
+from bridge.server.exchange import Exchange
 from bridge.server.http import (
     ClientGone,
     Headers,
@@ -28,6 +28,7 @@ from bridge.server.http import (
     send_refusal,
     send_start,
 )
+from bridge.server.service import Service
 from bridge.turn.events import TextDelta, TurnEvent
 from bridge.turn.turn import Endpoint
 

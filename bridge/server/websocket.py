@@ -16,8 +16,9 @@ from bridge.api.reading import parse_json
 from bridge.api.responses.events import ResponsesEncoder
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.continuation import Continuation, find_continuation
-from bridge.server.exchange import Exchange, Service
+from bridge.server.exchange import Exchange
 from bridge.server.http import Receive, Scope, Send, key_label
+from bridge.server.service import Service
 
 MAX_LANES = 16
 MAX_WAITING = 64

@@ -22,9 +22,9 @@ from bridge.appserver.supervisor import RestartPolicy, Supervisor
 from bridge.config import load_settings
 from bridge.protolog.record import Recorder
 from bridge.redact import Redactor
-from bridge.server.exchange import Service
 from bridge.server.listener import open_sockets
 from bridge.server.run import Bridge, Stop
+from bridge.server.service import Service
 from bridge.turn.collect import Result
 from bridge.turn.events import Finished, TurnEvent
 from bridge.turn.items import Message, Text

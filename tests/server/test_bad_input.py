@@ -15,8 +15,8 @@ from harness import KEY, RunningBridge
 from server.prompted import raw_request, request_headers
 
 from bridge.server.app import build_app
-from bridge.server.exchange import Service
 from bridge.server.gate import OPEN_PATHS
+from bridge.server.service import Service
 
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
 GOOD: dict[str, dict[str, Any]] = {

@@ -1,0 +1,42 @@
+"""What every request needs: who answers, where things are kept, and how the operator wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from bridge.api.chat.events import ReasoningDisplay
+from bridge.api.dropped import Policy
+from bridge.backends.router import Router
+from bridge.protolog.record import Recorder
+from bridge.store.base import Store
+
+if TYPE_CHECKING:
+    from bridge.server.exchange import Exchange
+
+NewId = Callable[[str], str]
+
+
+@dataclass(slots=True)
+class Service:
+    """What every request needs."""
+
+    router: Router
+    new_id: NewId
+    max_body: int
+    keepalive: float
+    store: Store
+    keeps_responses: bool = True
+    stream_default: bool = False
+    policy: Policy = "drop"
+    reasoning: ReasoningDisplay = "content"
+    recorder: Recorder | None = None
+    running: dict[tuple[str, str], Exchange] = field(default_factory=dict)
+    """The responses that are being written, by key and id."""
+    background: trio.Nursery | None = None
+    """Where responses go on without their client; None before the bridge runs, and when it stops."""
+    stopping: trio.Event = field(default_factory=trio.Event)
+    """The bridge stops: connections that are kept open for more requests are closed when they have their answers."""
