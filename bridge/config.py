@@ -16,6 +16,7 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bridge.errors import ConfigError
+from bridge.urls import check_url
 
 APP = "codex-bridge"
 
@@ -72,6 +73,9 @@ class Settings(BaseModel):
     codex_bin: str | None = Field(None, validation_alias="CODEX_BIN")
     codex_home: Path | None = Field(None, validation_alias="CODEX_HOME")
     mock_only: bool = Field(False, validation_alias="PROXY_MOCK_ONLY")
+    codex_base_url: str = Field("https://chatgpt.com/backend-api/codex", validation_alias="PROXY_CODEX_BASE_URL")
+    codex_api_base_url: str = Field("https://api.openai.com/v1", validation_alias="PROXY_CODEX_API_BASE_URL")
+    codex_token_url: str = Field("https://auth.openai.com/oauth/token", validation_alias="PROXY_CODEX_TOKEN_URL")
     dialect: Literal["auto", "current", "legacy"] = Field("auto", validation_alias="PROXY_DIALECT")
     tool_mode: Literal["auto", "text", "native"] = Field("auto", validation_alias="PROXY_TOOL_MODE")
     web_search: Literal["off", "cached", "live"] = Field("off", validation_alias="PROXY_WEB_SEARCH")
@@ -123,6 +127,11 @@ class Settings(BaseModel):
         if any(not key.strip() for key in keys):
             raise ValueError("an API key must not be empty")
         return keys
+
+    @field_validator("codex_base_url", "codex_api_base_url", "codex_token_url")
+    @classmethod
+    def _safe_urls(cls, url: str) -> str:
+        return check_url(url)
 
     @field_validator("allowed_origins", mode="before")
     @classmethod

@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 Severity = Literal["transient", "fatal"]
 
+LOG_IN = "Log in with `codex-bridge auth login` (add --device-auth on a machine without a browser), then try again."
+"""What to do about a login that is missing or refused."""
+
 
 class BridgeError(Exception):
     """Base of all. Subclasses set the defaults, an instance may override each of them."""
@@ -50,6 +53,12 @@ class ConfigError(BridgeError):
     """A setting is wrong; the program does not start."""
 
     code = "invalid_configuration"
+
+
+class UsageError(ConfigError):
+    """A command was typed wrong."""
+
+    code = "usage_error"
 
 
 class InvalidRequest(BridgeError):

@@ -38,6 +38,9 @@ _SHAPES = re.compile(
     re.VERBOSE,
 )
 
+_URL = re.compile(r",? url: \S+")
+"""Where the provider is, is the operator's business."""
+
 _HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"earer ", b"EARER ", b"@", b"_pat_")
 _TEXT_DELTA = b'data: {"type":"response.output_text.delta"'
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
@@ -90,6 +93,11 @@ class Redactor:
         for secret in self._known:
             data = data.replace(secret, _mark(secret))
         return _SHAPES.sub(lambda found: _mark(found[0]), data)
+
+
+def harmless(text: str) -> str:
+    """What a provider says of its failure, without where it is, and without the keys that some repeat."""
+    return Redactor().text(_URL.sub("", text).encode("utf-8", "replace")).decode()
 
 
 def _mark(secret: bytes) -> bytes:

@@ -35,6 +35,9 @@ SEED_003 = {
 OTHERS = {
     "PROXY_ALLOWED_ORIGINS": ("app://obsidian.md",),
     "PROXY_MOCK_ONLY": False,
+    "PROXY_CODEX_BASE_URL": "https://chatgpt.com/backend-api/codex",
+    "PROXY_CODEX_API_BASE_URL": "https://api.openai.com/v1",
+    "PROXY_CODEX_TOKEN_URL": "https://auth.openai.com/oauth/token",
     "PROXY_WEB_SEARCH": "off",
     "PROXY_KEPT_THREADS": 32,
     "PROXY_NATIVE_TOOLS": False,
@@ -63,7 +66,7 @@ def by_variable(settings: Settings) -> dict[str, Any]:
 
 
 def test_the_documented_names_have_the_documented_defaults() -> None:
-    """Nothing set: what seed 003 and the issue say."""
+    """Nothing set: what seed 003 says, and the README."""
     values = by_variable(load_settings({}))
     assert {name: values[name] for name in SEED_003} == SEED_003
     assert values == SEED_003 | OTHERS

@@ -247,4 +247,5 @@ def _check_outputs(items: Iterable[Item], place: str) -> None:
                 f"No tool call found for the output with call_id {item.call_id!r}. "
                 "Send the call and its output together.",
                 param=place,
+                code="missing_function_call",
             )

@@ -1,26 +1,14 @@
-"""Reading a client's JSON: what both request formats share. Faults name the place, as OpenAI's `param` does."""
+"""Reading a client's JSON: what all request formats share. Faults name the place, as OpenAI's `param` does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bridge.errors import InvalidRequest
 
 MAX_DEPTH = 64
-
-BodyT = TypeVar("BodyT", bound="Body")
-
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
-
-
-class Body(BaseModel):
-    """A client's body: fields we know are checked strictly, unknown ones are kept and ignored."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
@@ -49,23 +37,6 @@ def check_depth(data: Any) -> None:
             return
         level = below
     raise InvalidRequest(f"The request body is nested more than {MAX_DEPTH} levels deep.", code="nesting_too_deep")
-
-
-def validate(model: type[BodyT], data: dict[str, Any]) -> BodyT:
-    """`data` as `model`. Raises InvalidRequest for the first fault."""
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        place = _place(fault["loc"])
-        raise InvalidRequest(f"Invalid {place!r}: {fault['msg']}.", param=place) from None
-
-
-def _place(loc: Iterable[int | str]) -> str:
-    place = ""
-    for step in loc:
-        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else step
-    return place
 
 
 def sensible_limit(tokens: int | None) -> int | None:

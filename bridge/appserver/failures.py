@@ -11,14 +11,12 @@ from typing import Any
 
 import orjson
 
-from bridge.errors import BridgeError, InvalidRequest, UpstreamError
-from bridge.redact import Redactor
+from bridge.errors import LOG_IN, BridgeError, InvalidRequest, UpstreamError
+from bridge.redact import harmless
 from bridge.turn.events import Finished
 
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 _RETRY_IN = re.compile(r"try again in (\d+(?:\.\d+)?) ?s", re.IGNORECASE)
-_URL = re.compile(r",? url: \S+")
-"""Where the provider is, is the operator's business."""
 _STATUS = re.compile(r"\b(?:status|unexpected status)[: ]+(\d{3})\b")
 
 
@@ -37,9 +35,9 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
         status = int(found[1])
     upstream = _upstream_body(message)
     said = upstream.get("message")
-    text = _harmless(said if isinstance(said, str) and said else message)
-    if isinstance(details, str) and details and _harmless(details) not in text:
-        text = f"{text} ({_harmless(details)})"
+    text = harmless(said if isinstance(said, str) and said else message)
+    if isinstance(details, str) and details and harmless(details) not in text:
+        text = f"{text} ({harmless(details)})"
     if kind == "contextwindowexceeded":
         return InvalidRequest(text, code="context_length_exceeded")
     if kind in ("usagelimitexceeded", "sessionbudgetexceeded"):
@@ -56,7 +54,7 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
         )
     if kind == "unauthorized" or status == 401:
         return UpstreamError(
-            f"{text} — log in with `codex login` (or `codex login --device-auth`), then try again.",
+            f"{text} {LOG_IN}",
             code="upstream_unauthorized",
             http_status=401,
             kind="authentication_error",
@@ -70,11 +68,6 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
     if kind == "serveroverloaded":
         return UpstreamError(text, code="overloaded", http_status=503, severity="transient")
     return UpstreamError(text, severity="transient")
-
-
-def _harmless(text: str) -> str:
-    """What a provider says, without where it is, and without the keys that some repeat."""
-    return Redactor().text(_URL.sub("", text).encode("utf-8", "replace")).decode()
 
 
 def _split_info(info: object) -> tuple[str, int | None]:

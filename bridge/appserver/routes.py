@@ -14,21 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bridge.appserver.affinity import KeptThread
-from bridge.errors import BridgeError, SlowClient, UpstreamError
+from bridge.errors import BridgeError, SlowClient
+from bridge.turn.buffer import EventBuffer
 from bridge.turn.collect import Result
-from bridge.turn.events import (
-    Finished,
-    ReasoningDelta,
-    ReasoningDone,
-    Restarted,
-    TextDelta,
-    TextDone,
-    ToolCall,
-    TurnEvent,
-    Usage,
-    UsageUpdate,
-    WebSearch,
-)
+from bridge.turn.events import Usage
 
 MAX_BUFFERED = 8 * 1024 * 1024
 """Characters that may wait for one slow client."""
@@ -63,20 +52,15 @@ class Waitable(Protocol):
         """Until it happens."""
 
 
-class RunningTurn(ABC):
-    """The events of one turn while it runs; the dialects' decoders build on it.
-
-    Consumers call `take`. Everything else is called by the decoder. After `finish` nothing is added any more.
-    """
+class RunningTurn(EventBuffer, ABC):
+    """The events of one turn while it runs; the dialects' decoders build on it."""
 
     def __init__(self, max_buffered: int = MAX_BUFFERED) -> None:
+        super().__init__()
         self.key: str | None = None
         self.req_id: str | None = None
         self.dirty = False
-        self.finished = False
         self.prompted = False
-        self.ended = False
-        """The child itself has ended the turn: nothing is left to interrupt."""
         self.wake: Callable[[], None] = lambda: None
         self.on_overflow: Callable[[], None] = lambda: None
         self.over: Waitable | None = None
@@ -84,13 +68,6 @@ class RunningTurn(ABC):
         self.result: Result | None = None
         """What the client was given, once it is complete: from then on the thread may be kept."""
         self._max_buffered = max_buffered
-        self._events: list[TurnEvent] = []
-        self._size = 0
-        self._item: str | None = None
-        self._pieces: list[str] = []
-        self._streamed: dict[str, int] = {}
-        self._said = False
-        self._failure: Finished | None = None
 
     def __repr__(self) -> str:
         state = "finished" if self.finished else "running"
@@ -123,123 +100,6 @@ class RunningTurn(ABC):
     def receive(self, method: str, params: dict[str, Any]) -> None:
         """Take one notification in."""
 
-    # What consumers call.
-
-    def take(self) -> list[TurnEvent]:
-        """All events since the last call."""
-        events, self._events = self._events, []
-        self._item = None
-        self._size = 0
-        return events
-
-    # What decoders call.
-
-    def text(self, item: str, delta: str) -> None:
-        """A piece of the assistant's text. The hottest function of the program: once per token."""
-        if item == self._item:
-            self._pieces.append(delta)
-        else:
-            self._open_run(item, delta)
-        self._size += len(delta)
-        self._streamed[item] += len(delta)
-
-    def text_done(self, item: str, full: str) -> None:
-        """A message is complete; what was not streamed of it is added now."""
-        rest = full[self._streamed.get(item, 0) :]
-        if rest:
-            self.text(item, rest)
-        if item in self._streamed:
-            self.add(TextDone(item))
-
-    def reasoning(self, item: str, index: int, delta: str, *, raw: bool) -> None:
-        """A piece of a reasoning item."""
-        if not isinstance(delta, str) or not isinstance(index, int):
-            raise TypeError(delta)
-        last = self._events[-1] if self._events else None
-        if (
-            isinstance(last, ReasoningDelta)
-            and last.item == item
-            and last.index == index
-            and last.raw == raw
-            and self._item is None
-        ):
-            last.pieces.append(delta)
-        else:
-            self.add(ReasoningDelta(item, index, [delta], raw))
-        self._streamed.setdefault(item, 0)
-        self._size += len(delta)
-
-    def reasoning_done(self, item: str, summary: list[str], content: list[str], *, more_to_come: bool = False) -> None:
-        """A reasoning item is complete; if nothing of it was streamed it is added now.
-
-        With `more_to_come` its end is left to whoever brings the rest.
-        """
-        if item not in self._streamed:
-            for index, part in enumerate(summary):
-                self.reasoning(item, index, part, raw=False)
-            for index, part in enumerate(content):
-                self.reasoning(item, index, part, raw=True)
-        if item in self._streamed and not more_to_come:
-            self.add(ReasoningDone(item))
-
-    def called(self, call: ToolCall) -> None:
-        """The model has called a function of the client's."""
-        self._said = True
-        self._streamed.setdefault(call.id, 0)
-        self.add(call)
-
-    def searched(self, item: str, action: dict[str, Any]) -> None:
-        """The provider has searched the web."""
-        self._streamed.setdefault(item, 0)
-        self.add(WebSearch(item, action))
-
-    def restart(self, message: str) -> None:
-        """The upstream retries: void what was said. Silent when nothing was."""
-        if self._streamed:
-            self._streamed.clear()
-            self._said = False
-            self.add(Restarted(message))
-
-    def fail_later(self, failure: Finished) -> None:
-        """Remember why the turn will fail; the child's own end of the turn is still to come."""
-        self._failure = failure
-
-    def complete(self) -> None:
-        """The child says that the turn is over: success, unless a failure was remembered or nothing was said."""
-        self.ended = True
-        if self._failure is not None:
-            self.finish(self._failure)
-        elif self._said:
-            self.finish(Finished("completed"))
-        else:
-            self.fail(UpstreamError("The model ended its turn without an answer.", code="empty_response"))
-
-    def cancelled(self) -> None:
-        """The child says that the turn was interrupted."""
-        self.ended = True
-        self.finish(Finished("cancelled"))
-
-    def fail(self, error: BridgeError) -> None:
-        """The turn ends with `error`."""
-        self.finish(Finished("failed", error=error))
-
-    def finish(self, end: Finished) -> None:
-        """The one end of the turn; later ones are ignored."""
-        if not self.finished:
-            self.add(end)
-            self.finished = True
-
-    def usage(self, update: UsageUpdate) -> None:
-        """Usage so far."""
-        self.add(update)
-
-    def add(self, event: TurnEvent) -> None:
-        """Append one event, in order."""
-        if self.finished:
-            return
-        self._item = None
-        self._events.append(event)
-
     def check_bound(self) -> None:
         """Called once per read: fail this turn alone when its consumer is too slow."""
         if self._size > self._max_buffered and not self.finished:
@@ -248,14 +108,6 @@ class RunningTurn(ABC):
             self.fail(
                 SlowClient(f"The client read too slowly: more than {self._max_buffered:,} characters were waiting.")
             )
-
-    def _open_run(self, item: str, delta: str) -> None:
-        self._streamed.setdefault(item, 0)
-        self._said = True
-        self._pieces = [delta]
-        self.add(TextDelta(item, self._pieces))
-        if not self.finished:
-            self._item = item
 
 
 def usage_from(*counts: Any) -> Usage:

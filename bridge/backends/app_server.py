@@ -18,7 +18,7 @@ from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import TurnStream
 from bridge.appserver.transcript import tool_text
 from bridge.backends.base import EventStream
-from bridge.errors import InvalidRequest, Overloaded, UpstreamError
+from bridge.errors import LOG_IN, InvalidRequest, Overloaded, UpstreamError
 from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
 from bridge.turn.collect import collect
@@ -31,10 +31,7 @@ MAX_SCHEMAS = 4 * 1024 * 1024
 MAX_TEXTS = 1024 * 1024
 """Characters of injected texts that are remembered."""
 
-NOT_LOGGED_IN = (
-    "Codex is not logged in. Run `codex login` (add --device-auth on a machine without a browser; the Codex that "
-    "scripts/serve installs is .venv/bin/codex), then try again. The mock models work without a login."
-)
+NOT_LOGGED_IN = f"Codex is not logged in. {LOG_IN} The mock models work without a login."
 
 
 class AnswerStream:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bridge import __version__
-from bridge.cli import app_server, doctor, serve, usage
-from bridge.errors import BridgeError
+from bridge.cli import app_server, auth, doctor, exec, serve, usage
+from bridge.errors import BridgeError, UsageError
+
+CLICK_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+"""The base of all errors of the command line; typer brings it along under changing names."""
 
 app = typer.Typer(
     name="codex-bridge",
@@ -39,17 +43,59 @@ def _root(
 
 
 app.command("serve")(serve.command)
+app.command("exec")(exec.command)
+app.add_typer(auth.app, name="auth", help="The login of Codex: its status, and how to get one.")
 app.command("app-server")(app_server.command)
 app.command("doctor")(doctor.command)
 app.command("usage")(usage.command)
 
 
 def main() -> None:
-    """The command's entry point. An error that we know is one line on stderr and exit code 2, never a traceback."""
+    """The command's entry point. What goes wrong is one line on stderr and an exit code, never a traceback.
+
+    `exec --json` tells it as a line of stdout too, also when it was typed wrong.
+    """
+    hold_standard_streams()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
-        app()
+        code = app(prog_name="codex-bridge", standalone_mode=False)
     except BridgeError as error:
-        for line in error.message.splitlines():
-            typer.echo(f"error: {line}", err=True)
-        raise SystemExit(2) from None
+        code = _report(error)
+    except CLICK_ERROR as error:
+        if "NoArgs" in type(error).__name__:
+            error.show()
+            code = error.exit_code
+        else:
+            code = _report(UsageError(f"{error.format_message()} {_see_help(error)}"))
+    except (KeyboardInterrupt, typer.Abort):
+        _report(BridgeError("Interrupted.", code="interrupted"))
+        code = 130
+    raise SystemExit(code)
+
+
+def hold_standard_streams() -> None:
+    """A closed stdin, stdout or stderr must not become another file: what is written there would land in it."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Read-only: writing to it stays the error that it is. The lowest free number is given out.
+            os.open(os.devnull, os.O_RDONLY)
+
+
+def _report(error: BridgeError) -> int:
+    from bridge.cli.exec.output import say
+
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["exec"]:
+        from bridge.cli.exec.run import report
+
+        return report(error, json="--json" in arguments)
+    for line in error.message.splitlines():
+        say("error", line)
+    return 2
+
+
+def _see_help(error: Any) -> str:
+    path = error.ctx.command_path if getattr(error, "ctx", None) else "codex-bridge"
+    return f"`{path} --help` lists what there is."

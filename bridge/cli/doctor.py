@@ -73,8 +73,8 @@ def _check_port(settings: Any, report: Report) -> None:
 
 
 def _check_workdir(settings: Any, report: Report) -> None:
+    from bridge.backends.setup import prepare_workdir
     from bridge.errors import ConfigError
-    from bridge.server.run import prepare_workdir
 
     try:
         prepare_workdir(settings.workdir)
@@ -108,16 +108,15 @@ async def _ask_codex(settings: Any, report: Report) -> None:
     """Start the child as `serve` would, and read what it says of itself."""
     import trio
 
-    from bridge.appserver.supervisor import Supervisor
     from bridge.backends.app_server import NOT_LOGGED_IN
+    from bridge.backends.setup import codex_launcher, supervisor
     from bridge.errors import BridgeError
-    from bridge.server.run import child_settings, codex_launcher
 
-    supervisor = Supervisor(codex_launcher(settings), child_settings(settings), dialect=settings.dialect)
+    child_supervisor = supervisor(settings, codex_launcher(settings))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(supervisor.run)
+        nursery.start_soon(child_supervisor.run)
         try:
-            child = await supervisor.acquire()
+            child = await child_supervisor.acquire()
         except BridgeError as error:
             report("start", error.message, "")
         else:

@@ -8,8 +8,9 @@ from typing import Any
 
 import orjson
 
+from bridge.api.body import Body, validate
 from bridge.api.items import read_items
-from bridge.api.reading import Body, parse_json, validate
+from bridge.api.reading import parse_json
 from bridge.errors import InvalidRequest
 from bridge.server.continuation import conversation_not_found, item_objects
 from bridge.server.http import Page, Request, json_page, list_page

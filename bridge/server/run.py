@@ -6,10 +6,8 @@ import datetime
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
-import stat
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,14 +17,21 @@ from typing import Any
 import trio
 
 from bridge.appserver.codex_home import read_codex_home
-from bridge.appserver.launch import CodexLauncher, StandinLauncher
+from bridge.appserver.launch import StandinLauncher
 from bridge.appserver.pool import Pool
-from bridge.appserver.settings import ChildSettings
-from bridge.appserver.stream import Limits
 from bridge.appserver.supervisor import Supervisor
 from bridge.backends.app_server import AppServerBackend
 from bridge.backends.router import Router
-from bridge.config import Settings, api_key_file, state_dir, store_file
+from bridge.backends.setup import (
+    check_binary,
+    child_settings,
+    codex_launcher,
+    configured_models,
+    new_id,
+    prepare_workdir,
+    supervisor,
+)
+from bridge.config import Settings, api_key_file, store_file
 from bridge.errors import ConfigError
 from bridge.protolog.record import Recorder
 from bridge.protolog.writer import LogWriter
@@ -40,46 +45,13 @@ from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
 from bridge.tools.stage import Record
 from bridge.turn.models import DEFAULT_ALIASES
+from bridge.urls import is_loopback
 
 log = logging.getLogger("bridge")
 
 FLUSH = 2.0
 """How long failed streams may take to get their last event out."""
 HURRIED_FLUSH = 0.3
-
-
-def new_id(prefix: str) -> str:
-    """An id that cannot be guessed."""
-    return f"{prefix}_{secrets.token_hex(16)}"
-
-
-def child_settings(settings: Settings) -> ChildSettings:
-    """The part of the settings that shapes payloads."""
-    return ChildSettings(
-        workdir=str(settings.workdir),
-        approval_policy=settings.approval_policy,
-        sandbox_mode=settings.sandbox_mode,
-        include_apply_patch_tool=settings.include_apply_patch_tool,
-        skip_turn=settings.responses_skip_turn,
-        omit_tool_manifest=settings.responses_omit_tool_manifest,
-        ignore_system_prompt=settings.ignore_client_system_prompt,
-        legacy_calls=settings.legacy_calls,
-        native_tools=settings.native_tools,
-        tool_mode=settings.tool_mode,
-        web_search=settings.web_search,
-        kept_threads=settings.kept_threads,
-    )
-
-
-def codex_launcher(settings: Settings) -> CodexLauncher:
-    """How Codex is started under these settings."""
-    return CodexLauncher(
-        binary=settings.codex_bin,
-        home=settings.codex_home,
-        state=state_dir(),
-        workdir=settings.workdir,
-        native_tools=settings.native_tools,
-    )
 
 
 class Bridge:
@@ -183,31 +155,19 @@ class Bridge:
 
     def _codex_backend(self) -> AppServerBackend:
         settings = self.settings
-        home = read_codex_home(settings.codex_home_path)
         launcher = codex_launcher(settings)
+        home = read_codex_home(settings.codex_home_path)
         if settings.workers > 1 and home.has_login:
             log.warning("%d children share one login: they can race for its one-time refresh token", settings.workers)
         supervisors = [self._supervisor(launcher) for _ in range(settings.workers)]
-        configured = [*([home.model] if home.model else []), *settings.models]
-        return self._backend("app-server", self._pool(supervisors), configured)
+        return self._backend("app-server", self._pool(supervisors), configured_models(settings))
 
     def _mock_pool(self) -> Pool:
         on_demand = not self.settings.mock_only
         return self._pool([self._supervisor(StandinLauncher(), on_demand=on_demand)])
 
     def _supervisor(self, launcher: Any, *, on_demand: bool = False) -> Supervisor:
-        settings = self.settings
-        limits = Limits(
-            settings.rpc_timeout, settings.first_event_timeout, settings.idle_timeout, settings.turn_timeout
-        )
-        return Supervisor(
-            launcher,
-            child_settings(settings),
-            dialect=settings.dialect,
-            limits=limits,
-            tap=self._recorder,
-            on_demand=on_demand,
-        )
+        return supervisor(self.settings, launcher, tap=self._recorder, on_demand=on_demand)
 
     def _pool(self, supervisors: list[Supervisor]) -> Pool:
         pool = Pool(supervisors)
@@ -273,41 +233,12 @@ def load_keys(settings: Settings) -> tuple[tuple[str, ...], Path | None]:
     return (key,), path
 
 
-def prepare_workdir(path: Path) -> None:
-    """Make the child's working directory, private. Raises ConfigError for one that somebody else could control."""
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.lstat()
-    except OSError as error:
-        raise ConfigError(f"PROXY_CODEX_WORKDIR {path} cannot be made: {error.strerror}") from error
-    fault = None
-    if not stat.S_ISDIR(status.st_mode):
-        fault = "is not a directory of its own (a link or a file)"
-    elif status.st_uid != os.geteuid():
-        fault = "belongs to another user"
-    elif status.st_mode & 0o022:
-        fault = "can be written by others (chmod 700 makes it yours alone)"
-    if fault:
-        raise ConfigError(f"PROXY_CODEX_WORKDIR: {path} {fault}. Set it to a directory of your own.")
-
-
 def check_bind(settings: Settings) -> None:
     """Refuse to listen to the world with the key that was made for this machine alone."""
     if not is_loopback(settings.host) and not settings.api_keys:
         raise ConfigError(
             f"--host {settings.host} is reachable from other machines: set a key of your own with PROXY_API_KEY."
         )
-
-
-def check_binary(settings: Settings) -> None:
-    """A CODEX_BIN that is not there is a slip of the pen, not something to wait for."""
-    if settings.codex_bin and shutil.which(settings.codex_bin) is None:
-        raise ConfigError(f"CODEX_BIN: {settings.codex_bin} is not there, or cannot be run.")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a listening address is reachable from this machine only."""
-    return host in ("127.0.0.1", "localhost", "::1") or host.startswith("127.")
 
 
 class Stop:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bridge.turn.items import FunctionTool, Item, OutputFormat, Tool, ToolChoice
@@ -43,6 +43,10 @@ class Turn:
     web_search: Literal["cached", "live"] | None = None
     encrypted_reasoning: bool = False
     """The client wants to give the reasoning back later, as the provider encrypts it."""
+    session: str | None = None
+    """The conversation that this turn belongs to, for a provider's cache; None when the client named none."""
+    provider_key: str | None = field(default=None, repr=False)
+    """The client's own key for the provider, for this turn alone."""
     tool_text: str | None = None
     """The injected text for the tools, where it has been built beforehand (it can take seconds for many schemas)."""
 

@@ -7,16 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from bridge.api.reading import (
-    MAX_DEPTH,
-    Body,
-    check_depth,
-    parse_json,
-    read_object,
-    read_string,
-    sensible_limit,
-    validate,
-)
+from bridge.api.body import Body, validate
+from bridge.api.reading import MAX_DEPTH, check_depth, parse_json, read_object, read_string, sensible_limit
 from bridge.errors import InvalidRequest
 
 

@@ -107,7 +107,7 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
 
 def test_a_missing_login_says_what_to_do() -> None:
     """401 names the command that helps."""
-    assert "codex login" in error_from_codex(DENIED, "other").message
+    assert "codex-bridge auth login" in error_from_codex(DENIED, "other").message
 
 
 @pytest.mark.parametrize("reason", ["max_output_tokens", "content_filter"])

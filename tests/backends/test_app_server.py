@@ -148,7 +148,7 @@ def test_without_a_login_the_way_to_one_is_told(tmp_path: Path) -> None:
             refused = bridge.post("/responses", {"model": "gpt-9", "input": "hi", "stream": streamed})
             assert refused.status_code == 401
             assert refused.json()["error"]["code"] == "codex_not_logged_in"
-            assert "codex login" in refused.json()["error"]["message"]
+            assert "codex-bridge auth login" in refused.json()["error"]["message"]
         assert bridge.post("/responses", {"model": "mock-echo", "input": "hi"}).status_code == 200
         assert listed(bridge) == list(MOCK_MODELS)
         with bridge.client() as client:

@@ -102,7 +102,7 @@ def test_a_codex_without_a_login_is_told_how_to_get_one(tmp_path: Path) -> None:
     code, lines, _ = doctor(tmp_path, CODEX_BIN=str(codex))
     assert code == 1
     assert lines["login"].startswith("!! ")
-    assert "codex login" in lines["login"]
+    assert "codex-bridge auth login" in lines["login"]
 
 
 def test_a_codex_that_does_not_start_is_quoted(tmp_path: Path) -> None:

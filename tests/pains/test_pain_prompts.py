@@ -109,7 +109,7 @@ def test_pain_14_nothing_is_promised_without_a_login(tmp_path: Path) -> None:
         answer = client.post("responses", json={"model": "gpt-5.5", "input": "hi"})
     assert answer.status_code == 401
     assert answer.json()["error"]["code"] == "codex_not_logged_in"
-    assert "codex login" in answer.json()["error"]["message"]
+    assert "codex-bridge auth login" in answer.json()["error"]["message"]
 
 
 # 15. Images as text

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from bridge.api.body import Body, Effort, validate
 from bridge.api.items import read_items
-from bridge.api.reading import Body, Effort, sensible_limit, validate
+from bridge.api.reading import sensible_limit
 from bridge.api.tooling import Offer, read_format, read_offer, read_old_function_call, read_old_functions
 from bridge.errors import InvalidRequest
 from bridge.turn.models import ModelChoice

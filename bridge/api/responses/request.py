@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from bridge.api.body import Body, Effort, validate
 from bridge.api.items import read_items
-from bridge.api.reading import Body, Effort, sensible_limit, validate
+from bridge.api.reading import sensible_limit
 from bridge.api.tooling import read_format, read_offer
 from bridge.errors import InvalidRequest
 from bridge.turn.items import Item, Message, Text

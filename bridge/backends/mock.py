@@ -1,0 +1,113 @@
+"""Answers without a model, a network or a Codex; the same request gives the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+import trio
+
+from bridge.appserver.standin.script import MOCK_RESULT, MOCK_TEXT
+from bridge.backends.base import EventStream
+from bridge.backends.responses.body import build_body, check_pairs, offered_name
+from bridge.turn.estimate import estimate_input, estimate_text
+from bridge.turn.events import Finished, TextDelta, TextDone, ToolCall, TurnEvent, Usage, UsageUpdate
+from bridge.turn.items import FunctionCall, FunctionOutput, FunctionTool, Item, RawItem
+from bridge.turn.turn import Turn
+
+MAX_ECHO = 800
+SESSION = "session_mock"
+_PIECE = 40
+
+
+class MockBackend:
+    """Plays one of the modes of the stand-in, but in this process and with fixed ids: nothing is started.
+
+    Who `loops` runs the tool and comes back for the text; for everybody else `tool-loop` is played to its end at once.
+    """
+
+    name = "mock"
+
+    def __init__(self, mode: str, *, loops: bool = False, sent: Callable[[bytes], None] | None = None) -> None:
+        self._mode = mode
+        self._loops = loops
+        self._sent = sent
+
+    async def start(self, turn: Turn, req_id: str) -> EventStream:
+        check_pairs(turn.items)
+        request = orjson.dumps(build_body(turn, turn.session or SESSION))
+        if self._sent is not None:
+            self._sent(request)
+        events = self._answer(turn, request)
+        said = "".join(piece for event in events if isinstance(event, TextDelta) for piece in event.pieces)
+        said += "".join(event.arguments for event in events if isinstance(event, ToolCall))
+        usage = Usage(estimate_input(turn), 0, estimate_text(said))
+        return ListStream([*events, UsageUpdate(usage), Finished("completed")])
+
+    def models(self) -> list[str]:
+        return [f"mock-{self._mode}"]
+
+    def drops(self, turn: Turn) -> list[str]:
+        return []
+
+    def rate_limits(self) -> Mapping[str, Any] | None:
+        return None
+
+    def status(self) -> tuple[bool, str]:
+        return True, "always ready"
+
+    def _answer(self, turn: Turn, request: bytes) -> list[TurnEvent]:
+        if self._mode == "echo":
+            return _text(request.decode()[:MAX_ECHO])
+        if self._mode == "text":
+            return _text(MOCK_TEXT)
+        if self._mode == "tool-call":
+            return [_call(turn)]
+        if any(_is_output(item) for item in turn.items):
+            return _text(MOCK_RESULT)
+        return [_call(turn)] if self._loops else [_call(turn), *_text(MOCK_RESULT)]
+
+
+class ListStream:
+    """A turn whose events are known from the beginning."""
+
+    def __init__(self, events: list[TurnEvent]) -> None:
+        self._events = events
+
+    async def next(self) -> list[TurnEvent]:
+        await trio.lowlevel.checkpoint()
+        return self._events
+
+    def close(self) -> None:
+        pass
+
+
+def _text(text: str) -> list[TurnEvent]:
+    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+    return [TextDelta("msg_mock", pieces), TextDone("msg_mock")]
+
+
+def _call(turn: Turn) -> ToolCall:
+    """A call of the tool that is forced, else of the first one, else of one that nobody offered."""
+    earlier = sum(_is_call(item) for item in turn.items)
+    number = f"_{earlier + 1}" if earlier else ""
+    tools = {tool.full_name: tool for tool in turn.functions}
+    tool = tools.get(turn.tool_choice.name or "", next(iter(tools.values()), None))
+    name, arguments = ("mock_tool", '{"value":42}') if tool is None else (offered_name(tool), _example(tool))
+    return ToolCall(f"fc_mock{number}", f"call_mock{number}", name, arguments)
+
+
+def _example(tool: FunctionTool) -> str:
+    from bridge.tools.examples import example_for  # compiles schemas, and is slow to load
+    from bridge.tools.schema import compact_json
+
+    return compact_json(example_for(tool.parameters)) if tool.parameters is not None else "{}"
+
+
+def _is_output(item: Item) -> bool:
+    return isinstance(item, FunctionOutput) or (isinstance(item, RawItem) and item.type == "function_call_output")
+
+
+def _is_call(item: Item) -> bool:
+    return isinstance(item, FunctionCall) or (isinstance(item, RawItem) and item.type == "function_call")

@@ -1,0 +1,142 @@
+"""The events of a Responses stream as TurnEvents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from bridge.backends.responses.body import offered_name
+from bridge.backends.upstream.failures import error_from_object
+from bridge.backends.upstream.stream import UpstreamBuffer
+from bridge.errors import UpstreamError
+from bridge.turn.events import Finished, ReasoningDone, ToolCall, Usage, UsageUpdate
+from bridge.turn.items import FunctionTool
+
+
+class ResponsesBuffer(UpstreamBuffer):
+    """One response. `functions` are those that were offered, so that their names come back as the client wrote them.
+
+    A call is told when its item is complete: what is half said cannot be run.
+    """
+
+    def __init__(self, functions: Iterable[FunctionTool] = ()) -> None:
+        super().__init__()
+        self._functions = {offered_name(tool): tool for tool in functions if tool.namespace is not None}
+        self._arguments: dict[str, list[str]] = {}
+        self._done: set[str] = set()
+
+    def receive(self, data: bytes) -> None:
+        try:
+            event = orjson.loads(data)
+            self._receive(str(event["type"]), event)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UpstreamError(
+                "The provider sent an event that makes no sense. Try again.", code="broken_event"
+            ) from None
+
+    def _receive(self, kind: str, event: Mapping[str, Any]) -> None:
+        if kind in ("response.output_text.delta", "response.refusal.delta"):
+            self.text(_id(event, "msg"), _string(event["delta"]))
+        elif kind == "response.reasoning_summary_text.delta":
+            self.reasoning(_id(event, "rs"), event.get("summary_index", 0), event["delta"], raw=False)
+        elif kind == "response.reasoning_text.delta":
+            self.reasoning(_id(event, "rs"), event.get("content_index", 0), event["delta"], raw=True)
+        elif kind in ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"):
+            self._arguments.setdefault(_id(event, "fc"), []).append(_string(event["delta"]))
+        elif kind == "response.output_item.done":
+            self._item_done(event["item"])
+        elif kind == "response.completed":
+            self._completed(event["response"])
+        elif kind == "response.incomplete":
+            response = event["response"]
+            self._usage(response)
+            reason = (response.get("incomplete_details") or {}).get("reason")
+            self.ended = True
+            self.finish(Finished("incomplete", reason=str(reason or "unknown")))
+        elif kind == "response.failed":
+            response = event["response"]
+            self._usage(response)
+            self._failed(response.get("error") or {})
+        elif kind == "error":
+            nested = event.get("error")
+            self._failed(nested if isinstance(nested, dict) else event)
+
+    def _failed(self, said: Mapping[str, Any]) -> None:
+        self.ended = True
+        # The event's own type says nothing about the error.
+        self.fail(error_from_object({name: value for name, value in said.items() if value != "error"}))
+
+    def _completed(self, response: Mapping[str, Any]) -> None:
+        for item in response.get("output") or ():
+            # Some say an item only here.
+            if isinstance(item.get("id"), str) and item["id"] not in self._done:
+                self._item_done(item)
+        self._usage(response)
+        self.complete()
+
+    def _usage(self, response: Mapping[str, Any]) -> None:
+        usage = response.get("usage")
+        if usage is None:
+            return
+        self.usage(
+            UsageUpdate(
+                Usage(
+                    int(usage["input_tokens"]),
+                    int((usage.get("input_tokens_details") or {}).get("cached_tokens") or 0),
+                    int(usage["output_tokens"]),
+                    int((usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0),
+                )
+            )
+        )
+
+    def _item_done(self, item: Mapping[str, Any]) -> None:
+        kind = item.get("type")
+        if isinstance(item.get("id"), str):
+            self._done.add(item["id"])
+        if kind == "message":
+            parts = [part.get("text", part.get("refusal")) for part in item.get("content") or ()]
+            self.text_done(item.get("id") or "msg", "".join(part for part in parts if isinstance(part, str)))
+        elif kind in ("function_call", "custom_tool_call"):
+            self.called(self._call(item, custom=kind == "custom_tool_call"))
+        elif kind == "reasoning":
+            self._reasoning_done(item)
+        elif kind == "web_search_call":
+            self.searched(item.get("id") or "ws", item.get("action") or {})
+
+    def _call(self, item: Mapping[str, Any], *, custom: bool) -> ToolCall:
+        call_id, name = _string(item["call_id"]), _string(item["name"])
+        item_id = item.get("id") or call_id
+        whole = item.get("input" if custom else "arguments")
+        streamed = "".join(self._arguments.pop(item_id, ()))
+        tool = self._functions.get(name)
+        return ToolCall(
+            item_id,
+            call_id,
+            name if tool is None else tool.name,
+            _string(whole) if whole else streamed,
+            namespace=item.get("namespace") if tool is None else tool.namespace,
+            custom=custom,
+        )
+
+    def _reasoning_done(self, item: Mapping[str, Any]) -> None:
+        item_id = item.get("id") or "rs"
+        summary = [_string(part["text"]) for part in item.get("summary") or ()]
+        content = [_string(part["text"]) for part in item.get("content") or ()]
+        encrypted = item.get("encrypted_content")
+        self.reasoning_done(item_id, summary, content, more_to_come=True)
+        if summary or content or encrypted or item_id in self._streamed:
+            self.add(ReasoningDone(item_id, encrypted if isinstance(encrypted, str) else None))
+
+
+def _id(event: Mapping[str, Any], otherwise: str) -> str:
+    """The item that an event belongs to. The shortest events name none."""
+    item = event.get("item_id")
+    return item if isinstance(item, str) else otherwise
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value

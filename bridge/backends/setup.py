@@ -1,0 +1,92 @@
+"""Backends from settings: what `serve`, `exec` and `doctor` start in the same way."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from pathlib import Path
+
+from bridge.appserver.codex_home import read_codex_home
+from bridge.appserver.launch import CodexLauncher, Launcher
+from bridge.appserver.settings import ChildSettings
+from bridge.appserver.stream import Limits
+from bridge.appserver.supervisor import Supervisor
+from bridge.appserver.tap import Tap
+from bridge.config import Settings, state_dir
+from bridge.errors import ConfigError
+
+
+def new_id(prefix: str) -> str:
+    """An id that cannot be guessed."""
+    return f"{prefix}_{secrets.token_hex(16)}"
+
+
+def child_settings(settings: Settings) -> ChildSettings:
+    """The part of the settings that shapes payloads."""
+    return ChildSettings(
+        workdir=str(settings.workdir),
+        approval_policy=settings.approval_policy,
+        sandbox_mode=settings.sandbox_mode,
+        include_apply_patch_tool=settings.include_apply_patch_tool,
+        skip_turn=settings.responses_skip_turn,
+        omit_tool_manifest=settings.responses_omit_tool_manifest,
+        ignore_system_prompt=settings.ignore_client_system_prompt,
+        legacy_calls=settings.legacy_calls,
+        native_tools=settings.native_tools,
+        tool_mode=settings.tool_mode,
+        web_search=settings.web_search,
+        kept_threads=settings.kept_threads,
+    )
+
+
+def codex_launcher(settings: Settings) -> CodexLauncher:
+    """How Codex is started under these settings."""
+    return CodexLauncher(
+        binary=settings.codex_bin,
+        home=settings.codex_home,
+        state=state_dir(),
+        workdir=settings.workdir,
+        native_tools=settings.native_tools,
+    )
+
+
+def supervisor(
+    settings: Settings, launcher: Launcher, *, tap: Tap | None = None, on_demand: bool = False
+) -> Supervisor:
+    """A supervisor of one child under these settings."""
+    limits = Limits(settings.rpc_timeout, settings.first_event_timeout, settings.idle_timeout, settings.turn_timeout)
+    return Supervisor(
+        launcher, child_settings(settings), dialect=settings.dialect, limits=limits, tap=tap, on_demand=on_demand
+    )
+
+
+def configured_models(settings: Settings) -> list[str]:
+    """The models that CODEX_HOME and the operator name."""
+    home = read_codex_home(settings.codex_home_path)
+    return [*([home.model] if home.model else []), *settings.models]
+
+
+def prepare_workdir(path: Path) -> None:
+    """Make the child's working directory, private. Raises ConfigError for one that somebody else could control."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise ConfigError(f"PROXY_CODEX_WORKDIR {path} cannot be made: {error.strerror}") from error
+    fault = None
+    if not stat.S_ISDIR(status.st_mode):
+        fault = "is not a directory of its own (a link or a file)"
+    elif status.st_uid != os.geteuid():
+        fault = "belongs to another user"
+    elif status.st_mode & 0o022:
+        fault = "can be written by others (chmod 700 makes it yours alone)"
+    if fault:
+        raise ConfigError(f"PROXY_CODEX_WORKDIR: {path} {fault}. Set it to a directory of your own.")
+
+
+def check_binary(settings: Settings) -> None:
+    """A CODEX_BIN that is not there is a slip of the pen, not something to wait for."""
+    if settings.codex_bin and shutil.which(settings.codex_bin) is None:
+        raise ConfigError(f"CODEX_BIN: {settings.codex_bin} is not there, or cannot be run.")

@@ -1,0 +1,230 @@
+"""Asking an upstream over HTTP: attempts, time limits, and the stream that comes back.
+
+Nothing is tried again once an event has come: what a model said cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Protocol
+
+import httpx2
+import trio
+
+from bridge.backends.upstream.failures import error_from_status
+from bridge.backends.upstream.sse import SseReader
+from bridge.backends.upstream.stream import UpstreamBuffer, UpstreamStream, silence
+from bridge.errors import BackendTimeout, BridgeError, UpstreamError
+from bridge.urls import leads_here
+
+RETRIES = 3
+FIRST_DELAY = 0.25
+LONGEST_DELAY = 30.0
+"""Somebody waits for the answer: a longer pause is told, not made."""
+CONNECT_SECONDS = 15.0
+MAX_REFUSAL = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One POST. Its headers hold secrets, so they never show."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    content: bytes = field(repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What stands in the headers and must not come back: some repeat what they refuse."""
+
+    def clean(self, data: bytes) -> bytes:
+        """What came back, without our own secrets."""
+        for secret in self.secrets:
+            data = data.replace(secret.encode(), b"[redacted]")
+        return data
+
+
+class Asking(Protocol):
+    """Whoever makes the requests of one turn."""
+
+    def request(self) -> Request:
+        """What to send now."""
+
+    async def renew(self) -> bool:
+        """The upstream says 401: True when `request` has something new to offer. Raises a BridgeError, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds until the first event, between events, and for all of it."""
+
+    first_event: float = 120
+    idle: float = 300
+    turn: float = 3600
+
+
+class Upstream:
+    """A way to one provider. `run` owns its tasks and connections; `start` needs it running."""
+
+    def __init__(self, base_url: str, patience: Patience, *, jitter: Callable[[], float]) -> None:
+        self._patience = patience
+        self._jitter = jitter
+        self.client = make_client(base_url)
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled."""
+        try:
+            async with self.client, trio.open_nursery() as nursery:
+                self._nursery = nursery
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+
+    def start(
+        self, asking: Asking, buffer: UpstreamBuffer, trace: Callable[[bytes], None] | None = None
+    ) -> UpstreamStream:
+        """Begin to ask. All that goes wrong from here on is the end of the stream."""
+        assert self._nursery is not None, "the upstream does not run"
+        stream = UpstreamStream(buffer, trace=trace)
+        self._nursery.start_soon(self._own, asking, stream)
+        return stream
+
+    async def _own(self, asking: Asking, stream: UpstreamStream) -> None:
+        end = trio.current_time() + self._patience.turn
+        stream.scope.deadline = end
+        with stream.scope:
+            try:
+                await self._try(asking, stream, end)
+            except BridgeError as error:
+                stream.buffer.fail(error)
+        if stream.scope.cancelled_caught and trio.current_time() >= end:
+            stream.buffer.fail(BackendTimeout(f"The turn took longer than {self._patience.turn:g} s and was stopped."))
+        stream.buffer.cancelled()
+        stream.wake()
+
+    async def _try(self, asking: Asking, stream: UpstreamStream, end: float) -> None:
+        attempts, renewed = 0, False
+        while True:
+            try:
+                return await self._ask(asking.request(), stream)
+            except BridgeError as error:
+                if error.http_status == 401 and not renewed and not stream.heard:
+                    renewed = True
+                    if await asking.renew():
+                        continue
+                if stream.heard or attempts == RETRIES or not _is_passing(error):
+                    raise
+                delay = error.retry_after
+                if delay is None:
+                    delay = FIRST_DELAY * 2**attempts * (0.5 + self._jitter())
+                if delay > LONGEST_DELAY or trio.current_time() + delay > end:
+                    raise
+                attempts += 1
+                await trio.sleep(delay)
+
+    async def _ask(self, request: Request, stream: UpstreamStream) -> None:
+        """One attempt, to the end of the stream."""
+        clock = _Clock(self._patience)
+        try:
+            with clock.scope:
+                sending = self.client.stream(
+                    "POST", request.url, headers=dict(request.headers), content=request.content
+                )
+                async with sending as response:
+                    if response.status_code != 200:
+                        raise await _refusal(response, request)
+                    await self._read(response, request, stream, clock)
+        except httpx2.TransportError as error:
+            raise _broken(error, stream.heard) from None
+        except httpx2.HTTPError as error:
+            raise UpstreamError(f"What the provider answered cannot be read: {_name(error)}.") from None
+        if clock.scope.cancelled_caught:
+            raise silence(stream.heard, clock.wait)
+        if not stream.buffer.finished:
+            raise UpstreamError(
+                "The provider's stream ended before the answer was complete. Try again.",
+                code="stream_truncated",
+                severity="transient",
+            )
+
+    async def _read(self, response: httpx2.Response, request: Request, stream: UpstreamStream, clock: _Clock) -> None:
+        if "html" in response.headers.get("content-type", ""):
+            raise UpstreamError("The provider answers with a web page; check the base URL and the way to it.")
+        reader = SseReader()
+        async for chunk in response.aiter_bytes():
+            stream.read([request.clean(data) for data in reader.feed(chunk)])
+            if stream.buffer.finished:
+                return
+            clock.stop()
+            await stream.wait_for_room()
+            clock.restart(stream.heard)
+        stream.read([request.clean(data) for data in reader.finish()])
+
+
+class _Clock:
+    """The limit of silence while one attempt is read."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._started = trio.current_time()
+        self.wait = patience.first_event
+        self.scope = trio.CancelScope(deadline=self._started + self.wait)
+
+    def stop(self) -> None:
+        """It is not the upstream that we wait for."""
+        self.scope.deadline = float("inf")
+
+    def restart(self, heard: bool) -> None:
+        """Something came; comments alone do not count as a beginning."""
+        self.wait = self._patience.idle if heard else self._patience.first_event
+        self.scope.deadline = (trio.current_time() if heard else self._started) + self.wait
+
+
+def make_client(base_url: str) -> httpx2.AsyncClient:
+    """An HTTP client that keeps no cookies, follows no redirects, and uses no proxy to reach this machine itself."""
+    return httpx2.AsyncClient(
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+        trust_env=not leads_here(base_url),
+    )
+
+
+async def _refusal(response: httpx2.Response, request: Request) -> BridgeError:
+    body = b""
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_REFUSAL:
+                break
+    except httpx2.HTTPError:
+        pass  # the status says enough
+    said = request.clean(body[:MAX_REFUSAL])
+    return error_from_status(response.status_code, response.headers, said, datetime.datetime.now(datetime.UTC))
+
+
+def _is_passing(error: BridgeError) -> bool:
+    """Whether a moment later it may be over. Who has waited for silence to end has waited enough."""
+    return error.severity == "transient" and not isinstance(error, BackendTimeout)
+
+
+def _broken(error: httpx2.TransportError, heard: bool) -> UpstreamError:
+    if heard:
+        return UpstreamError(
+            f"The connection to the provider broke in the middle of the answer ({_name(error)}). Try again.",
+            code="stream_truncated",
+            severity="transient",
+        )
+    return UpstreamError(
+        f"The provider cannot be reached ({_name(error)}). Check the network and the base URL, then try again.",
+        code="upstream_unreachable",
+        severity="transient",
+    )
+
+
+def _name(error: Exception) -> str:
+    """What kind of failure: the words of the library, which never hold a header or a body."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,216 @@
+"""What was typed, and the Turn that it asks for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from bridge.api.wire.request import (
+    make_format,
+    make_tools,
+    read_choice,
+    read_effort,
+    read_input_items,
+    read_instructions,
+    read_outputs,
+    read_prompt,
+    read_schema,
+    read_session,
+    split_tool,
+)
+from bridge.appserver.standin.script import MODES
+from bridge.errors import UsageError
+from bridge.turn.items import Item
+from bridge.turn.turn import Turn
+from bridge.urls import check_url
+
+BACKENDS = ("app-server", "codex", "mock")
+DEFAULT_MODEL = "gpt-5.2-codex"
+STDIN = "-"
+MAX_INPUT = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags, as they were typed."""
+
+    prompt: str | None = None
+    model: str | None = None
+    instructions: str | None = None
+    system: str | None = None
+    append_system_prompt: str | None = None
+    tool: tuple[str, ...] = ()
+    web_search: bool = False
+    tool_choice: str | None = None
+    input_json: str | None = None
+    json: bool = False
+    trace: bool = False
+    log_requests: str | None = None
+    log_responses: str | None = None
+    session_id: str | None = None
+    effort: str | None = None
+    output_schema: str | None = None
+    auto_tools: bool = False
+    tool_output: tuple[str, ...] = ()
+    max_steps: int = 4
+    mock: bool = False
+    mock_mode: str | None = None
+    backend: str | None = None
+    url: str | None = None
+    provider_key: str | None = field(default=None, repr=False)
+    native_tools: bool = False
+    timeout: float | None = None
+    codex_bin: str | None = None
+    codex_home: str | None = None
+
+    @property
+    def serving(self) -> str:
+        """Who answers: `app-server`, `codex`, `mock` or `url`."""
+        if self.mock or (self.backend is None and self._mock_model is not None):
+            return "mock"
+        return "url" if self.url is not None else self.backend or "app-server"
+
+    @property
+    def mode(self) -> str:
+        """The mode of the mock."""
+        return self.mock_mode or self._mock_model or "echo"
+
+    @property
+    def _mock_model(self) -> str | None:
+        mode = (self.model or "").lower().removeprefix("mock-")
+        return mode if mode in MODES and mode != (self.model or "").lower() else None
+
+
+_PATHS = frozenset({"input_json", "log_requests", "log_responses", "output_schema", "codex_bin", "codex_home"})
+
+
+def check_options(options: Options) -> None:
+    """Refuse what cannot be meant. Raises UsageError."""
+    for option in fields(options):
+        value = getattr(options, option.name)
+        texts = value if isinstance(value, tuple) else (value,)
+        if option.name not in _PATHS and not all(_is_utf8(text) for text in texts if isinstance(text, str)):
+            raise UsageError(f"--{option.name.replace('_', '-')} is not valid UTF-8.")
+    if options.backend is not None and options.backend not in BACKENDS:
+        raise UsageError(f"--backend {options.backend[:40]}: choose one of {', '.join(BACKENDS)}.")
+    if options.mock_mode is not None and options.mock_mode not in MODES:
+        raise UsageError(f"--mock-mode {options.mock_mode[:40]}: choose one of {', '.join(MODES)}.")
+    if options.mock_mode is not None and options.serving != "mock":
+        raise UsageError("--mock-mode needs --mock.")
+    if options.mock and options.backend not in (None, "mock"):
+        raise UsageError(f"--mock and --backend {options.backend} contradict each other; give one of them.")
+    if options.url is not None and (options.mock or options.backend is not None):
+        raise UsageError("--url asks a bridge that runs already; --mock and --backend do not go with it.")
+    if options.prompt is None and options.input_json is None:
+        raise UsageError("--prompt is missing: give a text, - to read it from stdin, or --input-json.")
+    if options.prompt == STDIN and options.input_json == STDIN:
+        raise UsageError("--prompt and --input-json cannot both be read from stdin.")
+    if options.tool_output and not options.auto_tools:
+        raise UsageError("--tool-output needs --auto-tools.")
+    if options.provider_key is not None:
+        if options.serving == "app-server":
+            raise UsageError("--provider-key needs --backend codex or --url: Codex itself uses its own login.")
+        if not _is_key(options.provider_key):
+            raise UsageError("--provider-key has visible ASCII characters only.")
+
+
+def make_turn(options: Options) -> Turn:
+    """The turn to run, with the model as it was typed. Reads files and stdin. Raises UsageError."""
+    tools = make_tools([_read_tool(spec) for spec in options.tool], options.web_search)
+    model = options.model or DEFAULT_MODEL
+    schema = None
+    if options.output_schema is not None:
+        what = f"--output-schema {options.output_schema}"
+        schema = read_schema(_read_file(options.output_schema, what), what)
+    return Turn(
+        endpoint="responses",
+        model=model,
+        requested_model=model,
+        items=_read_items(options),
+        instructions=read_instructions(options.instructions, options.system, options.append_system_prompt),
+        tools=tools,
+        tool_choice=read_choice(options.tool_choice, tools),
+        effort=read_effort(options.effort),
+        output_format=make_format(schema),
+        stream=True,
+        # As Codex asks for it itself; in text, where the prompt says it, several calls at once do no harm.
+        parallel=options.serving == "app-server",
+        web_search="live" if options.web_search else None,
+        encrypted_reasoning=True,
+        session=read_session(options.session_id),
+        provider_key=options.provider_key,
+    )
+
+
+def tool_outputs(options: Options) -> Mapping[str, str]:
+    """What each tool gives back under --auto-tools."""
+    return read_outputs(options.tool_output)
+
+
+def base_url(url: str) -> str:
+    """--url: with or without its /v1."""
+    try:
+        checked = check_url(url)
+    except ValueError as error:
+        raise UsageError(f"--url: {error}.") from None
+    return checked if checked.count("/") > 2 else f"{checked}/v1"
+
+
+def _read_items(options: Options) -> tuple[Item, ...]:
+    if options.input_json is not None:
+        what = "stdin (--input-json -)" if options.input_json == STDIN else f"--input-json {options.input_json}"
+        text = _read_stdin() if options.input_json == STDIN else _read_file(options.input_json, what)
+        return read_input_items(text, what, verbatim=options.serving != "app-server")
+    assert options.prompt is not None
+    if options.prompt != STDIN:
+        return read_prompt(options.prompt)
+    try:
+        return read_prompt(_read_stdin().decode("utf-8"))
+    except UnicodeDecodeError:
+        raise UsageError("The prompt on stdin is not valid UTF-8.") from None
+
+
+def _read_tool(spec: str) -> tuple[str, dict[str, Any]]:
+    name, form, value = split_tool(spec)
+    if form == "inline":
+        return name, read_schema(value.encode(), f"--tool {name}")
+    what = f"--tool {name}: {value}"
+    return name, read_schema(_read_file(value, what), what)
+
+
+def _read_file(path: str, what: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(MAX_INPUT + 1)
+    except OSError as error:
+        raise UsageError(f"{what}: {error.strerror}.") from None
+    return _bounded(text, what)
+
+
+def _read_stdin() -> bytes:
+    pieces, size = [], 0
+    while size <= MAX_INPUT and (piece := os.read(0, 1024 * 1024)):
+        pieces.append(piece)
+        size += len(piece)
+    return _bounded(b"".join(pieces), "stdin")
+
+
+def _bounded(text: bytes, what: str) -> bytes:
+    if len(text) > MAX_INPUT:
+        raise UsageError(f"{what} is larger than {MAX_INPUT:,} bytes.")
+    return text
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_key(text: str) -> bool:
+    return text.isascii() and text.isprintable() and bool(text) and " " not in text

@@ -1,0 +1,197 @@
+"""One run, from its options to its exit code."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import trio
+
+from bridge.api.wire.events import WireEncoder, error_line
+from bridge.backends.base import Backend, EventStream
+from bridge.backends.toolloop import ToolLoop
+from bridge.cli.exec.backends import open_backend
+from bridge.cli.exec.options import Options, check_options, make_turn, tool_outputs
+from bridge.cli.exec.output import Output, OutputError, StdoutClosed, say, write_stdout
+from bridge.errors import BridgeError, ConfigError
+from bridge.turn.events import TextDelta, ToolCall, TurnEvent
+from bridge.turn.turn import Turn
+
+OK, FAILED, MISUSED = 0, 1, 2
+BY_SIGNAL = 128
+LAST_WORDS = 2.0
+"""Seconds that a reader has to take the last line of a run that was stopped."""
+
+
+class Stopped(BridgeError):
+    """The run was stopped from outside."""
+
+    code = "interrupted"
+
+
+class TimedOut(BridgeError):
+    """--timeout is over."""
+
+    code = "timeout"
+
+
+def execute(options: Options) -> int:
+    """Run, and tell the exit code. Errors are told on stderr, and with --json as the last line of stdout."""
+    try:
+        check_options(options)
+        outputs = tool_outputs(options)
+        turn = make_turn(options)
+        output = Output(json=options.json, log_requests=options.log_requests, log_responses=options.log_responses)
+    except BridgeError as error:
+        return report(error, json=options.json)
+    return trio.run(Run(options, turn, outputs, output).run)
+
+
+def report(error: BridgeError, *, json: bool) -> int:
+    """Tell of a failure before the run; the exit code."""
+    say("error", error.message)
+    if json:
+        try:
+            write_stdout(error_line(error) + b"\n")
+        except OutputError:
+            return FAILED
+    return MISUSED if isinstance(error, ConfigError) else FAILED
+
+
+class Run:
+    """What happens between the first line and the last."""
+
+    def __init__(self, options: Options, turn: Turn, outputs: Mapping[str, str], output: Output) -> None:
+        self._options = options
+        self._turn = turn
+        self._outputs = outputs
+        self._output = output
+        self._new_id = fixed_ids() if options.serving == "mock" else random_id
+        self._encoder: WireEncoder | None = None
+        self._calls: list[str] = []
+        self._signal: int | None = None
+
+    async def run(self) -> int:
+        """The whole run; its exit code."""
+        failure = await self._within_limits()
+        with trio.move_on_after(LAST_WORDS):
+            failure = await self._end(failure)
+        if self._signal is not None:
+            return BY_SIGNAL + self._signal
+        if failure is None:
+            return OK
+        return MISUSED if isinstance(failure, ConfigError) else FAILED
+
+    async def _within_limits(self) -> BridgeError | None:
+        """Until the end, a signal or the time limit; what went wrong."""
+        timeout, failure = self._options.timeout, None
+        with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as whole:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._listen, whole)
+                failure = await self._serve()
+                nursery.cancel_scope.cancel()
+        if self._signal is not None:
+            return Stopped("The run was interrupted.")
+        if whole.cancelled_caught:
+            return TimedOut(f"The run took longer than {timeout:g} s (--timeout) and was stopped.")
+        return failure
+
+    async def _listen(self, whole: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for number in signals:
+                self._signal = number
+                whole.cancel()
+
+    async def _serve(self) -> BridgeError | None:
+        try:
+            async with open_backend(self._options, self._output) as (backend, ready):
+                # Not through the backend's tasks: they would make a group of it.
+                try:
+                    await self._answer(backend, await ready(self._turn))
+                    return None
+                except BridgeError as error:
+                    return error
+        except BridgeError as error:
+            return error
+
+    async def _answer(self, backend: Backend, turn: Turn) -> None:
+        for name in self._left_out(backend, turn):
+            say("warning", f"left out: {name}")
+        self._encoder = encoder = WireEncoder(turn.requested_model, self._new_id)
+        stream = await self._start(backend, turn)
+        try:
+            await self._output.lines(encoder.begin())
+            while not encoder.finished:
+                await self._show(encoder, await stream.next())
+        finally:
+            stream.close()
+
+    async def _start(self, backend: Backend, turn: Turn) -> EventStream:
+        async def start(step: Turn) -> EventStream:
+            return await backend.start(step, self._new_id("req"))
+
+        if not self._options.auto_tools:
+            return await start(turn)
+        return ToolLoop(start, turn, self._handle, max_steps=self._options.max_steps)
+
+    async def _handle(self, call: ToolCall) -> str:
+        output = self._outputs.get(call.name)
+        if output is None:
+            say("warning", f"{call.name} was called, but no --tool-output is given for it")
+            raise LookupError(f"there is no output for {call.name}")
+        return call.arguments if output == "$args" else output
+
+    async def _show(self, encoder: WireEncoder, events: list[TurnEvent]) -> None:
+        if not self._output.json and not self._options.trace:
+            await self._output.text(_said(events))
+        self._calls += [event.name for event in events if isinstance(event, ToolCall)]
+        await self._output.lines(encoder.feed(events))
+
+    async def _end(self, failure: BridgeError | None) -> BridgeError | None:
+        """The last line, on stdout and on stderr; what the run came to."""
+        encoder = self._encoder
+        try:
+            if failure is not None:
+                lines = [error_line(failure)] if encoder is None else encoder.fail(failure)
+                await self._output.lines(lines)
+            await self._output.end_text()
+            await self._output.end()
+        except OutputError as error:
+            failure = failure or error
+        if encoder is not None and encoder.failure is not None:
+            failure = encoder.failure
+        if failure is not None and not isinstance(failure, StdoutClosed):
+            say("error", failure.message)
+        elif self._calls and not self._options.auto_tools and not self._output.json:
+            names = ", ".join(dict.fromkeys(self._calls))
+            say("note", f"the model calls {names}; --json shows the calls, --auto-tools answers them")
+        return failure
+
+    def _left_out(self, backend: Backend, turn: Turn) -> list[str]:
+        names = backend.drops(turn)
+        if turn.session is not None and self._options.serving == "app-server":
+            names.append("--session-id (Codex names its own threads)")
+        return names
+
+
+def _said(events: list[TurnEvent]) -> list[str]:
+    return [piece for event in events if isinstance(event, TextDelta) for piece in event.pieces]
+
+
+def random_id(prefix: str) -> str:
+    """An id that nobody else has."""
+    return f"{prefix}_{secrets.token_hex(16)}"
+
+
+def fixed_ids() -> Callable[[str], str]:
+    """Ids that are the same in every run: `msg_mock`, then `msg_mock_2`."""
+    used: Counter[str] = Counter()
+
+    def new_id(prefix: str) -> str:
+        used[prefix] += 1
+        return f"{prefix}_mock" if used[prefix] == 1 else f"{prefix}_mock_{used[prefix]}"
+
+    return new_id

@@ -1,0 +1,57 @@
+"""What --trace and --log-requests see of a Codex app-server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bridge.appserver.tap import Owner
+
+_PROMPTING = frozenset(
+    {"thread/start", "thread/inject_items", "turn/start", "newConversation", "sendUserTurn", "sendUserMessage"}
+)
+"""The calls that make up a turn, in both dialects."""
+
+
+class ExecTap:
+    """Hands each line from the child to `trace`, and each call of a turn to `sent`."""
+
+    def __init__(self, *, sent: Callable[[bytes], None], trace: Callable[[bytes], None] | None) -> None:
+        self._sent = sent
+        self._trace = trace
+
+    def begin_read(self) -> None:
+        pass
+
+    def end_read(self) -> None:
+        pass
+
+    def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
+        for line in lines:
+            self._in(line)
+
+    def rpc(
+        self,
+        direction: str,
+        kind: str,
+        line: bytes,
+        *,
+        method: str | None = None,
+        rpc_id: int | str | None = None,
+        key: str | None = None,
+        req_id: str | None = None,
+    ) -> None:
+        if direction == "in":
+            self._in(line)
+        elif kind == "rpc_request" and method in _PROMPTING:
+            self._sent(line)
+
+    def forget(self, key: str) -> None:
+        pass
+
+    def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
+        pass
+
+    def _in(self, line: bytes) -> None:
+        if self._trace is not None:
+            self._trace(line)

@@ -1,0 +1,37 @@
+"""Addresses of other servers: which of them may be given a secret. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+
+def check_url(url: str) -> str:
+    """A URL without its last slash. Raises ValueError for one that would send secrets in the clear, or is none."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
+        raise ValueError("write it as https://host/path")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("a user name, a query or a fragment does not belong in it")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise ValueError("plain http is for this machine alone; use https")
+    return url.rstrip("/")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def leads_here(url: str) -> bool:
+    """Whether a URL leads to this machine itself."""
+    return is_loopback(urlsplit(url).hostname or "")

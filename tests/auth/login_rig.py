@@ -1,0 +1,60 @@
+"""A login on disk, and the token endpoint that it belongs to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from upstream.chatgpt import ChatGPT, serving
+from upstream.tokens import assert_no_secrets
+
+from bridge.auth.codex import Login, parse_auth
+from bridge.auth.refresh import CodexLogin
+from bridge.errors import BridgeError
+
+NOW = "2030-01-01T00:00:00Z"
+
+
+@dataclass
+class Rig:
+    """What a test of refreshing needs."""
+
+    chatgpt: ChatGPT
+    home: Path
+    client: httpx2.AsyncClient
+
+    @property
+    def path(self) -> Path:
+        return self.home / "auth.json"
+
+    def login(self) -> CodexLogin:
+        """A login as each program has its own."""
+        return CodexLogin(self.home, token_url=self.chatgpt.token_url, client=self.client, now=lambda: NOW)
+
+    def on_disk(self) -> Login:
+        return parse_auth(json.loads(self.path.read_bytes()))
+
+    async def refused(self) -> tuple[BridgeError, bytes]:
+        """A refresh that must fail, leave the file alone and tell no secret; its error and what is on disk."""
+        before = self.path.read_bytes()
+        login = self.login()
+        with pytest.raises(BridgeError) as caught:
+            await login.refresh(login.current())
+        assert self.path.read_bytes() == before
+        assert_no_secrets(caught.value, caught.value.body(), caught.value.message)
+        assert self.chatgpt.url not in caught.value.message
+        return caught.value, before
+
+
+@asynccontextmanager
+async def rigged(directory: Path, form: Any = "chatgpt", **more: Any) -> AsyncIterator[Rig]:
+    """A login of this form that works; at the end nothing wrong may have been sent."""
+    async with serving() as chatgpt, httpx2.AsyncClient(trust_env=False) as client:
+        yield Rig(chatgpt, chatgpt.home(directory, form, **more), client)
+        assert chatgpt.faults == []

@@ -1,0 +1,382 @@
+"""auth.json: read in every form, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from upstream.tokens import ACCOUNT, CHATGPT_FORMS, FORMS, KEY_FORMS, Logins, assert_no_secrets, auth_json, jwt
+
+from bridge.auth.codex import Login, NotLoggedIn, parse_auth, read_auth, with_tokens, write_auth
+from bridge.errors import LOG_IN
+
+Json = dict[str, Any]
+
+ANSWER = {"access_token": "new-access", "refresh_token": "new-refresh", "id_token": jwt("new", "acct-new")}
+
+
+# Reading
+
+
+@pytest.mark.parametrize("form", CHATGPT_FORMS)
+def test_a_chatgpt_login_is_its_tokens_and_the_account(form: Any) -> None:
+    logins = Logins()
+    tokens = logins.issue()
+    login = parse_auth(auth_json(form, logins, tokens))
+    assert login == Login("chatgpt", tokens["access_token"], tokens["refresh_token"], ACCOUNT)
+
+
+@pytest.mark.parametrize("form", KEY_FORMS)
+def test_a_key_is_all_of_its_login(form: Any) -> None:
+    logins = Logins()
+    assert parse_auth(auth_json(form, logins)) == Login("api_key", logins.key)
+
+
+def test_without_a_mode_tokens_win_over_a_key() -> None:
+    data = {"OPENAI_API_KEY": "key", "tokens": {"access_token": "access"}}
+    assert parse_auth(data) == Login("chatgpt", "access")
+    assert parse_auth({**data, "auth_mode": None}) == Login("chatgpt", "access")
+    assert parse_auth({**data, "auth_mode": "something new"}) == Login("chatgpt", "access")
+    assert parse_auth({**data, "tokens": None}) == Login("api_key", "key")
+
+
+def test_the_mode_decides_when_there_are_both() -> None:
+    data = {"OPENAI_API_KEY": "key", "tokens": {"access_token": "access"}}
+    assert parse_auth({**data, "auth_mode": "apikey"}) == Login("api_key", "key")
+    assert parse_auth({**data, "auth_mode": "chatgpt"}) == Login("chatgpt", "access")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "account"),
+    [
+        ({"account_id": "told", "id_token": jwt("x", "claimed")}, "told"),
+        ({"account_id": None, "id_token": jwt("x", "claimed")}, "claimed"),
+        ({"account_id": "", "id_token": {"chatgpt_account_id": "inside", "raw_jwt": jwt("x", "claimed")}}, "inside"),
+        ({"id_token": {"raw_jwt": jwt("x", "claimed")}}, "claimed"),
+        ({"id_token": {"chatgpt_account_id": 7, "raw_jwt": jwt("x", "claimed")}}, "claimed"),
+        ({"id_token": jwt("x", None)}, None),
+        ({"id_token": "no.jwt"}, None),
+        ({"id_token": "not.!!!.base64"}, None),
+        ({"id_token": "ü.ü.ü"}, None),
+        ({"id_token": "a.bm8ganNvbg.c"}, None),
+        ({"id_token": "a.W10.c"}, None),
+        ({"id_token": "a." + "A" * 100_000 + ".c"}, None),
+        ({"id_token": ["a", "b"]}, None),
+        ({}, None),
+    ],
+    ids=range(14),
+)
+def test_the_account_is_found_wherever_it_is(tokens: Json, account: str | None) -> None:
+    assert parse_auth({"tokens": {"access_token": "a", **tokens}}).account_id == account
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        "canary",
+        7,
+        {},
+        {"auth_mode": "chatgpt"},
+        {"auth_mode": "chatgpt", "OPENAI_API_KEY": "sk-canary"},
+        {"auth_mode": "chatgpt", "tokens": []},
+        {"auth_mode": "chatgpt", "tokens": {"access_token": ""}},
+        {"auth_mode": "chatgpt", "tokens": {"access_token": ["canary"]}},
+        {"auth_mode": "api_key", "tokens": {"access_token": "canary"}},
+        {"auth_mode": "apikey", "OPENAI_API_KEY": None},
+        {"auth_mode": ["canary"], "OPENAI_API_KEY": 7, "tokens": "canary"},
+    ],
+    ids=repr,
+)
+def test_what_holds_no_login_says_how_to_log_in(data: Any) -> None:
+    with pytest.raises(NotLoggedIn) as caught:
+        parse_auth(data)
+    assert caught.value.message.endswith(LOG_IN)
+    assert (caught.value.code, caught.value.http_status) == ("codex_not_logged_in", 401)
+    assert_no_secrets(caught.value, caught.value.body())
+
+
+@pytest.mark.parametrize("value", ["canary\r\nx-evil: 1", "canary\n", " canary", "canär-canary", "canary\x00", "   "])
+def test_what_cannot_stand_in_a_header_is_no_token(value: str) -> None:
+    """Else it would be written into a request, or into the error of whoever refuses to."""
+    for data in (
+        {"tokens": {"access_token": value}},
+        {"auth_mode": "chatgpt", "tokens": {"access_token": value}},
+        {"auth_mode": "apikey", "OPENAI_API_KEY": value},
+    ):
+        with pytest.raises(NotLoggedIn) as caught:
+            parse_auth(data)
+        assert_no_secrets(caught.value)
+    for tokens in ({"account_id": value}, {"id_token": jwt("x", value)}, {"id_token": {"chatgpt_account_id": value}}):
+        assert parse_auth({"tokens": {"access_token": "a", **tokens}}).account_id is None
+
+
+MEMBERS = st.sampled_from(["auth_mode", "OPENAI_API_KEY", "tokens", "access_token", "id_token", "raw_jwt", "x"])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(MEMBERS, inner, max_size=4),
+)
+
+
+@given(ANYTHING)
+def test_any_json_is_a_login_or_none(data: Any) -> None:
+    """Nothing else than NotLoggedIn is raised, and a login always has a token."""
+    with suppress(NotLoggedIn):
+        assert parse_auth(data).token
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_login_shows_no_secret(form: Any) -> None:
+    assert_no_secrets(parse_auth(auth_json(form, Logins())))
+
+
+# Files
+
+
+def test_a_file_that_is_not_there_says_how_to_log_in(tmp_path: Path) -> None:
+    with pytest.raises(NotLoggedIn) as caught:
+        read_auth(tmp_path / "auth.json")
+    assert caught.value.message == f"Codex is not logged in. {LOG_IN}"
+    assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is not valid JSON"),
+        (b'{"OPENAI_API_KEY": "sk-canary', "is not valid JSON"),
+        (b"\xff\xfe\x00canary", "is not valid JSON"),
+        (b'{"OPENAI_API_KEY": "canary\xff"}', "is not valid JSON"),
+        (b'{"OPENAI_API_KEY": "canary\\ud800"}', "is not valid JSON"),
+        (b"[" * 100_000, "is not valid JSON"),
+        (b'"sk-canary"', "holds no object"),
+        (b"null", "holds no object"),
+    ],
+    ids=range(8),
+)
+def test_a_bad_file_is_told_apart_and_not_repeated(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "auth.json"
+    path.write_bytes(content)
+    with pytest.raises(NotLoggedIn, match=reason) as caught:
+        read_auth(path)
+    assert caught.value.message.endswith(LOG_IN)
+    assert_no_secrets(caught.value)
+
+
+def test_a_directory_and_a_loop_of_links_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "auth.json").mkdir()
+    with pytest.raises(NotLoggedIn, match="cannot be read: Is a directory"):
+        read_auth(tmp_path / "auth.json")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(NotLoggedIn, match="cannot be read: Too many levels of symbolic links"):
+        read_auth(tmp_path / "loop")
+
+
+READ_AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from bridge.auth.codex import NotLoggedIn, read_auth
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    read_auth(Path(sys.argv[1]))
+except NotLoggedIn as error:
+    print(error.message)
+"""
+
+
+def test_a_file_of_somebody_else_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "auth.json"
+    path.write_text("{}")
+    path.chmod(0)
+    told = subprocess.run([sys.executable, "-c", READ_AS_NOBODY, path], capture_output=True, text=True, check=True)
+    assert told.stdout == f"auth.json cannot be read: Permission denied. {LOG_IN}\n"
+
+
+# New tokens
+
+
+@pytest.mark.parametrize("form", CHATGPT_FORMS)
+def test_new_tokens_take_the_old_ones_places(form: Any) -> None:
+    old = auth_json(form, Logins(), surprise={"kept": [1, None]})
+    before = json.dumps(old)
+    new = with_tokens(old, ANSWER, "now")
+    assert json.dumps(old) == before
+    assert list(new) == list(old)
+    assert list(new["tokens"]) == list(old["tokens"])
+    assert new["last_refresh"] == "now"
+    assert new["surprise"] == {"kept": [1, None]}
+    assert new.get("auth_mode") == old.get("auth_mode")
+    assert parse_auth(new) == Login("chatgpt", "new-access", "new-refresh", ACCOUNT)
+
+
+def test_the_form_of_the_id_token_stays() -> None:
+    text, thing = (with_tokens(auth_json(form, Logins()), ANSWER, "now") for form in ("chatgpt", "chatgpt_object"))
+    assert text["tokens"]["id_token"] == ANSWER["id_token"]
+    assert thing["tokens"]["id_token"] == {
+        "raw_jwt": ANSWER["id_token"],
+        "chatgpt_account_id": "acct-new",
+        "email": "canary@example.com",
+    }
+
+
+@pytest.mark.parametrize("missing", [{}, {"refresh_token": None}, {"refresh_token": "", "id_token": 7}])
+def test_what_the_answer_does_not_bring_stays(missing: Json) -> None:
+    old = auth_json("chatgpt", Logins())
+    new = with_tokens(old, {"access_token": "new-access", **missing}, "now")
+    assert new["tokens"] == {**old["tokens"], "access_token": "new-access"}
+
+
+NAMES = st.text(max_size=8)
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+)
+VALUES = st.recursive(
+    SCALARS | NAMES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
+)
+
+
+@given(
+    top=st.dictionaries(NAMES, VALUES, max_size=4),
+    inner=st.dictionaries(NAMES, VALUES, max_size=4),
+    id_token=VALUES | st.dictionaries(NAMES, VALUES, max_size=4),
+)
+def test_unknown_members_survive_a_refresh(
+    tmp_path_factory: pytest.TempPathFactory, top: Json, inner: Json, id_token: Any
+) -> None:
+    """Through the file and back: only the tokens and the time of the refresh are others."""
+    old = {**top, "tokens": {**inner, "access_token": "old", "id_token": id_token}}
+    path = tmp_path_factory.getbasetemp() / "property-auth.json"
+    write_auth(path, with_tokens(old, ANSWER, "now"))
+    new = read_auth(path)
+    tokens = {**inner, "access_token": "new-access", "refresh_token": "new-refresh"}
+    tokens["id_token"] = ANSWER["id_token"]
+    if isinstance(id_token, dict):
+        tokens["id_token"] = {**id_token, "raw_jwt": ANSWER["id_token"], "chatgpt_account_id": "acct-new"}
+    assert new == {**top, "tokens": tokens, "last_refresh": "now"}
+
+
+# Writing
+
+
+def test_a_written_file_is_private_and_alone(tmp_path: Path) -> None:
+    path = tmp_path / "auth.json"
+    path.write_text("old")
+    path.chmod(0o644)
+    old_umask = os.umask(0)
+    try:
+        write_auth(path, {"a": 1})
+    finally:
+        os.umask(old_umask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_auth(path) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "real").mkdir()
+    link, real = tmp_path / "home" / "auth.json", tmp_path / "real" / "login.json"
+    real.write_text("{}")
+    link.symlink_to("../real/login.json")
+    write_auth(link, {"a": 1})
+    assert os.readlink(link) == "../real/login.json"
+    assert read_auth(link) == read_auth(real) == {"a": 1}
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["auth.json", "login.json"]
+
+
+def test_a_link_in_the_place_of_the_new_file_is_not_followed(tmp_path: Path) -> None:
+    """Somebody who can write into CODEX_HOME gets no token copied to a place of theirs."""
+    bait = tmp_path / "bait"
+    bait.write_text("bait")
+    (tmp_path / f".auth.json.{os.getpid()}.new").symlink_to(bait)
+    with pytest.raises(OSError):
+        write_auth(tmp_path / "auth.json", {"a": 1})
+    assert bait.read_text() == "bait"
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from bridge.auth.codex import write_auth
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+try:
+    write_auth(Path(sys.argv[1]), {"canary": "x" * 100_000})
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "auth.json"
+    write_auth(path, {"old": True})
+    told = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=True)
+    assert told.stdout == "File too large\n"
+    assert read_auth(path) == {"old": True}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+CRASH = """
+import os, signal, sys
+from pathlib import Path
+from bridge.auth import codex
+
+def die(*_):
+    if sys.argv[2] == "exit":
+        os._exit(9)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(*{"before fsync": (os, "fsync"), "before rename": (Path, "replace")}[sys.argv[3]], die)
+codex.write_auth(Path(sys.argv[1]), {"new": "x" * 100_000})
+"""
+
+
+@pytest.mark.parametrize("when", ["before fsync", "before rename"])
+@pytest.mark.parametrize(("how", "status"), [("exit", 9), ("kill", -signal.SIGKILL)])
+def test_a_crash_leaves_a_whole_file(tmp_path: Path, when: str, how: str, status: int) -> None:
+    path = tmp_path / "auth.json"
+    write_auth(path, {"old": True})
+    crashed = subprocess.run([sys.executable, "-c", CRASH, path, how, when], check=False)
+    assert crashed.returncode == status
+    assert read_auth(path) == {"old": True}
+    for left in tmp_path.iterdir():
+        assert stat.S_IMODE(left.stat().st_mode) == 0o600
+    write_auth(path, {"next": True})
+    assert read_auth(path) == {"next": True}
+
+
+WRITE_FOREVER = """
+import itertools, sys
+from pathlib import Path
+from bridge.auth.codex import write_auth
+for number in itertools.count():
+    write_auth(Path(sys.argv[1]), {"number": number, "fill": "x" * (number * 7919 % 200_000)})
+    if number == 20:
+        print("begun", flush=True)
+"""
+
+
+def test_a_process_that_is_killed_anywhere_leaves_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "auth.json"
+    for _ in range(5):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITE_FOREVER, path], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            for _ in range(50):  # every reader sees a whole file, too
+                assert read_auth(path).keys() == {"number", "fill"}
+            process.kill()
+        number = read_auth(path)["number"]
+        assert len(read_auth(path)["fill"]) == number * 7919 % 200_000

@@ -1,0 +1,228 @@
+"""A scripted ChatGPT backend and token endpoint on the loopback, for tests of the direct client.
+
+In a trio test, in the same event loop (so that an autojump clock never jumps over an answer):
+
+    async with serving() as chatgpt:
+        home = chatgpt.home(tmp_path)                        # a CODEX_HOME with a login that works
+        chatgpt.will(refusal(503), Stream(answer(text("hello"))))
+        ...
+        assert chatgpt.faults == []
+
+Around processes, in a thread of its own:
+
+    with serving_in_thread() as chatgpt:
+        subprocess.run([...], env=chatgpt.environment(home))
+        chatgpt.wait_for(lambda: chatgpt.gone)
+
+Answers are taken from the script in order of arrival. A request without a valid token gets 401, a wrong one 400 and an
+entry in `faults`; neither takes an answer. When the script is empty the answer is a text: the outputs of tool calls if
+the input ends with some, else `DEFAULT_TEXT`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import trio
+from upstream.answers import Answer, Gate, Plain, Stream, refusal
+from upstream.checks import API_PATH, CHATGPT_PATH, TOKEN_PATH, request_faults, token_faults
+from upstream.connection import Connection, Request
+from upstream.events import answer, text
+from upstream.tokens import Form, Logins, auth_json, write_auth_json
+
+Json = dict[str, Any]
+
+DEFAULT_TEXT = "hello from the backend"
+
+
+Reply = Answer | Callable[[Request], Answer]
+"""An answer, or what makes one of the request."""
+
+
+class ChatGPT:
+    """The backend's state. In a thread, read it after `wait_for`; in trio, after `until`."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.logins = Logins()
+        self.requests: list[Request] = []
+        """Requests for a response, in order of arrival; those that got 400 or 401 too."""
+        self.token_requests: list[Request] = []
+        self.faults: list[str] = []
+        self.script: deque[Reply] = deque()
+        self.token_script: deque[Answer] = deque()
+        """Answers of the token endpoint that come before what it would say by itself."""
+        self.token_gate: Gate | None = None
+        """Holds the token endpoint's own answers back, after the refresh token was used."""
+        self._connections = count(1)
+        self._changed = threading.Condition()
+        self._waiting: list[trio.Event] = []
+
+    def __repr__(self) -> str:
+        answered = [request.status for request in self.requests]
+        return f"<ChatGPT answered={answered} tokens={len(self.token_requests)} gone={len(self.gone)} {self.faults}>"
+
+    def will(self, *replies: Reply) -> None:
+        """Put answers at the end of the script."""
+        self.script.extend(replies)
+
+    @property
+    def gone(self) -> list[Request]:
+        """The requests whose client hung up before the end of the answer."""
+        return [each for each in self.requests + self.token_requests if each.left_at is not None]
+
+    @property
+    def base_url(self) -> str:
+        return self.url + CHATGPT_PATH.removesuffix("/responses")
+
+    @property
+    def api_base_url(self) -> str:
+        return self.url + API_PATH.removesuffix("/responses")
+
+    @property
+    def token_url(self) -> str:
+        return self.url + TOKEN_PATH
+
+    def home(self, directory: Path, form: Form = "chatgpt", **more: Any) -> Path:
+        """A CODEX_HOME in this directory with a login that works."""
+        return write_auth_json(directory / "codex-home", auth_json(form, self.logins, **more)).parent
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """The settings that send a bridge here."""
+        return {
+            "CODEX_HOME": str(home),
+            "PROXY_CODEX_BASE_URL": self.base_url,
+            "PROXY_CODEX_API_BASE_URL": self.api_base_url,
+            "PROXY_CODEX_TOKEN_URL": self.token_url,
+        }
+
+    # Waiting
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float = 10) -> None:
+        """Block until the predicate holds. Raises AssertionError with the state if it never does. Not for trio."""
+        with self._changed:
+            assert self._changed.wait_for(predicate, timeout), f"not within {timeout} s: {self!r}"
+
+    async def until(self, predicate: Callable[[], Any], timeout: float = 10) -> None:
+        """The same in trio, in the server's own event loop."""
+        with trio.move_on_after(timeout) as patience:
+            while not predicate():
+                self._waiting.append(event := trio.Event())
+                await event.wait()
+        assert not patience.cancelled_caught, f"not within {timeout} s: {self!r}"
+
+    def note(self) -> None:
+        """Tell whoever waits that something has changed."""
+        with self._changed:
+            self._changed.notify_all()
+        for event in self._waiting:
+            event.set()
+        self._waiting.clear()
+
+    # Deciding
+
+    def reply_to(self, request: Request) -> Answer:
+        """Count a request in; what it is answered."""
+        if request.path == TOKEN_PATH:
+            self.token_requests.append(request)
+            faults = list(token_faults(request.header_list, request.body))
+            reply = self._wrong(faults) if faults else self._token_reply(request)
+        elif request.path in (CHATGPT_PATH, API_PATH):
+            self.requests.append(request)
+            faults = list(request_faults(request.path, request.header_list, request.body, self.logins.account))
+            reply = self._unauthorized(request) or (self._wrong(faults) if faults else self._next(request))
+        else:
+            reply = self._wrong([f"no such path: {request.path}"], status=404)
+        self.note()
+        return reply
+
+    def _wrong(self, faults: list[str], status: int = 400) -> Plain:
+        self.faults += faults
+        return refusal(status, None, faults[0])
+
+    def _unauthorized(self, request: Request) -> Plain | None:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if request.path == CHATGPT_PATH and token not in self.logins.access:
+            return refusal(401, "token_expired", f"Provided authentication token is expired: {token}")
+        if request.path == API_PATH and token not in self.logins.keys:
+            return refusal(401, "invalid_api_key", f"Incorrect API key provided: {token}")
+        return None
+
+    def _token_reply(self, request: Request) -> Answer:
+        if self.token_script:
+            return self.token_script.popleft()
+        own = self.logins.refresh(request.body["refresh_token"])
+        return Plain(own.status, own.body, own.headers, self.token_gate)
+
+    def _next(self, request: Request) -> Answer:
+        if self.script:
+            reply = self.script.popleft()
+            return reply(request) if callable(reply) else reply
+        outputs = []
+        for item in reversed(request.body["input"]):
+            if not str(item.get("type")).endswith("_call_output"):
+                break
+            outputs.append(str(item.get("output")))
+        said = "result: " + "; ".join(reversed(outputs)) if outputs else DEFAULT_TEXT
+        return Stream(answer(text(said)))
+
+    # Serving
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve until cancelled."""
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=128)
+        self.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
+        async with trio.open_nursery() as nursery:
+            await nursery.start(trio.serve_listeners, self._connected, [listener])
+            task_status.started()
+
+    async def _connected(self, stream: trio.SocketStream) -> None:
+        await Connection(self, stream, next(self._connections)).run()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[ChatGPT]:
+    """A backend in this event loop; leaving the block cuts whatever streams."""
+    backend = ChatGPT()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(backend.run)
+        yield backend
+        nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def serving_in_thread() -> Iterator[ChatGPT]:
+    """A backend in a thread of its own; leaving the block cuts whatever streams and joins the thread."""
+    backend, ready, stop = ChatGPT(), threading.Event(), Gate()
+    trouble: list[BaseException] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(backend.run)
+            ready.set()
+            await stop.passed()
+            nursery.cancel_scope.cancel()
+
+    def run() -> None:
+        try:
+            trio.run(main)
+        except BaseException as error:
+            trouble.append(error)
+            ready.set()
+
+    thread = threading.Thread(target=run, name="chatgpt")
+    thread.start()
+    ready.wait()
+    try:
+        yield backend
+    finally:
+        stop.open()
+        thread.join()
+    if trouble:
+        raise trouble[0]
