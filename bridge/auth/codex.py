@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import copy
 import datetime
+import errno
+import json
 import os
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +23,7 @@ import orjson
 from bridge.errors import LOG_IN, BridgeError
 
 _CLAIM = "https://api.openai.com/auth"
+MAX_FILE = 1024 * 1024
 
 
 class NotLoggedIn(BridgeError):
@@ -97,34 +101,34 @@ def describe_auth(data: Any, now: datetime.datetime) -> dict[str, Any]:
 
 def with_tokens(data: Mapping[str, Any], answer: Mapping[str, Any], refreshed_at: str) -> dict[str, Any]:
     """The content of an auth.json with the tokens of a refresh in it; everything else stays, and so does its form."""
-    new = copy.deepcopy(dict(data))
-    tokens = new.get("tokens")
-    tokens = new["tokens"] = tokens if isinstance(tokens, dict) else {}
+    known = data.get("tokens")
+    tokens = dict(known) if isinstance(known, dict) else {}
     for name in ("access_token", "refresh_token"):
         if _text(answer.get(name)) is not None:
             tokens[name] = answer[name]
     id_token = _text(answer.get("id_token"))
     if id_token is not None:
-        known = tokens.get("id_token")
-        if isinstance(known, dict):
-            known["raw_jwt"] = id_token
-            if (account := _claim(id_token)) is not None:
-                known["chatgpt_account_id"] = account
+        form = tokens.get("id_token")
+        if isinstance(form, dict):
+            account = _claim(id_token)
+            tokens["id_token"] = form | {"raw_jwt": id_token}
+            if account is not None:
+                tokens["id_token"]["chatgpt_account_id"] = account
         else:
             tokens["id_token"] = id_token
-    new["last_refresh"] = refreshed_at
-    return new
+    return {**data, "tokens": tokens, "last_refresh": refreshed_at}
 
 
 def read_auth(path: Path) -> dict[str, Any]:
     """The content of an auth.json. Raises NotLoggedIn when it is not there or cannot be read."""
     try:
-        data = orjson.loads(path.read_bytes())
+        # Not orjson: whatever stands in the file, a number of a hundred digits too, is to be written back.
+        data = json.loads(_read_file(path).decode("utf-8-sig"))
     except FileNotFoundError:
         raise NotLoggedIn(f"Codex is not logged in. {LOG_IN}") from None
     except OSError as error:
         raise NotLoggedIn(f"auth.json cannot be read: {error.strerror}. {LOG_IN}") from None
-    except orjson.JSONDecodeError:
+    except (ValueError, RecursionError):
         raise NotLoggedIn(f"auth.json is not valid JSON. {LOG_IN}") from None
     if not isinstance(data, dict):
         raise NotLoggedIn(f"auth.json holds no object. {LOG_IN}")
@@ -132,19 +136,28 @@ def read_auth(path: Path) -> dict[str, Any]:
 
 
 def write_auth(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace an auth.json, whole or not at all, readable by its owner alone. Raises OSError."""
+    """Replace an auth.json, whole or not at all, readable by its owner alone. Raises OSError.
+
+    Writers hold a lock (see `bridge.auth.refresh`), so that the temporary file has one name, and what a killed one
+    left behind is used up by the next.
+    """
+    content = encode_auth(data)
     target = path.resolve()  # it may be a link, which stays one
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    temporary = target.with_name(f".{target.name}.new")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(orjson.dumps(data, option=orjson.OPT_INDENT_2))
-            file.flush()
-            os.fsync(file.fileno())
+        _write_beside(temporary, target, content)
         temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if error.errno not in (errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS) or not target.exists():
+            raise
+        # The file alone is ours (a mount of its own, a directory that cannot be written): better than losing a login.
+        with target.open("r+b") as file:
+            file.write(content)
+            file.truncate()
+            os.fsync(file.fileno())
+        return
     directory = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -152,13 +165,46 @@ def write_auth(path: Path, data: Mapping[str, Any]) -> None:
         os.close(directory)
 
 
+def encode_auth(data: Mapping[str, Any]) -> bytes:
+    """The text of an auth.json. Raises ValueError for what cannot be written."""
+    try:
+        return json.dumps(data, indent=2).encode() + b"\n"
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _write_beside(temporary: Path, target: Path, content: bytes) -> None:
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o600)
+        with suppress(OSError):  # the superuser keeps somebody's file that somebody's
+            owner = target.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _read_file(path: Path) -> bytes:
+    """A file's content, if it is one: a pipe would be waited for, and a device has no end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        content = file.read(MAX_FILE + 1)
+    if len(content) > MAX_FILE:
+        raise OSError(errno.EFBIG, "it is too large")
+    return content
+
+
 def _account_id(tokens: Mapping[str, Any]) -> str | None:
     id_token = tokens.get("id_token")
     if (told := _token(tokens.get("account_id"))) is not None:
         return told
     if isinstance(id_token, dict):
-        return _token(id_token.get("chatgpt_account_id")) or _claim(id_token.get("raw_jwt"))
-    return _claim(id_token)
+        told = _token(id_token.get("chatgpt_account_id"))
+        id_token = id_token.get("raw_jwt")
+    return told or _claim(id_token) or _claim(tokens.get("access_token"))
 
 
 def _claim(jwt: Any) -> str | None:

@@ -6,6 +6,7 @@ Nothing is tried again once an event has come: what a model said cannot be taken
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -20,11 +21,14 @@ from bridge.backends.upstream.stream import UpstreamBuffer, UpstreamStream, sile
 from bridge.errors import BackendTimeout, BridgeError, UpstreamError
 from bridge.urls import leads_here
 
+log = logging.getLogger("bridge")
+
 RETRIES = 3
 FIRST_DELAY = 0.25
 LONGEST_DELAY = 30.0
 """Somebody waits for the answer: a longer pause is told, not made."""
 CONNECT_SECONDS = 15.0
+LAST_BYTES = 1.0
 MAX_REFUSAL = 64 * 1024
 
 
@@ -100,6 +104,10 @@ class Upstream:
                 await self._try(asking, stream, end)
             except BridgeError as error:
                 stream.buffer.fail(error)
+            except Exception:
+                # A mistake of ours costs this turn, not the others.
+                log.exception("an upstream could not be asked")
+                stream.buffer.fail(BridgeError("The bridge failed to ask the provider; its log tells why."))
         if stream.scope.cancelled_caught and trio.current_time() >= end:
             stream.buffer.fail(BackendTimeout(f"The turn took longer than {self._patience.turn:g} s and was stopped."))
         stream.buffer.cancelled()
@@ -141,7 +149,7 @@ class Upstream:
             raise _broken(error, stream.heard) from None
         except httpx2.HTTPError as error:
             raise UpstreamError(f"What the provider answered cannot be read: {_name(error)}.") from None
-        if clock.scope.cancelled_caught:
+        if clock.scope.cancelled_caught and not stream.buffer.finished:
             raise silence(stream.heard, clock.wait)
         if not stream.buffer.finished:
             raise UpstreamError(
@@ -155,13 +163,17 @@ class Upstream:
             raise UpstreamError("The provider answers with a web page; check the base URL and the way to it.")
         reader = SseReader()
         async for chunk in response.aiter_bytes():
-            stream.read([request.clean(data) for data in reader.feed(chunk)])
+            if not stream.buffer.finished:
+                stream.read([request.clean(data) for data in reader.feed(chunk)])
             if stream.buffer.finished:
-                return
+                # The rest is read and forgotten: a connection can be used again only when its answer is over.
+                clock.finish()
+                continue
             clock.stop()
             await stream.wait_for_room()
             clock.restart(stream.heard)
-        stream.read([request.clean(data) for data in reader.finish()])
+        if not stream.buffer.finished:
+            stream.read([request.clean(data) for data in reader.finish()])
 
 
 class _Clock:
@@ -176,6 +188,10 @@ class _Clock:
     def stop(self) -> None:
         """It is not the upstream that we wait for."""
         self.scope.deadline = float("inf")
+
+    def finish(self) -> None:
+        """The answer is complete; only its last bytes are still to come."""
+        self.scope.deadline = min(self.scope.deadline, trio.current_time() + LAST_BYTES)
 
     def restart(self, heard: bool) -> None:
         """Something came; comments alone do not count as a beginning."""
@@ -226,5 +242,5 @@ def _broken(error: httpx2.TransportError, heard: bool) -> UpstreamError:
 
 
 def _name(error: Exception) -> str:
-    """What kind of failure: the words of the library, which never hold a header or a body."""
-    return str(error) or type(error).__name__
+    """What kind of failure. What the library says of a request that it refuses to send repeats that request."""
+    return type(error).__name__ if isinstance(error, httpx2.LocalProtocolError) else str(error) or type(error).__name__

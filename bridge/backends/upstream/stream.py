@@ -49,8 +49,9 @@ class UpstreamStream:
         return events
 
     def close(self) -> None:
-        """The consumer is done, or gone. The connection is closed."""
-        self.scope.cancel()
+        """The consumer is done, or gone. The connection of an answer that still comes is closed."""
+        if not self.buffer.ended:
+            self.scope.cancel()
 
     # What the owner calls.
 
