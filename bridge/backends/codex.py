@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from bridge import __version__
 from bridge.auth.codex import Login, NotLoggedIn
 from bridge.auth.refresh import CodexLogin
-from bridge.backends.responses.backend import JSON_HEADERS
+from bridge.backends.upstream.backend import JSON_HEADERS
 from bridge.backends.upstream.client import Asking, Request
 from bridge.turn.turn import Turn
 

@@ -101,12 +101,12 @@ async def _codex(options: Options, output: Output) -> AsyncIterator[Serving]:
 
 @asynccontextmanager
 async def _url(options: Options, output: Output) -> AsyncIterator[Serving]:
-    from bridge.backends.responses.door import KeyDoor
+    from bridge.backends.upstream.door import KeyDoor
 
     assert options.url is not None
     settings = _settings(options)
     url = base_url(options.url)
-    door = KeyDoor(url, options.provider_key or _key_for(url, settings))
+    door = KeyDoor(f"{url}/responses", options.provider_key or _key_for(url, settings))
     async with _responses("url", _upstream(url, settings), door, options, output) as backend:
         yield backend, _as_it_is
 
