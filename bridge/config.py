@@ -1,4 +1,4 @@
-"""Every setting once: default < environment < flag.
+"""Every setting once: default < configuration file < environment < flag.
 
 Names are those of seed 003 and of Codex itself. A wrong value stops the program at start, with the name of the setting
 and what it may be; it is never sent or guessed.
@@ -106,6 +106,7 @@ class Settings(BaseModel):
     store_ttl: float = Field(30 * 24 * 3600, gt=0, validation_alias="PROXY_STORE_TTL")
     store_max_bytes: int = Field(1024**3, ge=1024**2, validation_alias="PROXY_STORE_MAX_BYTES")
 
+    config: Path | None = Field(None, validation_alias="PROXY_CONFIG")
     log_events: Path | None = Field(None, validation_alias="PROXY_LOG_EVENTS")
 
     max_body: int = Field(20 * 1024 * 1024, ge=1024, validation_alias="PROXY_MAX_BODY")
@@ -150,12 +151,17 @@ class Settings(BaseModel):
         return self.codex_home or Path.home() / ".codex"
 
 
-def load_settings(environment: Mapping[str, str] = os.environ, **flags: Any) -> Settings:
+def load_settings(
+    environment: Mapping[str, str] = os.environ, file: Mapping[str, Any] | None = None, **flags: Any
+) -> Settings:
     """Settings from the environment (empty variables count as unset), overridden by the flags that are not None.
 
-    Raises ConfigError with a line for each fault.
+    `file` is the table `[settings]` of the configuration file, by the names of the fields; it has been checked. Raises
+    ConfigError with a line for each fault.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {
+        str(Settings.model_fields[name].validation_alias): value for name, value in (file or {}).items()
+    }
     for name, field in Settings.model_fields.items():
         variable = str(field.validation_alias)
         if flags.get(name) is not None:

@@ -74,10 +74,11 @@ class ModelNotFound(InvalidRequest):
 
     code = "model_not_found"
 
-    def __init__(self, model: str, known: list[str]) -> None:
+    def __init__(self, model: str, known: list[str], reason: str | None = None) -> None:
         some = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
+        why = f" {reason}" if reason else ""
         super().__init__(
-            f"The model {model[:80]!r} does not exist here. Some that do: {some}. GET /v1/models lists all.",
+            f"The model {model[:80]!r} does not exist here.{why} Some that do: {some}. GET /v1/models lists all.",
             param="model",
         )
 

@@ -1,4 +1,4 @@
-"""Addresses of other servers: which of them may be given a secret. Pure."""
+"""Other servers: which of them may be given a secret, and what may be sent to them. Pure."""
 
 from __future__ import annotations
 
@@ -35,3 +35,8 @@ def is_loopback(host: str) -> bool:
 def leads_here(url: str) -> bool:
     """Whether a URL leads to this machine itself."""
     return is_loopback(urlsplit(url).hostname or "")
+
+
+def is_header_safe(text: str) -> bool:
+    """Whether a key or a token can stand in a header: visible ASCII, and something."""
+    return bool(text) and text.isascii() and text.isprintable() and " " not in text

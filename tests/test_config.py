@@ -34,6 +34,7 @@ SEED_003 = {
 
 OTHERS = {
     "PROXY_ALLOWED_ORIGINS": ("app://obsidian.md",),
+    "PROXY_CONFIG": None,
     "PROXY_MOCK_ONLY": False,
     "PROXY_CODEX_BASE_URL": "https://chatgpt.com/backend-api/codex",
     "PROXY_CODEX_API_BASE_URL": "https://api.openai.com/v1",

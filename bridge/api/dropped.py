@@ -61,6 +61,8 @@ _USED: dict[Endpoint, frozenset[str]] = {
 }
 """The fields that a body of each shape is read for."""
 
+_SAMPLING = frozenset({"temperature", "top_p", "max_output_tokens", "max_tokens", "max_completion_tokens"})
+
 _KEPT: dict[Endpoint, frozenset[str]] = {"responses": frozenset({"store", "background"}), "chat": frozenset()}
 """The fields that each path gives an answer for, whatever shape the body has: a chat completion is not kept."""
 
@@ -78,9 +80,12 @@ _USUAL: dict[str, tuple[Any, ...]] = {
 _KNOWN_INCLUDES = (ENCRYPTED, "web_search_call.action.sources", "web_search_call.results")
 
 
-def dropped_fields(data: dict[str, Any], turn: Turn, path: Endpoint) -> list[str]:
-    """The names of fields and tools of a request that have no place in a turn, or in the answer that its path gives."""
-    used = _USED[turn.endpoint] | _KEPT[path]
+def dropped_fields(data: dict[str, Any], turn: Turn, path: Endpoint, *, samples: bool = False) -> list[str]:
+    """The names of fields and tools of a request that have no place in a turn, or in the answer that its path gives.
+
+    `samples`: whoever answers takes a temperature and a limit of tokens.
+    """
+    used = _USED[turn.endpoint] | _KEPT[path] | (_SAMPLING if samples else frozenset())
     if path == "responses":
         used -= {"n"}
     if data.get("tools"):

@@ -1,6 +1,6 @@
 """Codex's login on disk: `auth.json`, in every form that Codex and its relatives write.
 
-Reading is pure; writing is whole or not at all, and keeps what it does not know.
+What a refresh writes keeps what it does not know.
 """
 
 from __future__ import annotations
@@ -8,22 +8,18 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
-import errno
-import json
-import os
-import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 
+from bridge.auth.files import read_json
 from bridge.errors import LOG_IN, BridgeError
+from bridge.urls import is_header_safe
 
 _CLAIM = "https://api.openai.com/auth"
-MAX_FILE = 1024 * 1024
 
 
 class NotLoggedIn(BridgeError):
@@ -81,7 +77,7 @@ def parse_auth(data: Any) -> Login:
         return Login("api_key", key)
     if access is None:
         raise NotLoggedIn(f"auth.json has no access token. {LOG_IN}")
-    return Login("chatgpt", access, _text(tokens.get("refresh_token")), _account_id(tokens))
+    return Login("chatgpt", access, _token(tokens.get("refresh_token")), _account_id(tokens))
 
 
 def describe_auth(data: Any, now: datetime.datetime) -> dict[str, Any]:
@@ -122,79 +118,16 @@ def with_tokens(data: Mapping[str, Any], answer: Mapping[str, Any], refreshed_at
 def read_auth(path: Path) -> dict[str, Any]:
     """The content of an auth.json. Raises NotLoggedIn when it is not there or cannot be read."""
     try:
-        # Not orjson: whatever stands in the file, a number of a hundred digits too, is to be written back.
-        data = json.loads(_read_file(path).decode("utf-8-sig"))
+        data = read_json(path)
     except FileNotFoundError:
         raise NotLoggedIn(f"Codex is not logged in. {LOG_IN}") from None
     except OSError as error:
         raise NotLoggedIn(f"auth.json cannot be read: {error.strerror}. {LOG_IN}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise NotLoggedIn(f"auth.json is not valid JSON. {LOG_IN}") from None
     if not isinstance(data, dict):
         raise NotLoggedIn(f"auth.json holds no object. {LOG_IN}")
     return data
-
-
-def write_auth(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace an auth.json, whole or not at all, readable by its owner alone. Raises OSError.
-
-    Writers hold a lock (see `bridge.auth.refresh`), so that the temporary file has one name, and what a killed one
-    left behind is used up by the next.
-    """
-    content = encode_auth(data)
-    target = path.resolve()  # it may be a link, which stays one
-    temporary = target.with_name(f".{target.name}.new")
-    try:
-        _write_beside(temporary, target, content)
-        temporary.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if error.errno not in (errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS) or not target.exists():
-            raise
-        # The file alone is ours (a mount of its own, a directory that cannot be written): better than losing a login.
-        with target.open("r+b") as file:
-            file.write(content)
-            file.truncate()
-            os.fsync(file.fileno())
-        return
-    directory = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def encode_auth(data: Mapping[str, Any]) -> bytes:
-    """The text of an auth.json. Raises ValueError for what cannot be written."""
-    try:
-        return json.dumps(data, indent=2).encode() + b"\n"
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-
-
-def _write_beside(temporary: Path, target: Path, content: bytes) -> None:
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o600)
-        with suppress(OSError):  # the superuser keeps somebody's file that somebody's
-            owner = target.stat()
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def _read_file(path: Path) -> bytes:
-    """A file's content, if it is one: a pipe would be waited for, and a device has no end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file")
-        content = file.read(MAX_FILE + 1)
-    if len(content) > MAX_FILE:
-        raise OSError(errno.EFBIG, "it is too large")
-    return content
 
 
 def _account_id(tokens: Mapping[str, Any]) -> str | None:
@@ -240,7 +173,7 @@ def _expiry(seconds: int, now: datetime.datetime) -> str | None:
 def _token(value: Any) -> str | None:
     """What can stand in a header; anything else is as good as nothing."""
     text = _text(value)
-    return text if text is not None and text.isascii() and text.isprintable() and " " not in text else None
+    return text if text is not None and is_header_safe(text) else None
 
 
 def _text(value: Any) -> str | None:

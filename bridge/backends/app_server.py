@@ -24,6 +24,7 @@ from bridge.tools.stage import Record, ToolStage
 from bridge.turn.collect import collect
 from bridge.turn.events import Finished, TurnEvent
 from bridge.turn.items import Message
+from bridge.turn.models import DEFAULT_ALIASES, EFFORT_SUFFIXES, FALLBACK_MODEL, ModelChoice, resolve_model
 from bridge.turn.turn import Turn
 
 LARGE_SCHEMAS = 32 * 1024
@@ -82,6 +83,7 @@ class AppServerBackend:
         recorder: Callable[[str], Record] | None = None,
     ) -> None:
         self.name = name
+        self.samples = False
         self.pool = pool
         self._new_id = new_id
         self._settings = settings
@@ -156,6 +158,23 @@ class AppServerBackend:
         """The same, asked for now where the child can tell."""
         child = await self.pool.acquire()
         return await child.account.read_rate_limits()
+
+    def names(self) -> list[str]:
+        if not self.can_answer:
+            return []
+        with_efforts = [
+            f"{model}-{effort}"
+            for model, efforts in self.efforts().items()
+            for effort in efforts
+            if f"-{effort}" in EFFORT_SUFFIXES
+        ]
+        return [*self.models(), *DEFAULT_ALIASES, *with_efforts]
+
+    def knows(self, name: str) -> bool:
+        return self.resolve(name) is not None
+
+    def resolve(self, name: str) -> ModelChoice | None:
+        return resolve_model(name, known=self.models(), default=self.default_model(FALLBACK_MODEL))
 
     def default_model(self, fallback: str) -> str:
         """The model for a request that names the default: the configured one, else the child's own default."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from bridge.turn.events import TurnEvent
+from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
 
 
@@ -22,7 +23,13 @@ class EventStream(Protocol):
 class Backend(Protocol):
     """One place that answers turns."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the router and the log call it."""
+
+    @property
+    def samples(self) -> bool:
+        """Whether it takes a temperature and a limit of tokens."""
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
         """Begin a turn. Raises a BridgeError when it cannot even begin."""
@@ -30,11 +37,60 @@ class Backend(Protocol):
     def models(self) -> list[str]:
         """The models it serves, as far as known now."""
 
+    def names(self) -> list[str]:
+        """The names that a request may use for them; none where it is known that nothing could be answered."""
+
+    def knows(self, name: str) -> bool:
+        """Whether a name is one of its own."""
+
+    def resolve(self, name: str) -> ModelChoice | None:
+        """The model behind a name that leads here; None for one that it cannot serve."""
+
+    async def wait_until_known(self) -> None:
+        """Until its models are known. Raises NotReady when it cannot be asked."""
+
     def drops(self, turn: Turn) -> list[str]:
         """What a turn asks for that this backend will leave out, in words for a response header."""
 
     def rate_limits(self) -> Mapping[str, Any] | None:
         """What is known of the account's quota: `primary` and `secondary` windows, as Codex reports them."""
 
+    async def read_rate_limits(self) -> Mapping[str, Any] | None:
+        """The same, asked for now where that is possible."""
+
     def status(self) -> tuple[bool, str]:
         """(ready, why or why not)."""
+
+
+class PlainBackend:
+    """What most backends have to say of themselves: they take any model, leave nothing out, and know of no quota."""
+
+    name: str
+    samples: bool = False
+
+    def models(self) -> list[str]:
+        return []
+
+    def names(self) -> list[str]:
+        return self.models()
+
+    def knows(self, name: str) -> bool:
+        return name.lower() in {model.lower() for model in self.models()}
+
+    def resolve(self, name: str) -> ModelChoice | None:
+        return ModelChoice(name, name)
+
+    async def wait_until_known(self) -> None:
+        return
+
+    def drops(self, turn: Turn) -> list[str]:
+        return []
+
+    def rate_limits(self) -> Mapping[str, Any] | None:
+        return None
+
+    async def read_rate_limits(self) -> Mapping[str, Any] | None:
+        return self.rate_limits()
+
+    def status(self) -> tuple[bool, str]:
+        return True, "nothing is known against it"

@@ -7,13 +7,21 @@ from collections.abc import Mapping
 from bridge import __version__
 from bridge.auth.codex import Login, NotLoggedIn
 from bridge.auth.refresh import CodexLogin
-from bridge.backends.upstream.backend import JSON_HEADERS
+from bridge.backends.upstream.backend import JSON_HEADERS, UpstreamBackend
 from bridge.backends.upstream.client import Asking, Request
+from bridge.turn.models import FALLBACK_MODEL, ModelChoice, resolve_model
 from bridge.turn.turn import Turn
 
 ORIGINATOR = "codex_cli_rs"
 CODEX_VERSION = "0.163.0"
 """The Codex whose requests these resemble."""
+
+
+class CodexBackend(UpstreamBackend):
+    """Turns with Codex's login. Names may have an effort at their end, as everywhere else."""
+
+    def resolve(self, name: str) -> ModelChoice | None:
+        return resolve_model(name, known=self.models(), default=FALLBACK_MODEL) or ModelChoice(name, name)
 
 
 class CodexDoor:

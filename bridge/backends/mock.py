@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import orjson
 import trio
 
 from bridge.appserver.standin.script import MOCK_RESULT, MOCK_TEXT
-from bridge.backends.base import EventStream
+from bridge.backends.base import EventStream, PlainBackend
 from bridge.backends.responses.body import build_body, check_pairs, offered_name
 from bridge.turn.estimate import estimate_input, estimate_text
 from bridge.turn.events import Finished, TextDelta, TextDone, ToolCall, TurnEvent, Usage, UsageUpdate
@@ -21,15 +20,16 @@ SESSION = "session_mock"
 _PIECE = 40
 
 
-class MockBackend:
+class MockBackend(PlainBackend):
     """Plays one of the modes of the stand-in, but in this process and with fixed ids: nothing is started.
 
     Who `loops` runs the tool and comes back for the text; for everybody else `tool-loop` is played to its end at once.
     """
 
-    name = "mock"
-
-    def __init__(self, mode: str, *, loops: bool = False, sent: Callable[[bytes], None] | None = None) -> None:
+    def __init__(
+        self, mode: str, *, name: str = "mock", loops: bool = False, sent: Callable[[bytes], None] | None = None
+    ) -> None:
+        self.name = name
         self._mode = mode
         self._loops = loops
         self._sent = sent
@@ -47,15 +47,6 @@ class MockBackend:
 
     def models(self) -> list[str]:
         return [f"mock-{self._mode}"]
-
-    def drops(self, turn: Turn) -> list[str]:
-        return []
-
-    def rate_limits(self) -> Mapping[str, Any] | None:
-        return None
-
-    def status(self) -> tuple[bool, str]:
-        return True, "always ready"
 
     def _answer(self, turn: Turn, request: bytes) -> list[TurnEvent]:
         if self._mode == "echo":

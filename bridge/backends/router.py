@@ -2,79 +2,196 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import trio
 
 from bridge.appserver.standin.script import MODES
-from bridge.backends.app_server import AppServerBackend
 from bridge.backends.base import Backend
-from bridge.errors import ModelNotFound, NotReady
-from bridge.turn.models import DEFAULT_ALIASES, EFFORT_SUFFIXES, ModelChoice, resolve_model
+from bridge.backends.routing import BUILT_IN_ALIASES, BUILT_IN_PATTERNS, DEFAULT, Rule, best_rule, make_rule
+from bridge.errors import BridgeError, ModelNotFound
+from bridge.turn.models import ModelChoice, effort_in_name
 
 MOCK_MODELS = tuple(f"mock-{mode}" for mode in MODES)
-FALLBACK_MODEL = "gpt-5.2-codex"
+MOCK = "mock"
+
+_BUILT_IN = tuple(make_rule(pattern, kind) for pattern, kind in BUILT_IN_PATTERNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A backend, and what the router needs to know of it.
+
+    `kind` is what built-in patterns lead to. `models` are those that the operator names for it. `off` tells why it
+    cannot answer by itself: it then serves only requests that bring a key of their own.
+    """
+
+    backend: Backend
+    kind: str = ""
+    models: tuple[str, ...] = ()
+    off: str | None = None
 
 
 class Router:
-    """The mock models go to the stand-in, everything else to Codex (None when there is only the stand-in)."""
+    """Finds the backend of each request.
+
+    In this order: the user's aliases (one level), the user's patterns, models that the operator or CODEX_HOME name,
+    built-in names and patterns of other providers, what the default backend knows, what the others have listed.
+    `missing` tells of kinds of backends that nobody configured, why they are not there.
+    """
 
     def __init__(
         self,
         mock: Backend,
-        codex: AppServerBackend | None,
-        aliases: Mapping[str, str] = DEFAULT_ALIASES,
+        served: Sequence[Served] = (),
+        *,
+        default: str | None = None,
+        rules: Sequence[Rule] = (),
+        aliases: Mapping[str, str] | None = None,
+        missing: Mapping[str, str] | None = None,
     ) -> None:
-        self.mock = mock
-        self.codex = codex
-        self._aliases = aliases
+        self._served = {each.backend.name: each for each in (Served(mock), *served)}
+        self._rules = tuple(rules)
+        self._aliases = {alias.lower(): target for alias, target in (aliases or {}).items()}
+        self._spelled = tuple(aliases or ())
+        self._missing = missing or {}
+        self.default = self._served[default].backend if default is not None else mock
 
-    def resolve(self, requested: str) -> ModelChoice:
-        """The model behind a name. Raises ModelNotFound naming some that exist."""
+    def backend(self, name: str) -> Backend:
+        """The backend of this name."""
+        return self._served[name].backend
+
+    def resolve(self, requested: str, *, keyed: bool = False) -> ModelChoice:
+        """The model behind a name, and its backend. Raises ModelNotFound naming some that exist.
+
+        `keyed`: the request brings a key for its provider.
+        """
         if requested.lower() in MOCK_MODELS:
-            return ModelChoice(requested, requested.lower())
-        if self.codex is not None:
-            choice = resolve_model(
-                requested,
-                known=self.codex.models(),
-                default=self.codex.default_model(FALLBACK_MODEL),
-                aliases=self._aliases,
-            )
+            return ModelChoice(requested, requested.lower(), backend=MOCK)
+        name, effort = self._unalias(requested)
+        for backend in self._candidates(name, keyed):
+            choice = backend.resolve(name)
             if choice is not None:
-                return choice
-        raise ModelNotFound(requested, self.models())
+                return ModelChoice(requested, choice.effective, effort or choice.effort, backend.name)
+        why = self._reason(name)
+        if why is None and name != requested and self.default.name != MOCK:
+            # Whoever made the alias knows the model, even if nobody lists it.
+            return ModelChoice(requested, name, effort, self.default.name)
+        raise ModelNotFound(requested, self.models(), why)
 
-    def backend(self, model: str) -> Backend:
-        """The backend of an effective model."""
-        return self.mock if self.codex is None or model in MOCK_MODELS else self.codex
+    def decide(self, requested: str, *, keyed: bool = False) -> tuple[Backend | None, str]:
+        """(the backend that a name leads to, whatever any of them may list; the name without its alias)."""
+        name, _ = self._unalias(requested)
+        return self._known_at_once(name, keyed), name
+
+    async def wait_for(self, requested: str) -> None:
+        """Until it can be told what a name means. Raises NotReady. Only the default backend is ever waited for."""
+        name, _ = self._unalias(requested)
+        if requested.lower() not in MOCK_MODELS and self._known_at_once(name) is None:
+            await self.default.wait_until_known()
+
+    async def wait_until_known(self, patience: float) -> None:
+        """Until the models of all backends are known, but no longer than that."""
+        with trio.move_on_after(patience):
+            async with trio.open_nursery() as nursery:
+                for each in self._on():
+                    nursery.start_soon(_quietly, each.backend)
 
     def models(self) -> list[str]:
-        """All names that a request may use: listed models, with their efforts, aliases, mock models.
-
-        Where it is known that nobody is logged in, Codex's models are left out: none of them could answer.
-        """
-        if self.codex is None or not self.codex.can_answer:
+        """All names that a request may use: what each backend offers, mock models, aliases."""
+        names = [name for each in self._on() for name in (*each.models, *each.backend.names())]
+        if not names and not self._on():
             return list(MOCK_MODELS)
-        with_efforts = [
-            f"{model}-{effort}"
-            for model, efforts in self.codex.efforts().items()
-            for effort in efforts
-            if f"-{effort}" in EFFORT_SUFFIXES
-        ]
-        return list(dict.fromkeys([*self.codex.models(), *MOCK_MODELS, *self._aliases, *with_efforts]))
+        others = [alias for alias, target in BUILT_IN_ALIASES.items() if self._built_in(target, keyed=False)]
+        aliases = [alias for alias in self._spelled if names and self._reason(self._unalias(alias)[0]) is None]
+        return list(dict.fromkeys([*names, *MOCK_MODELS, *aliases, *others]))
 
-    async def wait_until_known(self, patience: float | None = None) -> None:
-        """Until Codex has told its models. Raises NotReady, unless only so much `patience` was asked for."""
-        if self.codex is None:
-            return
-        if patience is None:
-            await self.codex.wait_until_known()
-            return
-        with trio.move_on_after(patience), suppress(NotReady):
-            await self.codex.wait_until_known()
+    def describe(self) -> dict[str, Any]:
+        """Everything that can be routed, for people: models and patterns with their backends, and what is not there."""
+        rules = [(rule.pattern, rule.backend) for rule in self._rules]
+        rules += [(rule.pattern, found.name) for rule in _BUILT_IN if (found := self._of_kind(rule, keyed=False))]
+        off = {name: each.off for name, each in self._served.items() if each.off is not None}
+        for each in self._on():
+            ready, reason = each.backend.status()
+            if not ready:
+                off[each.backend.name] = reason
+        return {
+            "models": [
+                {"model": name, "backend": backend}
+                for name in self.models()
+                if (backend := self.resolve(name).backend) not in off
+            ],
+            "patterns": [{"pattern": pattern, "backend": backend} for pattern, backend in rules],
+            "off": {**{kind: why for kind, why in self._missing.items() if why not in off.values()}, **off},
+        }
 
     async def read_rate_limits(self) -> Mapping[str, Any] | None:
-        """What Codex knows of its account's quota now."""
-        return None if self.codex is None else await self.codex.read_rate_limits()
+        """What the default backend knows of its account's quota now."""
+        return await self.default.read_rate_limits()
+
+    # Finding
+
+    def _unalias(self, requested: str) -> tuple[str, str | None]:
+        """(the name that is meant, the effort that an alias with a suffix implies)."""
+        target = self._aliases.get(requested.lower())
+        if target is not None:
+            return target, None
+        base, effort = effort_in_name(requested)
+        target = self._aliases.get(base.lower())
+        if target is not None:
+            return target, effort
+        built_in = BUILT_IN_ALIASES.get(requested.lower())
+        return (requested if built_in is None else built_in), None
+
+    def _candidates(self, name: str, keyed: bool) -> Iterator[Backend]:
+        found = self._known_at_once(name, keyed)
+        if found is not None:
+            yield found
+            return
+        rule = best_rule(name, _BUILT_IN)
+        if self.default.knows(name) or (rule is not None and self._of_kind(rule, keyed=keyed) is self.default):
+            yield self.default
+        yield from (each.backend for each in self._on() if each.backend.knows(name))
+
+    def _known_at_once(self, name: str, keyed: bool = True) -> Backend | None:
+        """The backend that a name leads to whatever the default backend may list."""
+        usable = {backend for backend, each in self._served.items() if keyed or each.off is None}
+        rule = best_rule(name, (rule for rule in self._rules if rule.backend in usable))
+        if rule is not None:
+            return self._served[rule.backend].backend
+        for each in self._served.values():
+            if each.backend.name in usable and name.lower() in {model.lower() for model in each.models}:
+                return each.backend
+        found = self._built_in(name, keyed=keyed)
+        return None if found is self.default else found
+
+    def _built_in(self, name: str, *, keyed: bool) -> Backend | None:
+        rule = best_rule(name, _BUILT_IN)
+        return None if rule is None else self._of_kind(rule, keyed=keyed)
+
+    def _of_kind(self, rule: Rule, *, keyed: bool) -> Backend | None:
+        if rule.backend == DEFAULT:
+            return self.default if self.default.name != MOCK else None
+        for each in self._served.values():
+            if each.kind == rule.backend and (keyed or each.off is None):
+                return each.backend
+        return None
+
+    def _on(self) -> list[Served]:
+        return [each for name, each in self._served.items() if each.off is None and name != MOCK]
+
+    def _reason(self, name: str) -> str | None:
+        """Why a name that would lead to a backend does not."""
+        found = self._known_at_once(name, keyed=True)
+        if found is not None:
+            return self._served[found.name].off
+        rule = best_rule(name, _BUILT_IN)
+        return self._missing.get(rule.backend) if rule is not None else None
+
+
+async def _quietly(backend: Backend) -> None:
+    with suppress(BridgeError):
+        await backend.wait_until_known()

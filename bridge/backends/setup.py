@@ -62,10 +62,10 @@ def supervisor(
     )
 
 
-def configured_models(settings: Settings) -> list[str]:
+def configured_models(settings: Settings) -> tuple[str, ...]:
     """The models that CODEX_HOME and the operator name."""
     home = read_codex_home(settings.codex_home_path)
-    return [*([home.model] if home.model else []), *settings.models]
+    return (*([home.model] if home.model else ()), *settings.models)
 
 
 def prepare_workdir(path: Path) -> None:

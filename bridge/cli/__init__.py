@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bridge import __version__
-from bridge.cli import app_server, auth, doctor, exec, serve, usage
+from bridge.cli import app_server, auth, doctor, exec, models, serve, usage
 from bridge.errors import BridgeError, UsageError
 
 CLICK_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -47,6 +47,7 @@ app.command("exec")(exec.command)
 app.add_typer(auth.app, name="auth", help="The login of Codex: its status, and how to get one.")
 app.command("app-server")(app_server.command)
 app.command("doctor")(doctor.command)
+app.command("models")(models.command)
 app.command("usage")(usage.command)
 
 

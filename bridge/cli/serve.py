@@ -65,6 +65,10 @@ def command(
     log_events: Annotated[
         Path | None, typer.Option(help="Append every proto-event to this NDJSON file. [PROXY_LOG_EVENTS]")
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Backends, routing and settings as TOML, as in docs/config.toml. [PROXY_CONFIG]"),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
 ) -> None:
     """Serve the OpenAI API in front of a Codex app-server.
@@ -74,7 +78,8 @@ def command(
     Every setting can also be given in the environment, under the name in brackets. Stop with Ctrl-C: running turns get
     20 seconds to finish, a second Ctrl-C stops at once.
     """
-    from bridge.config import load_settings, unknown_variables
+    from bridge.config import unknown_variables
+    from bridge.config_file import load_configuration
 
     flags: dict[str, Any] = {
         "host": host,
@@ -92,8 +97,9 @@ def command(
         "native_tools": native_tools,
         "workers": workers,
         "log_events": log_events,
+        "config": config,
     }
-    settings = load_settings(**flags)
+    settings, file = load_configuration(**flags)
     log = logging.getLogger("bridge")
     log.setLevel(logging.DEBUG if verbose else logging.INFO)
     for name in unknown_variables():
@@ -109,4 +115,4 @@ def command(
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    trio.run(serve, settings, lambda line: typer.echo(line))
+    trio.run(serve, settings, file, lambda line: typer.echo(line))

@@ -119,6 +119,19 @@ class Recorder:
         head = orjson.dumps({"phase": phase, "direction": direction, "kind": kind, "req_id": req_id})[1:-1]
         self._line(head, b',"payload":', self._redactor.json(orjson.dumps(payload)))
 
+    def upstream(self, req_id: str, direction: str, data: bytes) -> None:
+        """A body that goes to a provider (`out`), or an event that came from it (`in`)."""
+        self._restamp()
+        try:
+            payload = orjson.dumps(orjson.loads(data))
+        except orjson.JSONDecodeError:
+            payload = orjson.dumps(data[:GARBAGE_KEPT].decode("utf-8", "replace"))
+        phase, kind = (
+            ("backend_submission", "upstream_request") if direction == "out" else ("backend_io", "upstream_event")
+        )
+        head = {"phase": phase, "direction": direction, "kind": kind, "req_id": req_id}
+        self._line(orjson.dumps(head)[1:-1], b',"payload":', self._redactor.json(payload))
+
     def client_json(self, req_id: str, body: bytes) -> None:
         """A whole JSON answer as it went to the client."""
         self._client("client_json", req_id, self._redactor.json(body))

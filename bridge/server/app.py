@@ -21,6 +21,7 @@ from bridge.server.http import (
     Scope,
     Send,
     key_label,
+    provider_key,
     refuse,
     send_error,
     send_json,
@@ -102,7 +103,7 @@ class _Place(Route):
             await send_refusal(send, receive, error)
             return
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
-        request = Request(scope["path"], scope["path_params"], query, key_label(scope), body)
+        request = Request(scope["path"], scope["path_params"], query, key_label(scope), body, provider_key(scope))
         answer: Page | BridgeError | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)

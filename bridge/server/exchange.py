@@ -8,8 +8,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from hashlib import blake2b
 from time import time
 from typing import Any
+from uuid import UUID
 
 import orjson
 import trio
@@ -24,19 +27,23 @@ from bridge.api.shape import parse_request
 from bridge.api.sse import Encoder
 from bridge.backends.answers import start_answer
 from bridge.backends.base import Backend, EventStream
-from bridge.backends.router import MOCK_MODELS, Router
+from bridge.backends.router import Router
 from bridge.errors import BridgeError, InvalidRequest, NotReady
 from bridge.server.continuation import NOTHING, Continuation, continue_with, find_continuation, item_objects
 from bridge.server.ratelimits import limit_headers, tell_reset
 from bridge.server.service import Service
 from bridge.store.base import StoredResponse, UsageRow
 from bridge.turn.events import Finished, TurnEvent, Usage
+from bridge.turn.items import Message
 from bridge.turn.turn import Endpoint, Turn
 
 log = logging.getLogger("bridge.server")
 
 HOLD = 2.0
 """Seconds for which an answer is held back while nothing of it is visible: so long a failure can be an error."""
+
+MAX_SAID = 4096
+"""Characters of a conversation's first message that tell it from others."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -45,7 +52,8 @@ class Exchange:
     """The life of one request, and what the log, the store and the count of usage get to know of it.
 
     `open` prepares and starts the turn and raises BridgeError when that fails; then `next` until `finished`; `end` in
-    any case. `key` is the label of the client's key: what is stored is this key's alone.
+    any case. `key` is the label of the client's key: what is stored is this key's alone. `provider_key` is what the
+    client brings for the provider; nothing but its backend gets to see it.
     """
 
     # A stream that waits should cost little.
@@ -72,10 +80,11 @@ class Exchange:
         "encoder",
         "headers",
         "id",
+        "provider_key",
         "turn",
     )
 
-    def __init__(self, service: Service, path: Endpoint, key: str, url: str) -> None:
+    def __init__(self, service: Service, path: Endpoint, key: str, url: str, provider_key: str | None = None) -> None:
         self.id = service.new_id("req")
         self.headers: Headers = [(b"x-request-id", self.id.encode())]
         self.encoder: Encoder | None = None
@@ -84,6 +93,7 @@ class Exchange:
         self._path = path
         self._key = key
         self._url = url
+        self.provider_key = provider_key
         self._recorder = service.recorder
         self._arrived = False
         self._stream: EventStream | None = None
@@ -116,14 +126,16 @@ class Exchange:
         self._keeps = self._path == "responses" and service.keeps_responses and data.get("store") is not False
         if self._path == "responses":
             _check_background(data, keeps=self._keeps)
-        await wait_for_models(service.router, data.get("model"))
+        await wait_for_model(service.router, data.get("model"))
         continuation = known or await find_continuation(service.store, self._key, data, enabled=service.keeps_responses)
-        turn = parse_request(data, self._path, service.router.resolve, continuation.context)
+        resolve = partial(service.router.resolve, keyed=self.provider_key is not None)
+        turn = parse_request(data, self._path, resolve, continuation.context)
+        turn = replace(turn, provider_key=self.provider_key, session=session_of(data, turn, self._key))
         if self._path == "responses":
             turn = replace(turn, n=None)  # a response is one answer
         if turn.stream is None:
             turn = replace(turn, stream=service.stream_default)
-        backend = service.router.backend(turn.model)
+        backend = service.router.backend(turn.backend)
         self._announce(data, turn, backend)
         self.turn, self._data, self._backend, self._continued = turn, data, backend, continuation
         self.encoder = self._make_encoder(data, turn)
@@ -132,7 +144,7 @@ class Exchange:
             service.running[self._key, self.encoder.id] = self
 
     def _announce(self, data: dict[str, Any], turn: Turn, backend: Backend) -> None:
-        dropped = dropped_fields(data, turn, self._path) + backend.drops(turn)
+        dropped = dropped_fields(data, turn, self._path, samples=backend.samples) + backend.drops(turn)
         apply_policy(self._service.policy, dropped)
         if dropped:
             self.headers.append((HEADER, ",".join(dropped).encode()))
@@ -369,10 +381,23 @@ class Exchange:
             self._recorder.client_json(self.id, body)
 
 
-async def wait_for_models(router: Router, model: Any) -> None:
-    """Until the backend has told its models, none but the mock ones can be known."""
-    if isinstance(model, str) and model.lower() not in MOCK_MODELS:
-        await router.wait_until_known()
+async def wait_for_model(router: Router, model: Any) -> None:
+    """Until it can be told what the model of a request is; until a child has told its own, that may not be known."""
+    if isinstance(model, str):
+        await router.wait_for(model)
+
+
+def session_of(data: dict[str, Any], turn: Turn, key: str) -> str:
+    """What a provider's cache knows the conversation by: the client's own name for it, else how it began.
+
+    The client's key is part of it, so that nobody shares another's.
+    """
+    named = data.get("prompt_cache_key")
+    first = turn.items[0]
+    said = first.text[:MAX_SAID] if isinstance(first, Message) else ""
+    begun = (named,) if isinstance(named, str) and named else (turn.instructions, said)
+    digest = blake2b(repr((key, *begun)).encode("utf-8", "replace"), digest_size=16)
+    return str(UUID(bytes=digest.digest()))
 
 
 class _Silence:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import trio
 
 from bridge.errors import BridgeError, InvalidRequest, PayloadTooLarge
+from bridge.urls import is_header_safe
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -26,6 +27,17 @@ KEY = "bridge.key"
 def key_label(scope: Scope) -> str:
     """The label of the key that a request came with."""
     return str(scope.get(KEY, ""))
+
+
+def provider_key(scope: Scope) -> str | None:
+    """The key that a request brings for its provider. Raises InvalidRequest for one that could not be sent on."""
+    value = header(scope, b"x-provider-key")
+    if value is None:
+        return None
+    key = value.decode("latin-1")
+    if not is_header_safe(key):
+        raise InvalidRequest("X-Provider-Key has visible ASCII characters only.", code="invalid_provider_key")
+    return key
 
 
 class ClientGone(Exception):
@@ -147,6 +159,7 @@ class Request:
     query: Mapping[str, str]
     key: str
     body: bytes = b""
+    provider_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,7 @@ class Pages:
         """The state's name alone: its explanation may hold paths, and probes carry no key."""
         if self._fault() == "shutdown_initiated":
             return False, "shutdown_initiated"
-        backend = self._router.codex or self._router.mock
-        ready, reason = backend.status()
+        ready, reason = self._router.default.status()
         return ready, reason.partition(":")[0]
 
     def _entry(self, name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import orjson
@@ -15,7 +16,7 @@ from bridge.api.shape import parse_request
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.background import UNFINISHED, as_interrupted
 from bridge.server.continuation import Continuation, find_continuation, item_objects
-from bridge.server.exchange import Exchange, wait_for_models
+from bridge.server.exchange import Exchange, wait_for_model
 from bridge.server.http import Page, Request, json_page, list_page
 from bridge.server.service import Service
 from bridge.turn.estimate import estimate_input
@@ -75,10 +76,9 @@ class ResponsePages:
     async def input_tokens(self, request: Request) -> Page:
         """POST /v1/responses/input_tokens: an estimate, since no tokenizer is at hand; it says so."""
         data = parse_json(request.body)
-        await wait_for_models(self._service.router, data.get("model"))
-        turn = parse_request(
-            data, "responses", self._service.router.resolve, (await self._continue(request, data)).context
-        )
+        await wait_for_model(self._service.router, data.get("model"))
+        resolve = partial(self._service.router.resolve, keyed=request.provider_key is not None)
+        turn = parse_request(data, "responses", resolve, (await self._continue(request, data)).context)
         return json_page({"object": "response.input_tokens", "input_tokens": estimate_input(turn), "estimated": True})
 
     async def compact(self, request: Request) -> Page:
@@ -98,7 +98,7 @@ class ResponsePages:
             "store": False,
             "stream": False,
         }
-        exchange = Exchange(self._service, "responses", request.key, request.url)
+        exchange = Exchange(self._service, "responses", request.key, request.url, request.provider_key)
         try:
             exchange.arrived({"body": data})
             await exchange.open(asked, known)
@@ -139,7 +139,6 @@ class ResponsePages:
         return as_interrupted(body) if body["status"] in UNFINISHED else body
 
     async def _continue(self, request: Request, data: dict[str, Any]) -> Continuation:
-        await self._service.router.wait_until_known(patience=30)
         return await find_continuation(self._service.store, request.key, data, enabled=self._service.keeps_responses)
 
 

@@ -9,10 +9,10 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -21,7 +21,8 @@ from bridge.appserver.launch import StandinLauncher
 from bridge.appserver.pool import Pool
 from bridge.appserver.supervisor import Supervisor
 from bridge.backends.app_server import AppServerBackend
-from bridge.backends.router import Router
+from bridge.backends.plan import Plan, make_router, plan_backends
+from bridge.backends.router import Router, Served
 from bridge.backends.setup import (
     check_binary,
     child_settings,
@@ -32,6 +33,7 @@ from bridge.backends.setup import (
     supervisor,
 )
 from bridge.config import Settings, api_key_file, store_file
+from bridge.config_file import FileConfig
 from bridge.errors import ConfigError
 from bridge.protolog.record import Recorder
 from bridge.protolog.writer import LogWriter
@@ -44,7 +46,6 @@ from bridge.store.base import Store
 from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
 from bridge.tools.stage import Record
-from bridge.turn.models import DEFAULT_ALIASES
 from bridge.urls import is_loopback
 
 log = logging.getLogger("bridge")
@@ -54,18 +55,33 @@ FLUSH = 2.0
 HURRIED_FLUSH = 0.3
 
 
+class Runner(Protocol):
+    """What runs for a backend, and takes its turns: children, or connections."""
+
+    @property
+    def turns(self) -> int:
+        """Turns running now."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+
+    async def drain(self) -> None:
+        """Wait until no turn runs."""
+
+    def shut_down(self) -> None:
+        """Fail what still runs and take nothing more."""
+
+
 class Bridge:
     """Everything that runs, from settings that have been checked."""
 
-    def __init__(self, settings: Settings, keys: tuple[str, ...]) -> None:
+    def __init__(self, settings: Settings, keys: tuple[str, ...], config: FileConfig | None = None) -> None:
         self.settings = settings
         self.draining = False
         self._writer = LogWriter(settings.log_events) if settings.log_events else None
         self._recorder = Recorder(self._writer.write, _now, Redactor(keys)) if self._writer else None
-        self._pools: list[Pool] = []
-        mock = self._backend("mock", self._mock_pool())
-        codex = None if settings.mock_only else self._codex_backend()
-        self.router = Router(mock, codex, {**DEFAULT_ALIASES, **settings.aliases})
+        self.runners: list[Runner] = []
+        self.router = self._make_router(config or FileConfig())
         self.store = make_store(settings)
         self._service = Service(
             self.router,
@@ -90,8 +106,8 @@ class Bridge:
                 outer.start_soon(self._writer.run)
             await outer.start(self.store.run)
             async with trio.open_nursery() as children:
-                for pool in self._pools:
-                    children.start_soon(pool.run)
+                for runner in self.runners:
+                    children.start_soon(runner.run)
                 async with trio.open_nursery() as background, trio.open_nursery() as connections:
                     self._service.background = background
                     listener = Listener(
@@ -135,9 +151,9 @@ class Bridge:
     async def _drain(self, stop: Stop) -> None:
         # What has just been answered is freed in the child within a moment; only the rest is worth a word.
         with trio.move_on_after(min(0.2, self.settings.grace)):
-            for pool in self._pools:
-                await pool.drain()
-        turns = sum(pool.turns for pool in self._pools)
+            for runner in self.runners:
+                await runner.drain()
+        turns = sum(runner.turns for runner in self.runners)
         if turns:
             log.warning(
                 "stopping: %d running turn(s) have %g s to finish; another signal stops them at once",
@@ -147,20 +163,49 @@ class Bridge:
         with trio.move_on_after(self.settings.grace) as waiting:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when, stop.hurried, waiting)
-                for pool in self._pools:
-                    await pool.drain()
+                for runner in self.runners:
+                    await runner.drain()
                 nursery.cancel_scope.cancel()
-        for pool in self._pools:
-            pool.shut_down()
+        for runner in self.runners:
+            runner.shut_down()
 
-    def _codex_backend(self) -> AppServerBackend:
+    def _make_router(self, config: FileConfig) -> Router:
+        """All backends: the stand-in, Codex, and what is configured beside them."""
+        settings = self.settings
+        mock = self._backend("mock", self._mock_pool())
+        if settings.mock_only:
+            return Router(mock)
+        names = [name for name, backend in config.backends.items() if backend.type == "app-server"]
+        own = names[0] if names else "app-server"
+        default = config.routing.default or own
+        configured = (*configured_models(settings), *(config.backends[own].models if names else ()))
+        served = [Served(self._codex_backend(own, configured, on_demand=default != own), "app-server", configured)]
+        missing: dict[str, str] = {}
+        for plan in plan_backends(config, os.environ, Path.home()):
+            if plan.off is not None:
+                missing[plan.kind] = plan.off
+                if plan.implied:
+                    continue
+                log.warning("%s It serves only requests with a key of their own (X-Provider-Key).", plan.off)
+            served.append(self._provider(plan))
+        return make_router(mock, served, default=default, config=config, aliases=settings.aliases, missing=missing)
+
+    def _provider(self, plan: Plan) -> Served:
+        from bridge.backends.build import build_backend  # what it needs is large
+
+        built = build_backend(plan, self.settings, self._record_upstream if self._recorder else None)
+        if built.upstream is not None:
+            self.runners.append(built.upstream)
+        return Served(built.backend, plan.kind, tuple(plan.config.models), plan.off)
+
+    def _codex_backend(self, name: str, configured: Sequence[str], *, on_demand: bool) -> AppServerBackend:
         settings = self.settings
         launcher = codex_launcher(settings)
         home = read_codex_home(settings.codex_home_path)
         if settings.workers > 1 and home.has_login:
             log.warning("%d children share one login: they can race for its one-time refresh token", settings.workers)
-        supervisors = [self._supervisor(launcher) for _ in range(settings.workers)]
-        return self._backend("app-server", self._pool(supervisors), configured_models(settings))
+        supervisors = [self._supervisor(launcher, on_demand=on_demand) for _ in range(settings.workers)]
+        return self._backend(name, self._pool(supervisors), configured)
 
     def _mock_pool(self) -> Pool:
         on_demand = not self.settings.mock_only
@@ -171,19 +216,23 @@ class Bridge:
 
     def _pool(self, supervisors: list[Supervisor]) -> Pool:
         pool = Pool(supervisors)
-        self._pools.append(pool)
+        self.runners.append(pool)
         return pool
 
-    def _backend(self, name: str, pool: Pool, configured: list[str] | None = None) -> AppServerBackend:
+    def _backend(self, name: str, pool: Pool, configured: Sequence[str] = ()) -> AppServerBackend:
         return AppServerBackend(
             name,
             pool,
             new_id=new_id,
             settings=child_settings(self.settings),
-            configured=configured or (),
+            configured=configured,
             max_turns=self.settings.max_turns,
             recorder=self._tool_records if self._recorder else None,
         )
+
+    def _record_upstream(self, req_id: str, direction: str, data: bytes) -> None:
+        assert self._recorder is not None
+        self._recorder.upstream(req_id, direction, data)
 
     def _tool_records(self, req_id: str) -> Record:
         recorder = self._recorder
@@ -273,7 +322,7 @@ async def stop_on_signals(on_hangup: Callable[[], None]) -> AsyncIterator[Stop]:
         nursery.cancel_scope.cancel()
 
 
-async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
+async def serve(settings: Settings, config: FileConfig, announce: Callable[[str], None]) -> None:
     """Run the bridge until a signal. `announce` gets the lines that a person sees at start."""
     check_bind(settings)
     if not settings.mock_only:
@@ -283,7 +332,7 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     sockets = open_sockets(settings.host, settings.port)
     if settings.sandbox_mode == "danger-full-access":
         log.warning("PROXY_SANDBOX_MODE=danger-full-access: Codex may change anything that you may")
-    bridge = Bridge(settings, keys)
+    bridge = Bridge(settings, keys, config)
     host, port = sockets[0].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     async with stop_on_signals(bridge.reopen_log) as stop:
@@ -294,6 +343,22 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         if settings.log_events:
             announce(f"event log in {settings.log_events}")
         await bridge.run(sockets, stop)
+
+
+async def list_models(settings: Settings, config: FileConfig) -> dict[str, Any]:
+    """What `serve` would serve: models with their backends, patterns, and what is not there, and why."""
+    if not settings.mock_only:
+        check_binary(settings)
+        prepare_workdir(settings.workdir)
+    bridge = Bridge(settings.model_copy(update={"log_events": None, "store": "memory"}), (), config)
+    async with trio.open_nursery() as nursery:
+        for runner in bridge.runners:
+            nursery.start_soon(runner.run)
+        await trio.lowlevel.checkpoint()
+        await bridge.router.wait_until_known(settings.rpc_timeout)
+        found = bridge.router.describe()
+        nursery.cancel_scope.cancel()
+    return found
 
 
 async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:

@@ -22,6 +22,7 @@ from bridge.server.http import (
     Scope,
     Send,
     key_label,
+    provider_key,
     read_body,
     send_error,
     send_json,
@@ -55,6 +56,7 @@ class TurnEndpoint:
         exchange = Exchange(self._service, self._path, key_label(scope), scope["path"])
         request = _Request(self._service, exchange, send)
         try:
+            exchange.provider_key = provider_key(scope)
             body = await read_request(scope, receive, self._service.max_body)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_watch, receive, request, nursery.cancel_scope)

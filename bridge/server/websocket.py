@@ -17,7 +17,7 @@ from bridge.api.responses.events import ResponsesEncoder
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.continuation import Continuation, find_continuation
 from bridge.server.exchange import Exchange
-from bridge.server.http import Receive, Scope, Send, key_label
+from bridge.server.http import Receive, Scope, Send, key_label, provider_key
 from bridge.server.service import Service
 
 MAX_LANES = 16
@@ -39,7 +39,7 @@ class ResponsesSocket:
         await receive()  # websocket.connect
         protocols = scope.get("subprotocols") or []
         await send({"type": "websocket.accept", "subprotocol": "realtime" if "realtime" in protocols else None})
-        connection = _Connection(self._service, key_label(scope), scope["path"], send)
+        connection = _Connection(self._service, scope, send)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection.close_in_time)
             while (message := await receive())["type"] != "websocket.disconnect":
@@ -50,10 +50,11 @@ class ResponsesSocket:
 
 
 class _Connection:
-    def __init__(self, service: Service, key: str, url: str, send: Send) -> None:
+    def __init__(self, service: Service, scope: Scope, send: Send) -> None:
         self._service = service
-        self._key = key
-        self._url = url
+        self._scope = scope
+        self._key = key_label(scope)
+        self._url = scope["path"]
         self._send = send
         self._lanes: dict[str | None, trio.Lock] = {}
         self._waiting = 0
@@ -125,6 +126,7 @@ class _Connection:
         exchange = Exchange(self._service, "responses", self._key, self._url)
         try:
             exchange.arrived({"body": data})
+            exchange.provider_key = provider_key(self._scope)
             body = _body(data)
             generate = body.pop("generate", True)
             service = self._service

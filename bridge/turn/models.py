@@ -19,6 +19,9 @@ EFFORT_SUFFIXES = {
     "-xh": "xhigh",
 }
 
+FALLBACK_MODEL = "gpt-5.2-codex"
+"""The model where neither the client nor the backend names one."""
+
 DEFAULT_MODEL = "<default>"
 """Stands in an alias table for whatever model the backend uses when none is named."""
 
@@ -34,11 +37,12 @@ DEFAULT_ALIASES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The outcome: what was written, what is sent, and the effort that the name implies."""
+    """The outcome: what was written, what is sent, the effort that the name implies, and who serves it."""
 
     requested: str
     effective: str
     effort: str | None = None
+    backend: str = ""
 
 
 def effort_in_name(name: str) -> tuple[str, str | None]:

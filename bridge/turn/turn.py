@@ -47,6 +47,8 @@ class Turn:
     """The conversation that this turn belongs to, for a provider's cache; None when the client named none."""
     provider_key: str | None = field(default=None, repr=False)
     """The client's own key for the provider, for this turn alone."""
+    backend: str = ""
+    """The name of the backend that was chosen for its model."""
     tool_text: str | None = None
     """The injected text for the tools, where it has been built beforehand (it can take seconds for many schemas)."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx2
 import pytest
+import trio
+from upstream.answers import Gate
 from upstream.chatgpt import ChatGPT, serving
 from upstream.tokens import assert_no_secrets
 
@@ -50,6 +52,29 @@ class Rig:
         assert_no_secrets(caught.value, caught.value.body(), caught.value.message)
         assert self.chatgpt.url not in caught.value.message
         return caught.value, before
+
+    async def changed_while_asking(
+        self, change: Callable[[], object], login: CodexLogin | None = None
+    ) -> Login | BridgeError:
+        """What a refresh comes to when `change` is called before the endpoint answers."""
+        login = login or self.login()
+        old = login.current()
+        gate = self.chatgpt.token_gate = Gate()
+        got: list[Login | BridgeError] = []
+
+        async def refresh() -> None:
+            try:
+                got.append(await login.refresh(old))
+            except BridgeError as error:
+                got.append(error)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refresh)
+            await self.chatgpt.until(lambda: gate.held)
+            change()
+            gate.open()
+        (result,) = got
+        return result
 
 
 @asynccontextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from upstream.chatgpt import serving
 from upstream.tokens import CHATGPT_FORMS, SAID, auth_json, write_auth_json
 
 from bridge.auth.codex import LOG_IN, Login, LoginExpired, LoginReused, LoginRevoked, NotLoggedIn
-from bridge.auth.refresh import REFRESH_SECONDS
+from bridge.auth.login import REFRESH_SECONDS
 from bridge.errors import UpstreamError
 
 # The good way
@@ -107,6 +109,28 @@ async def test_a_refusal_that_nobody_knows_says_how_to_log_in(tmp_path: Path, an
         assert error.message.endswith(LOG_IN)
 
 
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"error": {"code": "refresh_token_reused", "message": "It expired: it was revoked"}}, LoginReused),
+        ({"error": {"code": "refresh_token_invalidated", "message": "Your session has expired"}}, LoginRevoked),
+        ({"error": {"code": "refresh_token_expired", "message": "It was already used"}}, LoginExpired),
+        ({"error": {"code": "invalid_grant", "message": "It has already been used"}}, LoginReused),
+        ({"error": "invalid_grant", "error_description": "It has already been used"}, LoginReused),
+        ({"error": "invalid_grant", "error_description": "It was revoked"}, LoginRevoked),
+        ({"code": "refresh_token_expired", "message": "It was revoked"}, LoginExpired),
+    ],
+    ids=range(7),
+)
+async def test_the_code_of_a_refusal_decides_before_its_words(
+    tmp_path: Path, body: Any, kind: type[NotLoggedIn]
+) -> None:
+    async with rigged(tmp_path) as rig:
+        rig.chatgpt.token_script.append(plain_json(401, body))
+        error, _ = await rig.refused()
+        assert type(error) is kind
+
+
 async def test_a_key_that_is_refused_cannot_be_refreshed(tmp_path: Path) -> None:
     async with rigged(tmp_path, "apikey") as rig:
         error, _ = await rig.refused()
@@ -116,6 +140,17 @@ async def test_a_key_that_is_refused_cannot_be_refreshed(tmp_path: Path) -> None
 
 async def test_tokens_without_a_refresh_token_cannot_be_refreshed(tmp_path: Path) -> None:
     async with rigged(tmp_path, tokens={"access_token": "canary", "id_token": "canary"}) as rig:
+        error, _ = await rig.refused()
+        assert isinstance(error, NotLoggedIn)
+        assert "no refresh token" in error.message
+        assert rig.chatgpt.token_requests == []
+
+
+@pytest.mark.parametrize("token", ["\ud800", "canary\n", "canär", 7, ""], ids=ascii)
+async def test_what_cannot_be_sent_is_no_refresh_token(tmp_path: Path, token: Any) -> None:
+    """Half of a character, for one, stands in a JSON file like any other."""
+    tokens = {"access_token": "canary", "id_token": "canary", "refresh_token": token}
+    async with rigged(tmp_path, tokens=tokens) as rig:
         error, _ = await rig.refused()
         assert isinstance(error, NotLoggedIn)
         assert "no refresh token" in error.message
@@ -155,6 +190,26 @@ async def test_trouble_on_the_way_passes(tmp_path: Path, answer: Any) -> None:
         assert {(await rig.login().refresh(rig.on_disk())).token} == rig.chatgpt.logins.access
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        html(403, "Just a moment: your link has expired"),
+        html(401, "already revoked"),
+        html(404),
+        Plain(302, b"", {"location": "/elsewhere"}),
+        Plain(408, b""),
+    ],
+    ids=["403", "401", "404", "302", "408"],
+)
+async def test_what_is_no_word_of_the_token_endpoint_does_not_say_to_log_in(tmp_path: Path, answer: Plain) -> None:
+    """A machine in between or a wrong address: the login is as good as before."""
+    async with rigged(tmp_path) as rig:
+        rig.chatgpt.token_script.append(answer)
+        error, _ = await rig.refused()
+        assert (error.code, error.severity) == ("refresh_failed", "transient")
+        assert LOG_IN not in error.message
+
+
 async def test_an_endpoint_that_is_not_there_passes(tmp_path: Path) -> None:
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with rigged(tmp_path) as rig:
@@ -175,12 +230,47 @@ async def test_an_endpoint_that_is_silent_passes(tmp_path: Path, autojump_clock:
         await rig.chatgpt.until(lambda: rig.chatgpt.gone)
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b"{}", b'{"access_token": 7}'])
+async def test_an_endpoint_that_drips_is_not_waited_for(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    """The limit is for the whole answer, and the lock is free again after it."""
+
+    async def drip(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        with suppress(trio.BrokenResourceError):
+            while True:
+                await stream.send_all(b" ")
+                await trio.sleep(1)
+
+    async with rigged(tmp_path) as rig, trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, drip, 0, host="127.0.0.1"))
+        rig.chatgpt.url, url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}", rig.chatgpt.url
+        begun = trio.current_time()
+        error, _ = await rig.refused()
+        assert (error.code, error.severity) == ("refresh_failed", "transient")
+        assert trio.current_time() - begun == pytest.approx(REFRESH_SECONDS, abs=1)
+        rig.chatgpt.url = url
+        assert {(await rig.login().refresh(rig.on_disk())).token} == rig.chatgpt.logins.access
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b"null", b"{}", b'{"access_token": 7}', b'{"access_token": ""}']
+)
 async def test_an_answer_without_a_token_changes_nothing(tmp_path: Path, body: bytes) -> None:
     async with rigged(tmp_path) as rig:
         rig.chatgpt.token_script.append(Plain(200, body, {"content-type": "application/json"}))
         error, _ = await rig.refused()
         assert error.code == "refresh_failed"
+
+
+@pytest.mark.parametrize("form", CHATGPT_FORMS)
+@pytest.mark.parametrize("token", ["canary canary\n", "canär"])
+async def test_a_new_token_that_cannot_be_sent_changes_nothing(tmp_path: Path, form: Any, token: str) -> None:
+    """A key beside the tokens does not take their place, either."""
+    async with rigged(tmp_path, form, OPENAI_API_KEY="sk-canary") as rig:
+        rig.chatgpt.token_script.append(plain_json(200, {"access_token": token, "refresh_token": "canary"}))
+        error, _ = await rig.refused()
+        assert (error.code, error.severity) == ("refresh_failed", "transient")
 
 
 async def test_a_refresh_token_goes_nowhere_else(tmp_path: Path) -> None:

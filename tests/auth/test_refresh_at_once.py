@@ -13,14 +13,16 @@ from pathlib import Path
 
 import pytest
 import trio
-from auth.login_rig import rigged
+from auth.login_rig import NOW, rigged
 from upstream.answers import Gate
 from upstream.chatgpt import ChatGPT, serving_in_thread
 from upstream.tokens import auth_json, write_auth_json
 
-from bridge.auth.codex import Login
-from bridge.auth.refresh import LOCK_SECONDS, CodexLogin
-from bridge.errors import BridgeError
+from bridge.auth.codex import Login, LoginExpired
+from bridge.auth.flight import LOCK_SECONDS, POLL
+from bridge.auth.login import REFRESH_SECONDS
+from bridge.auth.refresh import CodexLogin
+from bridge.errors import UpstreamError
 
 
 async def test_many_tasks_refresh_once(tmp_path: Path) -> None:
@@ -40,6 +42,122 @@ async def test_many_tasks_refresh_once(tmp_path: Path) -> None:
             await rig.chatgpt.until(lambda: gate.held)
             gate.open()
         assert got == [rig.on_disk()] * 100
+        assert rig.chatgpt.logins.uses == {old.refresh_token: 1}
+
+
+async def test_one_that_leaves_takes_nobody_with_it(tmp_path: Path) -> None:
+    """The others wait for the refresh that it has begun."""
+    async with rigged(tmp_path) as rig:
+        login = rig.login()
+        old = login.current()
+        gate = rig.chatgpt.token_gate = Gate()
+        leaving = trio.CancelScope()
+        got: list[Login] = []
+
+        async def leave() -> None:
+            with leaving:
+                await login.refresh(old)
+
+        async def stay() -> None:
+            got.append(await login.refresh(old))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leave)
+            await rig.chatgpt.until(lambda: gate.held)
+            nursery.start_soon(stay)
+            nursery.start_soon(stay)
+            await trio.testing.wait_all_tasks_blocked()
+            leaving.cancel()
+            gate.open()
+        assert got == [rig.on_disk()] * 2
+        assert rig.chatgpt.logins.uses == {old.refresh_token: 1}
+
+
+async def test_one_that_leaves_before_it_has_asked_is_followed_by_another(tmp_path: Path) -> None:
+    async with rigged(tmp_path) as rig:
+        login = rig.login()
+        old = login.current()
+        leaving = trio.CancelScope()
+        got: list[Login] = []
+
+        async def leave() -> None:
+            with leaving:
+                await login.refresh(old)
+
+        async def stay() -> None:
+            got.append(await login.refresh(old))
+
+        async with trio.open_nursery() as nursery:
+            with (rig.home / "auth.json.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                nursery.start_soon(leave)
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(stay)
+                nursery.start_soon(stay)
+                await trio.testing.wait_all_tasks_blocked()
+                leaving.cancel()
+        assert leaving.cancelled_caught
+        assert got == [rig.on_disk()] * 2
+        assert rig.chatgpt.logins.uses == {old.refresh_token: 1}
+
+
+async def test_a_refusal_is_asked_for_once(tmp_path: Path) -> None:
+    async with rigged(tmp_path) as rig:
+        login = rig.login()
+        old = login.current()
+        rig.chatgpt.logins.states[old.refresh_token or ""] = "expired"
+
+        async def refresh() -> None:
+            with pytest.raises(LoginExpired):
+                await login.refresh(old)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(refresh)
+        assert len(rig.chatgpt.token_requests) == 1
+
+
+async def test_a_silent_endpoint_is_waited_for_once(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    async with rigged(tmp_path) as rig:
+        login = rig.login()
+        old = login.current()
+        rig.chatgpt.token_gate = Gate()
+
+        async def refresh() -> None:
+            with pytest.raises(UpstreamError):
+                await login.refresh(old)
+
+        begun = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(refresh)
+        assert trio.current_time() - begun == pytest.approx(REFRESH_SECONDS, abs=1)
+        assert len(rig.chatgpt.token_requests) == 1
+
+
+async def test_two_homes_with_one_linked_login_have_one_lock(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with rigged(tmp_path) as rig:
+        second = tmp_path / "second"
+        second.mkdir()
+        (second / "auth.json").symlink_to(rig.path)
+        other = CodexLogin(second, token_url=rig.chatgpt.token_url, client=rig.client, now=lambda: NOW)
+        old = rig.on_disk()
+        gate = rig.chatgpt.token_gate = Gate()
+        got: list[Login] = []
+
+        async def refresh(login: CodexLogin) -> None:
+            got.append(await login.refresh(old))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refresh, rig.login())
+            await rig.chatgpt.until(lambda: gate.held)
+            nursery.start_soon(refresh, other)
+            await trio.sleep(20 * POLL)  # of the clock that jumps: the second has looked at the lock many times
+            assert got == []
+            gate.open()
+        assert got == [rig.on_disk()] * 2
         assert rig.chatgpt.logins.uses == {old.refresh_token: 1}
 
 
@@ -151,7 +269,8 @@ async def test_a_lock_that_is_held_for_too_long_is_told(tmp_path: Path, autojump
         with holding(rig.home / "auth.json.lock"):
             begun = trio.current_time()
             error, _ = await rig.refused()
-            assert (error.code, rig.chatgpt.token_requests) == ("refresh_failed", [])
+            assert (error.code, error.severity) == ("refresh_failed", "transient")
+            assert rig.chatgpt.token_requests == []
             assert trio.current_time() - begun == pytest.approx(LOCK_SECONDS, abs=1)
         assert await rig.login().refresh(rig.on_disk()) == rig.on_disk()
 
@@ -193,11 +312,23 @@ async def test_waiting_for_the_lock_can_be_cancelled(tmp_path: Path) -> None:
         assert rig.chatgpt.token_requests == []
 
 
-async def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["link", "directory", "no home"])
+async def test_a_lock_file_that_cannot_be_opened_is_told(tmp_path: Path, what: str) -> None:
+    """A link is not followed, and the token is not used."""
     bait = tmp_path / "bait"
     async with rigged(tmp_path) as rig:
-        (rig.home / "auth.json.lock").symlink_to(bait)
-        with pytest.raises((OSError, BridgeError)):
-            await rig.login().refresh(rig.on_disk())
+        login = rig.login()
+        old = login.current()
+        lock = rig.home / "auth.json.lock"
+        if what == "link":
+            lock.symlink_to(bait)
+        elif what == "directory":
+            lock.mkdir()
+        else:
+            rig.home.rename(tmp_path / "moved")
+        with pytest.raises(UpstreamError, match=r"auth\.json\.lock, beside it, cannot be opened") as caught:
+            await login.refresh(old)
+        assert (caught.value.code, caught.value.severity) == ("refresh_failed", "fatal")
+        assert str(tmp_path) not in caught.value.message
         assert not bait.exists()
         assert rig.chatgpt.token_requests == []

@@ -2,90 +2,189 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import trio
 
-from bridge.backends.router import MOCK_MODELS, Router
+from bridge.backends.base import EventStream, PlainBackend
+from bridge.backends.router import MOCK_MODELS, Router, Served
+from bridge.backends.routing import make_rule
 from bridge.errors import ModelNotFound, NotReady
-from bridge.turn.models import ModelChoice
+from bridge.turn.models import ModelChoice, resolve_model
+from bridge.turn.turn import Turn
 
-MOCK: Any = SimpleNamespace(name="mock")
+
+class Other(PlainBackend):
+    """A provider that takes any model, and lists these."""
+
+    def __init__(self, name: str, *listed: str) -> None:
+        self.name = name
+        self._listed = listed
+
+    async def start(self, turn: Turn, req_id: str) -> EventStream:
+        raise NotImplementedError
+
+    def models(self) -> list[str]:
+        return list(self._listed)
 
 
-class Codex:
-    """A backend that knows these models, and tells so after some `seconds`, or never."""
-
-    name = "codex"
+class Codex(Other):
+    """A backend that knows its models alone, and tells them after some `seconds`, or never."""
 
     def __init__(self, *, can_answer: bool = True, seconds: float = 0, refuses: bool = False) -> None:
-        self.can_answer = can_answer
+        super().__init__("codex", "gpt-9", "Own-Model")
+        self._can_answer = can_answer
         self._seconds = seconds
         self._refuses = refuses
 
-    def models(self) -> list[str]:
-        return ["gpt-9", "Own-Model"]
+    def names(self) -> list[str]:
+        return [*self.models(), "gpt-9-low"] if self._can_answer else []
 
-    def efforts(self) -> dict[str, list[str]]:
-        return {"gpt-9": ["minimal", "low", "xhigh"], "Own-Model": []}
+    def knows(self, name: str) -> bool:
+        return self.resolve(name) is not None
 
-    def default_model(self, fallback: str) -> str:
-        return "gpt-9"
+    def resolve(self, name: str) -> ModelChoice | None:
+        return resolve_model(name, known=self.models(), default="gpt-9", aliases={})
 
     async def wait_until_known(self) -> None:
         await trio.sleep(self._seconds)
         if self._refuses:
             raise NotReady("no Codex")
 
-    async def read_rate_limits(self) -> dict[str, Any]:
+    async def read_rate_limits(self) -> Mapping[str, Any] | None:
         return {"planType": "plus"}
 
 
-def router(codex: Codex | None, **aliases: str) -> Router:
-    known: Any = codex
-    return Router(MOCK, known, aliases)
+def router(codex: Codex | None, *others: Served, rules: Mapping[str, str] | None = None, **aliases: str) -> Router:
+    served = [Served(codex)] if codex is not None else []
+    return Router(
+        Other("mock", *MOCK_MODELS),
+        [*served, *others],
+        default="codex" if codex is not None else None,
+        rules=[make_rule(pattern, backend) for pattern, backend in (rules or {}).items()],
+        aliases=aliases,
+        missing={"anthropic": "ANTHROPIC_API_KEY is not set."},
+    )
+
+
+CLAUDE = Served(Other("claude"), "anthropic")
+GROQ = Served(Other("groq", "llama-3"), "groq", models=("mixtral",))
+OFF = Served(Other("off"), "gemini", off="GEMINI_API_KEY is not set.")
 
 
 @pytest.mark.parametrize(
     ("name", "choice"),
     [
-        ("gpt-9", ModelChoice("gpt-9", "gpt-9")),
-        ("GPT-9", ModelChoice("GPT-9", "gpt-9")),
-        ("own-model", ModelChoice("own-model", "Own-Model")),
-        ("gpt-9-low", ModelChoice("gpt-9-low", "gpt-9", "low")),
-        ("gpt-9-xh", ModelChoice("gpt-9-xh", "gpt-9", "xhigh")),
-        ("fast", ModelChoice("fast", "gpt-9")),
-        ("Mock-Echo", ModelChoice("Mock-Echo", "mock-echo")),
+        ("gpt-9", ("gpt-9", None, "codex")),
+        ("GPT-9", ("gpt-9", None, "codex")),
+        ("own-model", ("Own-Model", None, "codex")),
+        ("gpt-9-low", ("gpt-9", "low", "codex")),
+        ("own-model-xh", ("Own-Model", "xhigh", "codex")),
+        ("fast", ("gpt-9", None, "codex")),
+        ("fast-high", ("gpt-9", "high", "codex")),
+        ("unlisted", ("gpt-7-secret", None, "codex")),
+        ("Mock-Echo", ("mock-echo", None, "mock")),
+        ("claude-sonnet-4-5", ("claude-sonnet-4-5", None, "claude")),
+        ("sonnet", ("claude-sonnet-4-5-20250929", None, "claude")),
+        ("Haiku", ("claude-haiku-4-5-20251001", None, "claude")),
+        ("mixtral", ("mixtral", None, "groq")),
+        ("llama-3", ("llama-3", None, "groq")),
+        ("mine", ("claude-x", None, "claude")),
     ],
 )
-def test_a_name_leads_to_a_model_and_its_backend(name: str, choice: ModelChoice) -> None:
-    """In any case, with or without an effort, by an alias; the mock ones to the stand-in."""
-    codex = Codex()
-    names = router(codex, fast="gpt-9")
-    assert names.resolve(name) == choice
-    backend: Any = names.backend(choice.effective)
-    assert backend is (MOCK if choice.effective in MOCK_MODELS else codex)
+def test_a_name_leads_to_a_model_and_its_backend(name: str, choice: tuple[str, str | None, str]) -> None:
+    """In any case, with or without an effort, by an alias, by who lists it, by its beginning."""
+    aliases = {"fast": "gpt-9", "unlisted": "gpt-7-secret", "mine": "claude-x"}
+    names = router(Codex(), CLAUDE, GROQ, OFF, **aliases)
+    assert names.resolve(name) == ModelChoice(name, *choice)
+    assert names.backend(choice[2]).name == choice[2]
 
 
-@pytest.mark.parametrize("codex", [Codex(), None])
-def test_an_unknown_name_is_told_some_that_exist(codex: Codex | None) -> None:
-    """Without a Codex, the mock ones."""
-    with pytest.raises(ModelNotFound) as caught:
-        router(codex).resolve("gpt-4")
-    assert ("gpt-9" if codex else "mock-echo") in caught.value.message
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("claude-sonnet-4-5", "groq"),
+        ("claude-opus-4", "claude"),
+        ("claude-opus-4-mini", "codex"),
+        ("gpt-oss-120b", "groq"),
+        ("gpt-9", "codex"),
+        ("anything-else", "groq"),
+    ],
+)
+def test_the_longest_pattern_of_the_user_wins(name: str, backend: str) -> None:
+    """Globs and prefixes together, whatever order they are written in; they go before all that is built in."""
+    rules = {"*": "groq", "claude-opus*": "claude", "claude-": "groq", "claude-*-mini": "codex", "gpt-9": "codex"}
+    for order in (list(rules), list(reversed(rules))):
+        names = router(Codex(), CLAUDE, GROQ, rules={pattern: rules[pattern] for pattern in order})
+        if name == "claude-opus-4-mini":
+            with pytest.raises(ModelNotFound):  # Codex knows its own models alone
+                names.resolve(name)
+        else:
+            assert names.resolve(name).backend == backend
+
+
+def test_an_alias_is_one_level_and_claims_nothing() -> None:
+    """Its value is a model's name, not another alias; and the backend that serves the value does not own the name."""
+    names = router(Codex(), CLAUDE, GROQ, a="b", b="gpt-9", odd="mixtral")
+    assert names.resolve("b").effective == "gpt-9"
+    assert names.resolve("a") == ModelChoice("a", "b", None, "codex")
+    assert names.resolve("odd").backend == "groq"
+    assert not names.backend("codex").knows("odd")
+
+
+def test_a_backend_without_its_key_is_passed_over() -> None:
+    """It serves those who bring a key; the others are told why not."""
+    names = router(Codex(), OFF)
+    assert names.resolve("gemini-2.5-pro", keyed=True).backend == "off"
+    with pytest.raises(ModelNotFound, match="GEMINI_API_KEY is not set"):
+        names.resolve("gemini-2.5-pro")
+    ruled = router(Codex(), OFF, GROQ, rules={"gem": "groq", "gemini-": "off"})
+    assert ruled.resolve("gemini-2.5-pro").backend == "groq"
+    assert names.describe()["off"] == {
+        "off": "GEMINI_API_KEY is not set.",
+        "anthropic": "ANTHROPIC_API_KEY is not set.",
+    }
+
+
+@pytest.mark.parametrize(("codex", "some"), [(Codex(), "gpt-9"), (None, "mock-echo")])
+def test_an_unknown_name_is_told_some_that_exist(codex: Codex | None, some: str) -> None:
+    """Without a Codex, the mock ones; and why a provider that is known by name is not there."""
+    for name, why in (
+        ("gpt-4", ""),
+        ("nobody", ""),
+        ("claude-x", "ANTHROPIC_API_KEY is not set"),
+        ("opus", "ANTHROPIC"),
+    ):
+        with pytest.raises(ModelNotFound) as caught:
+            router(codex).resolve(name)
+        assert some in caught.value.message
+        assert why in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["o1", "o1-pro", "o3", "o4-mini", "codex-mini", "gpt-4.1", "chatgpt-5"])
+def test_a_default_over_http_takes_what_looks_like_its_own(name: str) -> None:
+    """The direct client cannot list its models; what no pattern knows is refused all the same."""
+    names = Router(Other("mock"), [Served(Other("direct"), "codex")], default="direct")
+    assert names.resolve(name).backend == "direct"
+    with pytest.raises(ModelNotFound):
+        names.resolve("llama")
 
 
 def test_all_names_are_listed_once() -> None:
-    """Models, mock models, aliases, and each model with the efforts that a name can carry."""
-    assert router(Codex(), fast="gpt-9", **{"gpt-9-low": "gpt-9"}).models() == [
+    """What each backend offers, mock models, the user's aliases, built-in ones that lead somewhere."""
+    assert router(Codex(), CLAUDE, GROQ, OFF, fast="gpt-9").models() == [
         "gpt-9",
         "Own-Model",
+        "gpt-9-low",
+        "mixtral",
+        "llama-3",
         *MOCK_MODELS,
         "fast",
-        "gpt-9-low",
-        "gpt-9-xhigh",
+        "sonnet",
+        "opus",
+        "haiku",
     ]
 
 
@@ -95,19 +194,27 @@ def test_models_that_cannot_answer_are_not_listed(codex: Codex | None) -> None:
     assert router(codex, fast="gpt-9").models() == list(MOCK_MODELS)
 
 
-async def test_waiting_for_the_models_has_an_end(autojump_clock: Any) -> None:
-    """With patience it never fails; without, it tells why there are none."""
-    await router(None).wait_until_known()
-    await router(Codex(seconds=5)).wait_until_known()
+async def test_only_a_name_of_the_default_waits_for_it(autojump_clock: Any) -> None:
+    """A dead backend does not slow the others."""
+    names = router(Codex(refuses=True, seconds=50), CLAUDE, GROQ, rules={"x-": "groq"})
     before = trio.current_time()
-    await router(Codex(seconds=100)).wait_until_known(2)
+    for name in ("mock-text", "claude-x", "sonnet", "mixtral", "x-1"):
+        await names.wait_for(name)
+    assert trio.current_time() == before
+    with pytest.raises(NotReady):
+        await names.wait_for("gpt-9")
+    await router(None).wait_for("gpt-9")
+
+
+async def test_waiting_for_all_models_has_an_end(autojump_clock: Any) -> None:
+    """It never fails, and takes no longer than told."""
+    before = trio.current_time()
+    await router(Codex(seconds=100), GROQ).wait_until_known(2)
     assert trio.current_time() - before == pytest.approx(2)
     await router(Codex(refuses=True)).wait_until_known(2)
-    with pytest.raises(NotReady):
-        await router(Codex(refuses=True)).wait_until_known()
 
 
-async def test_rate_limits_are_codex_own() -> None:
+async def test_rate_limits_are_the_defaults() -> None:
     """The mock models have none."""
     assert await router(Codex()).read_rate_limits() == {"planType": "plus"}
     assert await router(None).read_rate_limits() is None

@@ -155,6 +155,6 @@ async def served(directory: Path, **environment: str) -> AsyncIterator[Served]:
     bridge, stop = Bridge(settings, (KEY,)), Stop()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bridge.run, sockets, stop)
-        yield Served(sockets[0].getsockname()[1], bridge._service, bridge._pools)
+        yield Served(sockets[0].getsockname()[1], bridge._service, bridge.runners)
         stop.asked.set()
         stop.hurried.set()

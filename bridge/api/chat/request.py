@@ -63,6 +63,7 @@ def parse_chat(
     return Turn(
         endpoint="chat",
         model=model.effective,
+        backend=model.backend,
         requested_model=model.requested,
         items=items,
         tools=offer.tools,

@@ -77,6 +77,7 @@ def parse_responses(
     return Turn(
         endpoint="responses",
         model=model.effective,
+        backend=model.backend,
         requested_model=model.requested,
         items=items,
         instructions=body.instructions or None,

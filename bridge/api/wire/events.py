@@ -208,7 +208,7 @@ class WireEncoder:
 def error_line(error: BridgeError) -> bytes:
     """The last line of a run that failed, also of one that never began."""
     # Arguments that are no UTF-8 may stand in a message.
-    message = error.message.encode("utf-8", "replace").decode()
+    message = error.message.encode("utf-8", "replace").decode() or f"The run failed ({error.code})."
     return dumps({"type": "error", "message": message, "code": error.code})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.backends.responses.body import build_body, check_pairs
+from bridge.backends.responses.body import build_body, build_plain, check_pairs
 from bridge.backends.responses.decode import ResponsesBuffer
 from bridge.backends.upstream.backend import Door, UpstreamBackend
 from bridge.backends.upstream.client import Upstream
@@ -13,7 +13,9 @@ from bridge.turn.turn import Turn
 
 
 class ResponsesApi:
-    """The Responses API, streamed and not stored."""
+    """The Responses API as Codex uses it (seed 001), streamed and not stored."""
+
+    samples = False
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         check_pairs(turn.items)
@@ -24,6 +26,15 @@ class ResponsesApi:
 
     def drops(self, turn: Turn) -> list[str]:
         return []
+
+
+class PlainResponsesApi(ResponsesApi):
+    """The Responses API as others have it: nothing is asked for that the client did not ask for."""
+
+    samples = True
+
+    def build(self, turn: Turn, session: str) -> dict[str, Any]:
+        return build_plain(super().build(turn, session), turn)
 
 
 class ResponsesBackend(UpstreamBackend):

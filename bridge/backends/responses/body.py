@@ -40,6 +40,29 @@ def build_body(turn: Turn, session: str) -> dict[str, Any]:
     return body | {"text": _text(turn)}
 
 
+def build_plain(body: dict[str, Any], turn: Turn) -> dict[str, Any]:
+    """The same for a server that is not Codex's: without its defaults, with what a client may ask of others."""
+    plain = dict(body)
+    if turn.effort is None and turn.summary is None:
+        del plain["reasoning"]
+    else:
+        asked = {"effort": turn.effort, "summary": turn.summary}
+        plain["reasoning"] = {name: value for name, value in asked.items() if value is not None}
+    if turn.verbosity is None:
+        plain["text"] = {name: value for name, value in body["text"].items() if name != "verbosity"}
+    if not plain["text"]:
+        del plain["text"]
+    if not turn.encrypted_reasoning:
+        del plain["include"]
+    if not turn.tools:
+        for name in ("tools", "tool_choice", "parallel_tool_calls"):
+            del plain[name]
+    for name in ("temperature", "top_p", "max_output_tokens"):
+        if getattr(turn, name) is not None:
+            plain[name] = getattr(turn, name)
+    return plain
+
+
 def check_pairs(items: tuple[Item, ...]) -> None:
     """The backend answers 400 to an output without its call; say so before anything is sent."""
     called = {_call_id(item) for item in items if _is(item, "_call")}

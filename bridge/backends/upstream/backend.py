@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
 
-from bridge.backends.base import EventStream
+from bridge.backends.base import EventStream, PlainBackend
 from bridge.backends.upstream.client import Asking, Upstream
+from bridge.backends.upstream.discovery import ModelList
 from bridge.backends.upstream.stream import UpstreamBuffer
+from bridge.errors import InvalidRequest
 from bridge.turn.turn import Turn
 
 JSON_HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
@@ -17,6 +20,10 @@ JSON_HEADERS = {"content-type": "application/json", "accept": "text/event-stream
 
 class Api(Protocol):
     """How one kind of provider is spoken to. Pure."""
+
+    @property
+    def samples(self) -> bool:
+        """Whether it takes a temperature and a limit of tokens."""
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         """The body of a request, which is always streamed. Raises InvalidRequest for what it cannot be given."""
@@ -35,12 +42,12 @@ class Door(Protocol):
         """The requests of one turn. Raises a BridgeError when there is no login."""
 
 
-class UpstreamBackend:
-    """Turns over one upstream.
+Record = Callable[[str, str, bytes], None]
+"""Told of each body that goes out and each event that comes in: the request's id, `out` or `in`, and the JSON."""
 
-    `sent` is told each body that goes out, `trace` each event that comes in; `new_session` names a conversation that
-    the client did not name.
-    """
+
+class UpstreamBackend(PlainBackend):
+    """Turns over one upstream. `new_session` names a conversation that the client did not name."""
 
     def __init__(
         self,
@@ -51,34 +58,39 @@ class UpstreamBackend:
         *,
         new_session: Callable[[], str],
         models: tuple[str, ...] = (),
-        sent: Callable[[bytes], None] | None = None,
-        trace: Callable[[bytes], None] | None = None,
+        discovery: ModelList | None = None,
+        record: Record | None = None,
     ) -> None:
         self.name = name
+        self.samples = api.samples
         self._upstream = upstream
         self._api = api
         self._door = door
         self._new_session = new_session
         self._models = models
-        self._sent = sent
-        self._trace = trace
+        self._discovery = discovery
+        self._record = record
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
         session = turn.session or self._new_session()
-        content = orjson.dumps(self._api.build(turn, session))
+        try:
+            content = orjson.dumps(self._api.build(turn, session))
+        except (TypeError, RecursionError):
+            raise InvalidRequest("The request is nested too deep to be passed on.") from None
         asking = self._door.asking(turn, session, content)
-        if self._sent is not None:
-            self._sent(content)
-        return self._upstream.start(asking, self._api.buffer(turn), self._trace)
+        record, trace = self._record, None
+        if record is not None:
+            record(req_id, "out", content)
+            trace = partial(record, req_id, "in")
+        return self._upstream.start(asking, self._api.buffer(turn), trace)
 
     def models(self) -> list[str]:
-        return list(self._models)
+        found = self._discovery.models() if self._discovery is not None else ()
+        return list(dict.fromkeys([*self._models, *found]))
+
+    async def wait_until_known(self) -> None:
+        if self._discovery is not None:
+            await self._discovery.wait()
 
     def drops(self, turn: Turn) -> list[str]:
         return self._api.drops(turn)
-
-    def rate_limits(self) -> Mapping[str, Any] | None:
-        return None
-
-    def status(self) -> tuple[bool, str]:
-        return True, "nothing is known against it"

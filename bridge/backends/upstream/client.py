@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Protocol
@@ -18,7 +19,7 @@ import trio
 from bridge.backends.upstream.failures import error_from_status
 from bridge.backends.upstream.sse import SseReader
 from bridge.backends.upstream.stream import UpstreamBuffer, UpstreamStream, silence
-from bridge.errors import BackendTimeout, BridgeError, UpstreamError
+from bridge.errors import BackendTimeout, BridgeError, NotReady, Overloaded, UpstreamError
 from bridge.urls import leads_here
 
 log = logging.getLogger("bridge")
@@ -30,6 +31,7 @@ LONGEST_DELAY = 30.0
 CONNECT_SECONDS = 15.0
 LAST_BYTES = 1.0
 MAX_REFUSAL = 64 * 1024
+REFUSAL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,18 @@ class Patience:
 class Upstream:
     """A way to one provider. `run` owns its tasks and connections; `start` needs it running."""
 
-    def __init__(self, base_url: str, patience: Patience, *, jitter: Callable[[], float]) -> None:
+    def __init__(self, base_url: str, patience: Patience, *, jitter: Callable[[], float], max_turns: int = 256) -> None:
+        self.client = make_client(base_url)
         self._patience = patience
         self._jitter = jitter
-        self.client = make_client(base_url)
+        self._max_turns = max_turns
         self._nursery: trio.Nursery | None = None
+        self._streams: set[UpstreamStream] = set()
+        self._drained = trio.Event()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Upstream turns={self.turns}>"
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
@@ -90,11 +99,39 @@ class Upstream:
     def start(
         self, asking: Asking, buffer: UpstreamBuffer, trace: Callable[[bytes], None] | None = None
     ) -> UpstreamStream:
-        """Begin to ask. All that goes wrong from here on is the end of the stream."""
-        assert self._nursery is not None, "the upstream does not run"
+        """Begin to ask. Raises Overloaded or NotReady; all else that goes wrong is the end of the stream."""
+        if self._closed or self._nursery is None:
+            raise NotReady("The bridge is stopping.", code="shutdown_initiated")
+        if self.turns >= self._max_turns:
+            raise Overloaded(f"{self._max_turns} turns are running already; try again in a moment.", retry_after=1)
         stream = UpstreamStream(buffer, trace=trace)
+        self._streams.add(stream)
         self._nursery.start_soon(self._own, asking, stream)
         return stream
+
+    def spawn(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Do something beside the turns; it must not fail."""
+        if self._nursery is not None:
+            self._nursery.start_soon(work)
+
+    @property
+    def turns(self) -> int:
+        """Turns running now."""
+        return len(self._streams)
+
+    async def drain(self) -> None:
+        """Wait until no turn runs."""
+        while self._streams:
+            self._drained = trio.Event()
+            await self._drained.wait()
+
+    def shut_down(self) -> None:
+        """Fail what still runs and take nothing more."""
+        self._closed = True
+        for stream in list(self._streams):
+            stream.buffer.fail(NotReady("The bridge is stopping.", code="shutdown_initiated"))
+            stream.wake()
+            stream.scope.cancel()
 
     async def _own(self, asking: Asking, stream: UpstreamStream) -> None:
         end = trio.current_time() + self._patience.turn
@@ -112,6 +149,8 @@ class Upstream:
             stream.buffer.fail(BackendTimeout(f"The turn took longer than {self._patience.turn:g} s and was stopped."))
         stream.buffer.cancelled()
         stream.wake()
+        self._streams.discard(stream)
+        self._drained.set()
 
     async def _try(self, asking: Asking, stream: UpstreamStream, end: float) -> None:
         attempts, renewed = 0, False
@@ -161,10 +200,10 @@ class Upstream:
     async def _read(self, response: httpx2.Response, request: Request, stream: UpstreamStream, clock: _Clock) -> None:
         if "html" in response.headers.get("content-type", ""):
             raise UpstreamError("The provider answers with a web page; check the base URL and the way to it.")
-        reader = SseReader()
+        reader = stream.buffer.reader()
         async for chunk in response.aiter_bytes():
             if not stream.buffer.finished:
-                stream.read([request.clean(data) for data in reader.feed(chunk)])
+                _take(stream, reader, chunk, request)
             if stream.buffer.finished:
                 # The rest is read and forgotten: a connection can be used again only when its answer is over.
                 clock.finish()
@@ -174,6 +213,18 @@ class Upstream:
             clock.restart(stream.heard)
         if not stream.buffer.finished:
             stream.read([request.clean(data) for data in reader.finish()])
+            stream.over(told=reader.done)
+
+
+def _take(stream: UpstreamStream, reader: SseReader, chunk: bytes, request: Request) -> None:
+    """One piece of the body. What makes no sense ends the answer here: no exception may leave the reading of it."""
+    try:
+        stream.read([request.clean(data) for data in reader.feed(chunk)])
+        if reader.done:
+            stream.over(told=True)
+    except BridgeError as error:
+        stream.buffer.fail(error)
+        stream.wake()
 
 
 class _Clock:
@@ -211,14 +262,11 @@ def make_client(base_url: str) -> httpx2.AsyncClient:
 
 async def _refusal(response: httpx2.Response, request: Request) -> BridgeError:
     body = b""
-    try:
+    # What is too long is read and forgotten, for a moment: then the connection can be used again.
+    with suppress(httpx2.HTTPError), trio.move_on_after(REFUSAL_SECONDS):
         async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > MAX_REFUSAL:
-                break
-    except httpx2.HTTPError:
-        pass  # the status says enough
-    said = request.clean(body[:MAX_REFUSAL])
+            body = (body + chunk)[:MAX_REFUSAL]
+    said = request.clean(body)
     return error_from_status(response.status_code, response.headers, said, datetime.datetime.now(datetime.UTC))
 
 

@@ -27,6 +27,10 @@ class KeyDoor:
         self._prefix = prefix
         self._headers = {**JSON_HEADERS, **(headers or {})}
 
+    def headers(self) -> dict[str, str]:
+        """Those of a request for something else, such as the list of models."""
+        return self._headers if self._key is None else {**self._headers, self._header: f"{self._prefix}{self._key}"}
+
     def asking(self, turn: Turn, session: str, content: bytes) -> Asking:
         key = turn.provider_key or self._key
         if key is None:

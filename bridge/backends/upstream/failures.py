@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import email.utils
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,9 +16,33 @@ from bridge.redact import harmless
 MAX_SAID = 2000
 """Characters of a provider's own words that are passed on."""
 
-_OUT_OF_QUOTA = ("usage_limit_reached", "usage_not_included", "insufficient_quota", "billing_hard_limit_reached")
-_RATE = ("rate_limit_exceeded", "rate_limit_error", "too_many_requests")
-_OVERLOADED = ("server_is_overloaded", "slow_down", "overloaded", "overloaded_error")
+_OUT_OF_QUOTA = frozenset(
+    {
+        "usage_limit_reached",
+        "usage_not_included",
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_error",
+    }
+)
+_OVERLOADED = frozenset({"server_is_overloaded", "slow_down", "overloaded", "overloaded_error"})
+_STATUS = {
+    "invalid_prompt": 400,
+    "context_length_exceeded": 400,
+    "cyber_policy": 400,
+    "invalid_request_error": 400,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "too_many_requests": 429,
+}
+"""The status that an error would have had, had it come before the stream."""
+
+_NO_CREDIT = re.compile(r"credit balance is too low", re.IGNORECASE)
+_TOO_LONG = re.compile(r"prompt is too long|maximum context length|context window", re.IGNORECASE)
 
 
 def error_from_status(status: int, headers: Mapping[str, str], body: bytes, now: datetime.datetime) -> BridgeError:
@@ -26,27 +51,54 @@ def error_from_status(status: int, headers: Mapping[str, str], body: bytes, now:
     text = _words(said) or _plain_words(status, headers, body)
     wait = retry_after(headers, now)
     if wait is None:
-        wait = _number(said.get("resets_in_seconds"))
-    if status == 401:
-        return UpstreamError(text, code="upstream_unauthorized", http_status=401, kind="authentication_error")
-    if status == 403:
-        return UpstreamError(text, code="upstream_forbidden", http_status=403, kind="permission_error")
-    if status == 429 or status >= 500:
-        return _transient(status, said, text, wait)
+        wait = _number(said.get("resets_in_seconds")) or _retry_delay(said.get("details"))
     if 300 <= status < 400:
         return UpstreamError(f"The provider answers {status}, to go elsewhere; check the base URL.")
-    return _rejected(said, text)
+    return _error(status, said, text, wait)
 
 
 def error_from_object(said: Mapping[str, Any]) -> BridgeError:
     """The error of a stream's `error` or `response.failed` event: `message`, `code` or `type`, `param`."""
     text = _words(said) or "The provider failed without saying why."
+    return _error(_STATUS.get(_code(said) or "", _STATUS.get(_text(said.get("type")) or "", 500)), said, text, None)
+
+
+def _error(status: int, said: Mapping[str, Any], text: str, wait: float | None) -> BridgeError:
     code = _code(said)
-    if code in ("invalid_prompt", "context_length_exceeded", "cyber_policy") or _text(said.get("type")) == (
-        "invalid_request_error"
-    ):
-        return _rejected(said, text)
-    return _transient(429 if code in _RATE or code in _OUT_OF_QUOTA else 500, said, text, None)
+    if status == 402 or code in _OUT_OF_QUOTA or _NO_CREDIT.search(text):
+        # Waiting a moment does not help: nothing is to be tried again by itself.
+        return UpstreamError(
+            text, code="insufficient_quota", http_status=429, kind="insufficient_quota", retry_after=wait
+        )
+    if status == 401:
+        return UpstreamError(text, code="upstream_unauthorized", http_status=401, kind="authentication_error")
+    if status == 403:
+        return UpstreamError(text, code="upstream_forbidden", http_status=403, kind="permission_error")
+    if status == 429:
+        return UpstreamError(
+            text,
+            code="rate_limit_exceeded",
+            http_status=429,
+            kind="rate_limit_error",
+            severity="transient",
+            retry_after=wait,
+        )
+    if code in _OVERLOADED or status in (503, 529):
+        return UpstreamError(text, code="overloaded", http_status=503, severity="transient", retry_after=wait)
+    if status >= 500 or status == 408:
+        return UpstreamError(text, severity="transient", retry_after=wait)
+    if _TOO_LONG.search(text):
+        code = "context_length_exceeded"
+    elif code == "not_found_error" or (status == 404 and "model" in text.lower()):
+        code = "model_not_found"
+    elif status == 413:
+        code = "request_too_large"
+    return InvalidRequest(
+        text,
+        code=code or "upstream_rejected",
+        http_status=413 if status == 413 else 400,
+        param=_text(said.get("param")),
+    )
 
 
 def retry_after(headers: Mapping[str, str], now: datetime.datetime) -> float | None:
@@ -69,37 +121,14 @@ def retry_after(headers: Mapping[str, str], now: datetime.datetime) -> float | N
     return max(0.0, (then - now).total_seconds())
 
 
-def _transient(status: int, said: Mapping[str, Any], text: str, wait: float | None) -> BridgeError:
-    code = _code(said)
-    if code in _OUT_OF_QUOTA:
-        # Waiting a moment does not help: nothing is to be tried again by itself.
-        return UpstreamError(
-            text, code="insufficient_quota", http_status=429, kind="insufficient_quota", retry_after=wait
-        )
-    if status == 429:
-        return UpstreamError(
-            text,
-            code="rate_limit_exceeded",
-            http_status=429,
-            kind="rate_limit_error",
-            severity="transient",
-            retry_after=wait,
-        )
-    if code in _OVERLOADED or status in (503, 529):
-        return UpstreamError(text, code="overloaded", http_status=503, severity="transient", retry_after=wait)
-    return UpstreamError(text, severity="transient", retry_after=wait)
-
-
-def _rejected(said: Mapping[str, Any], text: str) -> BridgeError:
-    return InvalidRequest(text, code=_code(said) or "upstream_rejected", param=_text(said.get("param")))
-
-
 def _error_object(body: bytes) -> Mapping[str, Any]:
     """The error in a body: OpenAI's `{"error": {…}}`, a bare string there, or `{"detail": …}`."""
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {}
+    if isinstance(data, list) and len(data) == 1:  # Gemini
+        data = data[0]
     if not isinstance(data, dict):
         return {}
     error = data.get("error", data.get("detail", data))
@@ -118,6 +147,15 @@ def _plain_words(status: int, headers: Mapping[str, str], body: bytes) -> str:
         return f"The provider answers {status} with a web page; check the base URL and the way to it."
     text = " ".join(body.decode("utf-8", "replace").split())
     return f"The provider answers {status}" + (f": {harmless(text)[:200]}" if text else ".")
+
+
+def _retry_delay(details: Any) -> float | None:
+    """Google's `{"@type": "…RetryInfo", "retryDelay": "30s"}`."""
+    for detail in details if isinstance(details, list) else ():
+        told = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(told, str) and told.endswith("s"):
+            return _number(told[:-1])
+    return None
 
 
 def _code(said: Mapping[str, Any]) -> str | None:

@@ -16,6 +16,8 @@ class SseReader:
     """
 
     def __init__(self, max_event: int = MAX_EVENT) -> None:
+        self.done = False
+        """Whether `[DONE]` has come."""
         self._tail: list[bytes] = []
         self._tail_size = 0
         self._data: list[bytes] = []
@@ -50,7 +52,9 @@ class SseReader:
     def _line(self, line: bytes, events: list[bytes]) -> None:
         if not line:
             data, self._data, self._size = b"\n".join(self._data), [], 0
-            if data and data != b"[DONE]":
+            if data == b"[DONE]":
+                self.done = True
+            elif data:
                 events.append(data)
             return
         name, _, value = line.partition(b":")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import trio
 
+from bridge.backends.upstream.sse import SseReader
 from bridge.errors import BackendTimeout
 from bridge.turn.buffer import EventBuffer
 from bridge.turn.events import TurnEvent
@@ -17,9 +18,15 @@ MAX_WAITING = 4 * 1024 * 1024
 class UpstreamBuffer(EventBuffer):
     """What an upstream's stream says, decoded. `receive` is given the data of one event at a time."""
 
+    reader: type[SseReader] = SseReader
+    """What takes the body apart."""
+
     def receive(self, data: bytes) -> None:
         """Take one event in. Raises UpstreamError for one that makes no sense."""
         raise NotImplementedError
+
+    def over(self, *, told: bool) -> None:
+        """Nothing more comes: `told` by `[DONE]`, or the body just ended. For APIs whose last event cannot be known."""
 
 
 class UpstreamStream:
@@ -62,6 +69,11 @@ class UpstreamStream:
             if self._trace is not None:
                 self._trace(data)
             self.buffer.receive(data)
+        self.wake()
+
+    def over(self, *, told: bool) -> None:
+        """The upstream has nothing more to say."""
+        self.buffer.over(told=told)
         self.wake()
 
     def wake(self) -> None:

@@ -63,11 +63,11 @@ def command(
     mock_mode: Annotated[str | None, typer.Option(help="echo, text, tool-call or tool-loop. [echo]")] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="app-server (Codex, started for the run), codex (its login alone) or mock. [app-server]"),
+        typer.Option(help="app-server, codex (its login alone), anthropic, gemini, … [by the model's name]"),
     ] = None,
     url: Annotated[str | None, typer.Option(help="Ask a bridge that runs already, at this URL.")] = None,
     provider_key: Annotated[
-        str | None, typer.Option(help="A key for this run: the API's with --backend codex, the bridge's with --url.")
+        str | None, typer.Option(help="A key for this run: the provider's, or with --url the bridge's.")
     ] = None,
     native_tools: Annotated[
         bool, typer.Option("--native-tools", help="Leave Codex's own tools and prompts on (app-server).")
@@ -77,6 +77,7 @@ def command(
     ] = None,
     codex_bin: Annotated[str | None, typer.Option(help="As for serve. [CODEX_BIN]")] = None,
     codex_home: Annotated[str | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None,
+    config: Annotated[str | None, typer.Option(metavar="PATH", help="As for serve. [PROXY_CONFIG]")] = None,
 ) -> None:
     """Run one prompt and write what the model says: its text, or with --json its events.
 
@@ -117,6 +118,7 @@ def command(
             timeout=timeout,
             codex_bin=codex_bin,
             codex_home=codex_home,
+            config=config,
         )
     )
     raise typer.Exit(code)

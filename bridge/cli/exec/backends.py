@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import trio
 
 from bridge.backends.base import Backend
+from bridge.cli.exec.choice import Choice
 from bridge.cli.exec.options import Options, base_url
 from bridge.cli.exec.output import Output
-from bridge.errors import ModelNotFound, UsageError
-from bridge.turn.models import resolve_model
+from bridge.errors import ModelNotFound, NotReady, UsageError
 from bridge.turn.turn import Turn
 
 if TYPE_CHECKING:
+    from bridge.backends.upstream.client import Upstream
     from bridge.config import Settings
 
 Ready = Callable[[Turn], Awaitable[Turn]]
@@ -24,31 +26,35 @@ Serving = tuple[Backend, Ready]
 """A backend, and how a turn is made ready for it; that may raise a BridgeError too."""
 
 
-def open_backend(options: Options, output: Output) -> AbstractAsyncContextManager[Serving]:
-    """The backend that the options ask for. Entering it raises a BridgeError when it cannot start."""
-    openers = {"mock": _mock, "app-server": _app_server, "codex": _codex, "url": _url}
-    return openers[options.serving](options, output)
+def open_backend(options: Options, choice: Choice, output: Output) -> AbstractAsyncContextManager[Serving]:
+    """The backend that was chosen. Entering it raises a BridgeError when it cannot start."""
+    openers = {"mock": _mock, "app-server": _app_server, "url": _url, "provider": _provider}
+    return openers[choice.kind](options, choice, output)
 
 
 @asynccontextmanager
-async def _mock(options: Options, output: Output) -> AsyncIterator[Serving]:
+async def _mock(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
     from bridge.backends.mock import MockBackend
 
-    yield MockBackend(options.mode, loops=options.auto_tools, sent=output.request), _as_it_is
+    backend = MockBackend(options.mode, loops=options.auto_tools, sent=output.request)
+    yield backend, _ready_for(backend, choice)
 
 
 @asynccontextmanager
-async def _app_server(options: Options, output: Output) -> AsyncIterator[Serving]:
+async def _app_server(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
     from bridge.appserver.codex_home import read_codex_home
+    from bridge.appserver.launch import NO_CODEX, find_codex
     from bridge.appserver.pool import Pool
     from bridge.backends import setup
     from bridge.backends.app_server import AppServerBackend
     from bridge.cli.exec.tap import ExecTap
 
-    settings = _settings(options)
+    settings = _settings(choice)
     setup.check_binary(settings)
     setup.prepare_workdir(settings.workdir)
-    tap = ExecTap(sent=output.request, trace=output.trace if options.trace else None)
+    if find_codex(settings.codex_bin) is None:
+        raise NotReady(NO_CODEX, code="codex_not_found")
+    tap = ExecTap(sent=output.request, trace=output.trace)
     pool = Pool([setup.supervisor(settings, setup.codex_launcher(settings), tap=tap)])
     backend = AppServerBackend(
         "app-server",
@@ -57,92 +63,68 @@ async def _app_server(options: Options, output: Output) -> AsyncIterator[Serving
         settings=setup.child_settings(settings),
         configured=setup.configured_models(settings),
     )
-    configured = read_codex_home(settings.codex_home_path).model
-
-    async def ready(turn: Turn) -> Turn:
-        await backend.wait_until_known()
-        requested = options.model or configured or turn.model
-        known = backend.models()
-        choice = resolve_model(requested, known=known, default=backend.default_model(turn.model))
-        if choice is None:
-            raise ModelNotFound(requested, known)
-        return _with_model(turn, requested, choice.effective, choice.effort)
-
+    named = None if options.model is not None else read_codex_home(settings.codex_home_path).model
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pool.run)
-        yield backend, ready
+        yield backend, _ready_for(backend, choice, named)
         nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _codex(options: Options, output: Output) -> AsyncIterator[Serving]:
-    import datetime
+async def _provider(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
+    from bridge.backends.build import build_backend
 
-    from bridge.auth.refresh import CodexLogin
-    from bridge.backends.codex import CodexDoor
-
-    settings = _settings(options)
-    upstream = _upstream(settings.codex_base_url, settings)
-    login = CodexLogin(
-        settings.codex_home_path,
-        token_url=settings.codex_token_url,
-        client=upstream.client,
-        now=lambda: datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z"),
-    )
-    door = CodexDoor(login, chatgpt_url=settings.codex_base_url, api_url=settings.codex_api_base_url)
-
-    async def ready(turn: Turn) -> Turn:
-        choice = resolve_model(turn.model, known=(), default=turn.model)
-        return turn if choice is None else _with_model(turn, choice.requested, choice.effective, choice.effort)
-
-    async with _responses("codex", upstream, door, options, output) as backend:
-        yield backend, ready
+    assert choice.plan is not None
+    built = build_backend(choice.plan, _settings(choice), output.record)
+    async with _running(built.upstream):
+        yield built.backend, _ready_for(built.backend, choice)
 
 
 @asynccontextmanager
-async def _url(options: Options, output: Output) -> AsyncIterator[Serving]:
+async def _url(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
+    from bridge.backends.build import make_upstream, new_session
+    from bridge.backends.responses.backend import ResponsesBackend
     from bridge.backends.upstream.door import KeyDoor
 
     assert options.url is not None
-    settings = _settings(options)
+    settings = _settings(choice)
     url = base_url(options.url)
+    upstream = make_upstream(url, settings)
     door = KeyDoor(f"{url}/responses", options.provider_key or _key_for(url, settings))
-    async with _responses("url", _upstream(url, settings), door, options, output) as backend:
-        yield backend, _as_it_is
+    backend = ResponsesBackend("url", upstream, door, new_session=new_session, record=output.record)
+    async with _running(upstream):
+        yield backend, _ready_for(backend, choice)
 
 
 @asynccontextmanager
-async def _responses(name: str, upstream: Any, door: Any, options: Options, output: Output) -> AsyncIterator[Backend]:
-    import uuid
-
-    from bridge.backends.responses.backend import ResponsesBackend
-
-    session = str(uuid.uuid4())  # one for all steps of the run
-    trace = output.trace if options.trace else None
+async def _running(upstream: Upstream | None) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        await nursery.start(upstream.run)
-        yield ResponsesBackend(name, upstream, door, new_session=lambda: session, sent=output.request, trace=trace)
+        if upstream is not None:
+            await nursery.start(upstream.run)
+        yield
         nursery.cancel_scope.cancel()
 
 
-def _upstream(url: str, settings: Settings) -> Any:
-    import random
+def _ready_for(backend: Backend, choice: Choice, named: str | None = None) -> Ready:
+    """Gives a turn its model, as the backend calls it: what the alias stands for, or what is `named` when none is."""
 
-    from bridge.backends.upstream.client import Patience, Upstream
+    async def ready(turn: Turn) -> Turn:
+        await backend.wait_until_known()
+        requested = named or turn.requested_model
+        found = backend.resolve(choice.model or requested)
+        if found is None:
+            raise ModelNotFound(requested, backend.models())
+        # One conversation, however many steps it takes.
+        session = turn.session or (None if choice.kind in ("mock", "app-server") else str(uuid4()))
+        turn = replace(turn, model=found.effective, requested_model=requested, session=session)
+        return replace(turn, effort=turn.effort or found.effort)
 
-    patience = Patience(settings.first_event_timeout, settings.idle_timeout, settings.turn_timeout)
-    return Upstream(url, patience, jitter=random.random)
+    return ready
 
 
-def _settings(options: Options) -> Settings:
-    from bridge.config import load_settings
-
-    return load_settings(
-        codex_bin=options.codex_bin,
-        codex_home=options.codex_home,
-        native_tools=options.native_tools or None,
-        web_search="live" if options.web_search else None,
-    )
+def _settings(choice: Choice) -> Settings:
+    assert choice.settings is not None
+    return choice.settings
 
 
 def _key_for(url: str, settings: Settings) -> str:
@@ -158,11 +140,3 @@ def _key_for(url: str, settings: Settings) -> str:
         except (OSError, UnicodeDecodeError):
             pass
     raise UsageError("--url: the bridge wants a key. Give it with --provider-key or PROXY_API_KEY.")
-
-
-async def _as_it_is(turn: Turn) -> Turn:
-    return turn
-
-
-def _with_model(turn: Turn, requested: str, effective: str, effort: str | None) -> Turn:
-    return replace(turn, model=effective, requested_model=requested, effort=turn.effort or effort)

@@ -24,11 +24,10 @@ from bridge.api.wire.request import (
 from bridge.appserver.standin.script import MODES
 from bridge.errors import UsageError
 from bridge.turn.items import Item
+from bridge.turn.models import FALLBACK_MODEL
 from bridge.turn.turn import Turn
-from bridge.urls import check_url
+from bridge.urls import check_url, is_header_safe
 
-BACKENDS = ("app-server", "codex", "mock")
-DEFAULT_MODEL = "gpt-5.2-codex"
 STDIN = "-"
 MAX_INPUT = 64 * 1024 * 1024
 
@@ -65,13 +64,13 @@ class Options:
     timeout: float | None = None
     codex_bin: str | None = None
     codex_home: str | None = None
+    config: str | None = None
 
     @property
-    def serving(self) -> str:
-        """Who answers: `app-server`, `codex`, `mock` or `url`."""
-        if self.mock or (self.backend is None and self._mock_model is not None):
-            return "mock"
-        return "url" if self.url is not None else self.backend or "app-server"
+    def is_mock(self) -> bool:
+        """Whether nobody needs to be asked."""
+        by_name = self.backend is None and self.url is None and self._mock_model is not None
+        return self.mock or self.backend == "mock" or by_name
 
     @property
     def mode(self) -> str:
@@ -84,7 +83,9 @@ class Options:
         return mode if mode in MODES and mode != (self.model or "").lower() else None
 
 
-_PATHS = frozenset({"input_json", "log_requests", "log_responses", "output_schema", "codex_bin", "codex_home"})
+_PATHS = frozenset(
+    {"tool", "input_json", "log_requests", "log_responses", "output_schema", "codex_bin", "codex_home", "config"}
+)
 
 
 def check_options(options: Options) -> None:
@@ -94,11 +95,9 @@ def check_options(options: Options) -> None:
         texts = value if isinstance(value, tuple) else (value,)
         if option.name not in _PATHS and not all(_is_utf8(text) for text in texts if isinstance(text, str)):
             raise UsageError(f"--{option.name.replace('_', '-')} is not valid UTF-8.")
-    if options.backend is not None and options.backend not in BACKENDS:
-        raise UsageError(f"--backend {options.backend[:40]}: choose one of {', '.join(BACKENDS)}.")
     if options.mock_mode is not None and options.mock_mode not in MODES:
         raise UsageError(f"--mock-mode {options.mock_mode[:40]}: choose one of {', '.join(MODES)}.")
-    if options.mock_mode is not None and options.serving != "mock":
+    if options.mock_mode is not None and not options.is_mock:
         raise UsageError("--mock-mode needs --mock.")
     if options.mock and options.backend not in (None, "mock"):
         raise UsageError(f"--mock and --backend {options.backend} contradict each other; give one of them.")
@@ -110,17 +109,17 @@ def check_options(options: Options) -> None:
         raise UsageError("--prompt and --input-json cannot both be read from stdin.")
     if options.tool_output and not options.auto_tools:
         raise UsageError("--tool-output needs --auto-tools.")
-    if options.provider_key is not None:
-        if options.serving == "app-server":
-            raise UsageError("--provider-key needs --backend codex or --url: Codex itself uses its own login.")
-        if not _is_key(options.provider_key):
-            raise UsageError("--provider-key has visible ASCII characters only.")
+    if options.provider_key is not None and not is_header_safe(options.provider_key):
+        raise UsageError("--provider-key has visible ASCII characters only.")
 
 
-def make_turn(options: Options) -> Turn:
-    """The turn to run, with the model as it was typed. Reads files and stdin. Raises UsageError."""
+def make_turn(options: Options, *, verbatim: bool, parallel: bool) -> Turn:
+    """The turn to run, with the model as it was typed. Reads files and stdin. Raises UsageError.
+
+    `verbatim`: input items go out exactly as they came in. `parallel`: one answer may hold several calls.
+    """
     tools = make_tools([_read_tool(spec) for spec in options.tool], options.web_search)
-    model = options.model or DEFAULT_MODEL
+    model = options.model or FALLBACK_MODEL
     schema = None
     if options.output_schema is not None:
         what = f"--output-schema {options.output_schema}"
@@ -129,15 +128,14 @@ def make_turn(options: Options) -> Turn:
         endpoint="responses",
         model=model,
         requested_model=model,
-        items=_read_items(options),
+        items=_read_items(options, verbatim),
         instructions=read_instructions(options.instructions, options.system, options.append_system_prompt),
         tools=tools,
         tool_choice=read_choice(options.tool_choice, tools),
         effort=read_effort(options.effort),
         output_format=make_format(schema),
         stream=True,
-        # As Codex asks for it itself; in text, where the prompt says it, several calls at once do no harm.
-        parallel=options.serving == "app-server",
+        parallel=parallel,
         web_search="live" if options.web_search else None,
         encrypted_reasoning=True,
         session=read_session(options.session_id),
@@ -159,11 +157,11 @@ def base_url(url: str) -> str:
     return checked if checked.count("/") > 2 else f"{checked}/v1"
 
 
-def _read_items(options: Options) -> tuple[Item, ...]:
+def _read_items(options: Options, verbatim: bool) -> tuple[Item, ...]:
     if options.input_json is not None:
         what = "stdin (--input-json -)" if options.input_json == STDIN else f"--input-json {options.input_json}"
         text = _read_stdin() if options.input_json == STDIN else _read_file(options.input_json, what)
-        return read_input_items(text, what, verbatim=options.serving != "app-server")
+        return read_input_items(text, what, verbatim=verbatim)
     assert options.prompt is not None
     if options.prompt != STDIN:
         return read_prompt(options.prompt)
@@ -174,6 +172,8 @@ def _read_items(options: Options) -> tuple[Item, ...]:
 
 
 def _read_tool(spec: str) -> tuple[str, dict[str, Any]]:
+    if not _is_utf8(spec.partition(":json=")[0]):
+        raise UsageError("--tool is not valid UTF-8.")
     name, form, value = split_tool(spec)
     if form == "inline":
         return name, read_schema(value.encode(), f"--tool {name}")
@@ -210,7 +210,3 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _is_key(text: str) -> bool:
-    return text.isascii() and text.isprintable() and bool(text) and " " not in text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import select
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -12,6 +14,8 @@ import trio
 from bridge.errors import BridgeError, UsageError
 
 STDOUT, STDERR = 1, 2
+_WRITING = threading.Lock()
+"""A write that was given up goes on, beside the event loop; the next one begins when it is done."""
 _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 """What a model, or a provider, could use to play with somebody's terminal."""
 
@@ -32,8 +36,16 @@ class Output:
     Writes to stdout wait beside the event loop, so that a reader that stops reading cannot hold a signal up.
     """
 
-    def __init__(self, *, json: bool, log_requests: str | None = None, log_responses: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        json: bool,
+        trace: bool = False,
+        log_requests: str | None = None,
+        log_responses: str | None = None,
+    ) -> None:
         self.json = json
+        self._traces = trace
         self._requests = _open(log_requests, "--log-requests", os.O_TRUNC)
         self._responses = _open(log_responses, "--log-responses", os.O_APPEND)
         self._traced: list[bytes] = []
@@ -45,7 +57,9 @@ class Output:
         await self._flush_trace()
         data = b"".join(line + b"\n" for line in lines)
         if self._responses is not None:
-            _write_log(self._responses, data, "--log-responses")
+            descriptor, self._responses = self._responses, None  # one that fails is not tried again
+            _write_log(descriptor, data, "--log-responses")
+            self._responses = descriptor
         if self.json:
             await self._stdout(data)
 
@@ -62,9 +76,17 @@ class Output:
             self._column = 0
             await self._stdout(b"\n")
 
+    def record(self, req_id: str, direction: str, data: bytes) -> None:
+        """A payload that is about to be sent (`out`), or a raw event of the upstream (`in`)."""
+        if direction == "out":
+            self.request(data)
+        else:
+            self.trace(data)
+
     def trace(self, data: bytes) -> None:
-        """A raw event of the upstream; it is written before what is made of it."""
-        self._traced.append(data.replace(b"\n", b" ") + b"\n")
+        """A raw event of the upstream, for --trace; it is written before what is made of it."""
+        if self._traces:
+            self._traced.append(data.replace(b"\n", b" ") + b"\n")
 
     def request(self, payload: bytes) -> None:
         """A payload that is about to be sent."""
@@ -83,7 +105,7 @@ class Output:
             traced, self._traced = self._traced, []
             data = b"".join(traced)
             if self.json:
-                _stderr(data)
+                await trio.to_thread.run_sync(_stderr, data, abandon_on_cancel=True)
             else:
                 await self._stdout(data)
 
@@ -94,10 +116,9 @@ class Output:
 
 def write_stdout(data: bytes) -> None:
     """All of it, now. Raises StdoutClosed when nobody reads, OutputError when it cannot be written."""
-    view = memoryview(data)
     try:
-        while view:
-            view = view[os.write(STDOUT, view) :]
+        with _WRITING:
+            _write(STDOUT, data)
     except BrokenPipeError:
         raise StdoutClosed("stdout was closed.") from None
     except OSError as error:
@@ -112,10 +133,18 @@ def say(kind: str, message: str) -> None:
 
 
 def _stderr(data: bytes) -> None:
-    view = memoryview(data)
     with suppress(OSError):
-        while view:
-            view = view[os.write(STDERR, view) :]
+        _write(STDERR, data)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            # Somebody else has made it so that writing does not wait.
+            select.select([], [descriptor], [])
 
 
 def _open(path: str | None, flag: str, how: int) -> int | None:
@@ -128,9 +157,7 @@ def _open(path: str | None, flag: str, how: int) -> int | None:
 
 
 def _write_log(descriptor: int, data: bytes, flag: str) -> None:
-    view = memoryview(data)
     try:
-        while view:
-            view = view[os.write(descriptor, view) :]
+        _write(descriptor, data)
     except OSError as error:
         raise OutputError(f"{flag} cannot be written: {error.strerror}.") from None

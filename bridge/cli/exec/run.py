@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import trio
 
@@ -13,6 +15,7 @@ from bridge.api.wire.events import WireEncoder, error_line
 from bridge.backends.base import Backend, EventStream
 from bridge.backends.toolloop import ToolLoop
 from bridge.cli.exec.backends import open_backend
+from bridge.cli.exec.choice import Choice, choose
 from bridge.cli.exec.options import Options, check_options, make_turn, tool_outputs
 from bridge.cli.exec.output import Output, OutputError, StdoutClosed, say, write_stdout
 from bridge.errors import BridgeError, ConfigError
@@ -21,6 +24,9 @@ from bridge.turn.turn import Turn
 
 OK, FAILED, MISUSED = 0, 1, 2
 BY_SIGNAL = 128
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENOUGH = 2
+"""Signals after which one more ends the program on the spot."""
 LAST_WORDS = 2.0
 """Seconds that a reader has to take the last line of a run that was stopped."""
 
@@ -39,14 +45,34 @@ class TimedOut(BridgeError):
 
 def execute(options: Options) -> int:
     """Run, and tell the exit code. Errors are told on stderr, and with --json as the last line of stdout."""
-    try:
-        check_options(options)
-        outputs = tool_outputs(options)
-        turn = make_turn(options)
-        output = Output(json=options.json, log_requests=options.log_requests, log_responses=options.log_responses)
-    except BridgeError as error:
-        return report(error, json=options.json)
-    return trio.run(Run(options, turn, outputs, output).run)
+    return trio.run(Run(options).run)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that is known before anybody is asked."""
+
+    choice: Choice
+    turn: Turn
+    tool_outputs: Mapping[str, str]
+    output: Output
+
+
+def prepare(options: Options) -> Prepared:
+    """Look at the options, and read what they name. Raises a BridgeError."""
+    check_options(options)
+    outputs = tool_outputs(options)
+    choice = choose(options)
+    # Codex's own client asks for one call at a time; where tools are offered as text, several do no harm.
+    one_by_one = choice.kind in ("mock", "url") or (choice.plan is not None and choice.plan.kind == "codex")
+    turn = make_turn(options, verbatim=choice.speaks_responses, parallel=not one_by_one)
+    output = Output(
+        json=options.json,
+        trace=options.trace,
+        log_requests=options.log_requests,
+        log_responses=options.log_responses,
+    )
+    return Prepared(choice, turn, outputs, output)
 
 
 def report(error: BridgeError, *, json: bool) -> int:
@@ -63,12 +89,10 @@ def report(error: BridgeError, *, json: bool) -> int:
 class Run:
     """What happens between the first line and the last."""
 
-    def __init__(self, options: Options, turn: Turn, outputs: Mapping[str, str], output: Output) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
-        self._turn = turn
-        self._outputs = outputs
-        self._output = output
-        self._new_id = fixed_ids() if options.serving == "mock" else random_id
+        self._prepared: Prepared | None = None
+        self._new_id: Callable[[str], str] = random_id
         self._encoder: WireEncoder | None = None
         self._calls: list[str] = []
         self._signal: int | None = None
@@ -87,11 +111,12 @@ class Run:
     async def _within_limits(self) -> BridgeError | None:
         """Until the end, a signal or the time limit; what went wrong."""
         timeout, failure = self._options.timeout, None
-        with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as whole:
-            async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as whole:
+                # Beside the run, not within: a second signal must not kill what the first one lets end in order.
                 await nursery.start(self._listen, whole)
                 failure = await self._serve()
-                nursery.cancel_scope.cancel()
+            nursery.cancel_scope.cancel()
         if self._signal is not None:
             return Stopped("The run was interrupted.")
         if whole.cancelled_caught:
@@ -99,33 +124,42 @@ class Run:
         return failure
 
     async def _listen(self, whole: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with trio.open_signal_receiver(*STOPPING) as signals:
             task_status.started()
+            heard = 0
             async for number in signals:
-                self._signal = number
+                heard += 1
+                self._signal = self._signal or number
                 whole.cancel()
+                if heard > ENOUGH:
+                    os._exit(BY_SIGNAL + number)
 
     async def _serve(self) -> BridgeError | None:
         try:
-            async with open_backend(self._options, self._output) as (backend, ready):
+            # Beside the event loop: an input that does not come must not hold a signal up.
+            prepared = await trio.to_thread.run_sync(prepare, self._options, abandon_on_cancel=True)
+            self._prepared = prepared
+            if prepared.choice.kind == "mock":
+                self._new_id = fixed_ids()
+            async with open_backend(self._options, prepared.choice, prepared.output) as (backend, ready):
                 # Not through the backend's tasks: they would make a group of it.
                 try:
-                    await self._answer(backend, await ready(self._turn))
+                    await self._answer(backend, await ready(prepared.turn), prepared.output)
                     return None
                 except BridgeError as error:
                     return error
         except BridgeError as error:
             return error
 
-    async def _answer(self, backend: Backend, turn: Turn) -> None:
+    async def _answer(self, backend: Backend, turn: Turn, output: Output) -> None:
         for name in self._left_out(backend, turn):
             say("warning", f"left out: {name}")
         self._encoder = encoder = WireEncoder(turn.requested_model, self._new_id)
         stream = await self._start(backend, turn)
         try:
-            await self._output.lines(encoder.begin())
+            await output.lines(encoder.begin())
             while not encoder.finished:
-                await self._show(encoder, await stream.next())
+                await self._show(encoder, await stream.next(), output)
         finally:
             stream.close()
 
@@ -138,43 +172,50 @@ class Run:
         return ToolLoop(start, turn, self._handle, max_steps=self._options.max_steps)
 
     async def _handle(self, call: ToolCall) -> str:
-        output = self._outputs.get(call.name)
+        assert self._prepared is not None
+        output = self._prepared.tool_outputs.get(call.name)
         if output is None:
             say("warning", f"{call.name} was called, but no --tool-output is given for it")
             raise LookupError(f"there is no output for {call.name}")
         return call.arguments if output == "$args" else output
 
-    async def _show(self, encoder: WireEncoder, events: list[TurnEvent]) -> None:
-        if not self._output.json and not self._options.trace:
-            await self._output.text(_said(events))
+    async def _show(self, encoder: WireEncoder, events: list[TurnEvent], output: Output) -> None:
+        if not output.json and not self._options.trace:
+            await output.text(_said(events))
         self._calls += [event.name for event in events if isinstance(event, ToolCall)]
-        await self._output.lines(encoder.feed(events))
+        await output.lines(encoder.feed(events))
 
     async def _end(self, failure: BridgeError | None) -> BridgeError | None:
         """The last line, on stdout and on stderr; what the run came to."""
         encoder = self._encoder
+        output = self._prepared.output if self._prepared is not None else Output(json=self._options.json)
         try:
             if failure is not None:
-                lines = [error_line(failure)] if encoder is None else encoder.fail(failure)
-                await self._output.lines(lines)
-            await self._output.end_text()
-            await self._output.end()
+                await output.lines([error_line(failure)] if encoder is None else encoder.fail(failure))
+            await output.end_text()
+            await output.end()
         except OutputError as error:
             failure = failure or error
         if encoder is not None and encoder.failure is not None:
             failure = encoder.failure
         if failure is not None and not isinstance(failure, StdoutClosed):
-            say("error", failure.message)
-        elif self._calls and not self._options.auto_tools and not self._output.json:
+            await _tell("error", failure.message or f"The run failed ({failure.code}).")
+        elif self._calls and not self._options.auto_tools and not output.json:
             names = ", ".join(dict.fromkeys(self._calls))
-            say("note", f"the model calls {names}; --json shows the calls, --auto-tools answers them")
+            await _tell("note", f"the model calls {names}; --json shows the calls, --auto-tools answers them")
         return failure
 
     def _left_out(self, backend: Backend, turn: Turn) -> list[str]:
-        names = backend.drops(turn)
-        if turn.session is not None and self._options.serving == "app-server":
+        # Encrypted reasoning is asked for in case somebody can give it; nobody misses it.
+        names = [name for name in backend.drops(turn) if not name.startswith("include:")]
+        if turn.session is not None and backend.name == "app-server":
             names.append("--session-id (Codex names its own threads)")
         return names
+
+
+async def _tell(kind: str, message: str) -> None:
+    """One line on stderr; who does not read it holds nobody up."""
+    await trio.to_thread.run_sync(say, kind, message, abandon_on_cancel=True)
 
 
 def _said(events: list[TurnEvent]) -> list[str]:

@@ -16,7 +16,7 @@ _PROMPTING = frozenset(
 class ExecTap:
     """Hands each line from the child to `trace`, and each call of a turn to `sent`."""
 
-    def __init__(self, *, sent: Callable[[bytes], None], trace: Callable[[bytes], None] | None) -> None:
+    def __init__(self, *, sent: Callable[[bytes], None], trace: Callable[[bytes], None]) -> None:
         self._sent = sent
         self._trace = trace
 
@@ -28,7 +28,7 @@ class ExecTap:
 
     def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
         for line in lines:
-            self._in(line)
+            self._trace(line)
 
     def rpc(
         self,
@@ -42,7 +42,7 @@ class ExecTap:
         req_id: str | None = None,
     ) -> None:
         if direction == "in":
-            self._in(line)
+            self._trace(line)
         elif kind == "rpc_request" and method in _PROMPTING:
             self._sent(line)
 
@@ -51,7 +51,3 @@ class ExecTap:
 
     def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
         pass
-
-    def _in(self, line: bytes) -> None:
-        if self._trace is not None:
-            self._trace(line)

@@ -1,0 +1,141 @@
+"""Which backends there are, from the configuration file and the environment, and what is missing for them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bridge.backends.base import Backend, EventStream, PlainBackend
+from bridge.backends.openai_compatible.presets import PRESETS, Preset
+from bridge.backends.router import MOCK, Router, Served
+from bridge.backends.routing import make_rule
+from bridge.config import Settings
+from bridge.config_file import BackendConfig, FileConfig
+from bridge.errors import ConfigError
+from bridge.turn.turn import Turn
+
+ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
+CLAUDE_CREDENTIALS = Path(".claude/.credentials.json")
+"""Where Claude Code keeps its login, below the home directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One backend to build. `off` tells why it cannot answer without a key that comes with the request."""
+
+    name: str
+    config: BackendConfig
+    kind: str
+    key: str | None = field(default=None, repr=False)
+    credentials: Path | None = None
+    preset: Preset | None = None
+    off: str | None = None
+    implied: bool = False
+    """Nobody asked for it: it is there because its key is."""
+
+
+def plan_backends(config: FileConfig, environment: Mapping[str, str], home: Path) -> list[Plan]:
+    """All backends over HTTP, those of the file first, in its order. Raises ConfigError for an unknown preset."""
+    plans = [
+        _plan(name, backend, environment, home)
+        for name, backend in config.backends.items()
+        if backend.type != "app-server"
+    ]
+    kinds, names = {plan.kind for plan in plans}, set(config.backends)
+    for name, backend in (
+        ("anthropic", BackendConfig(type="anthropic")),
+        ("gemini", BackendConfig(type="openai", preset="gemini")),
+    ):
+        plan = _plan(name, backend, environment, home)
+        if plan.kind not in kinds and name not in names:
+            plans.append(replace(plan, implied=True))
+    return plans
+
+
+def _plan(name: str, config: BackendConfig, environment: Mapping[str, str], home: Path) -> Plan:
+    if config.type == "anthropic":
+        return _plan_anthropic(name, config, environment, home)
+    preset = _preset(name, config)
+    variable = config.key_env or (preset.key_env if preset is not None else None)
+    key = config.key or (environment.get(variable) if variable else None) or None
+    needed = config.type in ("openai", "responses") and variable is not None and key is None
+    off = f"The backend {name} is off: {variable} is not set." if needed else None
+    return Plan(name, config, config.preset or config.type, key, preset=preset, off=off)
+
+
+def _plan_anthropic(name: str, config: BackendConfig, environment: Mapping[str, str], home: Path) -> Plan:
+    variable = config.key_env or ANTHROPIC_KEY
+    if config.credentials is not None:
+        return Plan(name, config, "anthropic", credentials=Path(config.credentials).expanduser())
+    key = config.key or environment.get(variable) or None
+    if key is not None:
+        return Plan(name, config, "anthropic", key)
+    credentials = home / CLAUDE_CREDENTIALS
+    if config.key_env is None and credentials.is_file():
+        return Plan(name, config, "anthropic", credentials=credentials)
+    return Plan(name, config, "anthropic", off=f"The backend {name} is off: {variable} is not set.")
+
+
+def _preset(name: str, config: BackendConfig) -> Preset | None:
+    if config.preset is None:
+        return None
+    if config.type != "openai" or config.preset not in PRESETS:
+        raise ConfigError(f"backends.{name}.preset: a backend of type openai may have one of {', '.join(PRESETS)}.")
+    return PRESETS[config.preset]
+
+
+def plan_named(name: str, environment: Mapping[str, str]) -> Plan | None:
+    """A backend that is asked for by name though nobody configured it: `codex`, or a preset."""
+    if name == "codex":
+        return Plan(name, BackendConfig(type="codex"), "codex")
+    if name in PRESETS:
+        return _plan(name, BackendConfig(type="openai", preset=name), environment, Path())
+    return None
+
+
+def make_router(
+    mock: Backend,
+    served: Sequence[Served],
+    *,
+    default: str | None,
+    config: FileConfig,
+    aliases: Mapping[str, str],
+    missing: Mapping[str, str],
+) -> Router:
+    """The router that the configuration asks for; aliases of the environment win over those of the file."""
+    names = {each.backend.name for each in served} | {mock.name}
+    rules = [
+        make_rule(pattern, backend)
+        for backend, patterns in config.routing.patterns.items()
+        for pattern in patterns
+        if backend in names
+    ]
+    both = {**config.routing.aliases, **aliases}
+    return Router(mock, served, default=default, rules=rules, aliases=both, missing=missing)
+
+
+class _Named(PlainBackend):
+    """A backend that nobody has started."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def start(self, turn: Turn, req_id: str) -> EventStream:
+        raise NotImplementedError
+
+
+def route(model: str, config: FileConfig, settings: Settings, plans: Sequence[Plan]) -> tuple[str | None, str | None]:
+    """(the backend that a name leads to without anybody being asked, what an alias stands for).
+
+    One that is off comes last: then there is nobody else.
+    """
+    served = [Served(_Named(plan.name), plan.kind, tuple(plan.config.models), plan.off) for plan in plans]
+    served.append(Served(_Named("app-server")))
+    router = make_router(
+        _Named(MOCK), served, default="app-server", config=config, aliases=settings.aliases, missing={}
+    )
+    backend, name = router.decide(model)
+    if backend is None:
+        backend, name = router.decide(model, keyed=True)
+    return (None if backend is None else backend.name), (name if name != model else None)
