@@ -78,7 +78,8 @@ class ModelNotFound(InvalidRequest):
         some = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
         why = f" {reason}" if reason else ""
         super().__init__(
-            f"The model {model[:80]!r} does not exist here.{why} Some that do: {some}. GET /v1/models lists all.",
+            f"The model {model[:80]!r} does not exist here.{why} Some that do: {some}. "
+            "GET /v1/models lists all, and so does `codex-bridge models`.",
             param="model",
         )
 

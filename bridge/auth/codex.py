@@ -89,8 +89,8 @@ def describe_auth(data: Any, now: datetime.datetime) -> dict[str, Any]:
         expiry = claims.get("exp")
         about["account_id"] = login.account_id
         about["plan"] = _text(_auth_claim(claims).get("chatgpt_plan_type"))
-        about["expires"] = _expiry(expiry, now) if isinstance(expiry, int) else None
         about["can_refresh"] = login.refresh_token is not None
+        about["expires"] = _expiry(expiry, now, about["can_refresh"]) if isinstance(expiry, int) else None
         about["last_refresh"] = _text(data.get("last_refresh"))
     return about
 
@@ -162,12 +162,13 @@ def _claims(jwt: Any) -> Mapping[str, Any]:
     return claims if isinstance(claims, dict) else {}
 
 
-def _expiry(seconds: int, now: datetime.datetime) -> str | None:
+def _expiry(seconds: int, now: datetime.datetime, can_refresh: bool) -> str | None:
     try:
         then = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     except (OverflowError, ValueError, OSError):
         return None
-    return f"{then:%Y-%m-%d %H:%M} UTC" + (" (over; the next request refreshes it)" if then <= now else "")
+    over = " (over; the next request refreshes it)" if can_refresh else " (over; log in again)"
+    return f"{then:%Y-%m-%d %H:%M} UTC" + (over if then <= now else "")
 
 
 def _token(value: Any) -> str | None:

@@ -69,9 +69,9 @@ class Router:
 
         `keyed`: the request brings a key for its provider.
         """
-        if requested.lower() in MOCK_MODELS:
-            return ModelChoice(requested, requested.lower(), backend=MOCK)
         name, effort = self._unalias(requested)
+        if name.lower() in MOCK_MODELS:
+            return ModelChoice(requested, name.lower(), backend=MOCK)
         for backend in self._candidates(name, keyed):
             choice = backend.resolve(name)
             if choice is not None:
@@ -90,7 +90,7 @@ class Router:
     async def wait_for(self, requested: str) -> None:
         """Until it can be told what a name means. Raises NotReady. Only the default backend is ever waited for."""
         name, _ = self._unalias(requested)
-        if requested.lower() not in MOCK_MODELS and self._known_at_once(name) is None:
+        if name.lower() not in MOCK_MODELS and self._known_at_once(name) is None:
             await self.default.wait_until_known()
 
     async def wait_until_known(self, patience: float) -> None:

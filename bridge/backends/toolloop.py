@@ -77,7 +77,7 @@ class ToolLoop:
         try:
             return await self._handle(call)
         except Exception as error:  # whatever a tool does wrong, the model is told
-            return f"err: {error or type(error).__name__}"
+            return f"err: {str(error) or type(error).__name__}"
 
     def _end_step(self, end: Finished) -> list[TurnEvent]:
         """What this step's end is to the whole: nothing, when another step follows."""

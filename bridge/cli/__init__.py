@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -12,6 +13,8 @@ import typer
 from bridge import __version__
 from bridge.cli import app_server, auth, doctor, exec, models, serve, usage
 from bridge.errors import BridgeError, UsageError
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 CLICK_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 """The base of all errors of the command line; typer brings it along under changing names."""
@@ -57,6 +60,9 @@ def main() -> None:
     `exec --json` tells it as a line of stdout too, also when it was typed wrong.
     """
     hold_standard_streams()
+    if sys.argv[1:2] == ["exec"]:
+        # A run answers signals in its own way; until it listens they wait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         code = app(prog_name="codex-bridge", standalone_mode=False)

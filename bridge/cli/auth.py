@@ -20,6 +20,8 @@ def status(
     Exit code 0 when there is a login, 1 when there is none.
     """
     import datetime
+    import os
+    import textwrap
 
     import orjson
 
@@ -27,22 +29,25 @@ def status(
     from bridge.config import load_settings
 
     path = load_settings(codex_home=codex_home).codex_home_path / "auth.json"
+    shown = os.fsencode(path).decode("utf-8", "replace")
     try:
         about: dict[str, Any] = describe_auth(read_auth(path), datetime.datetime.now(datetime.UTC))
     except NotLoggedIn as error:
         if json:
-            typer.echo(orjson.dumps({"logged_in": False, "file": str(path), "message": error.message}).decode())
+            typer.echo(orjson.dumps({"logged_in": False, "file": shown, "message": error.message}).decode())
         else:
-            typer.echo(f"{error.message}\n({path})")
+            typer.echo(f"{textwrap.fill(error.message, 80, break_on_hyphens=False)}\n({shown})")
         raise typer.Exit(1) from None
-    about = {"logged_in": True, "file": str(path)} | about
+    about = {"logged_in": True, "file": shown} | about
     if json:
         typer.echo(orjson.dumps(about).decode())
         return
     typer.echo("logged in with ChatGPT" if about["mode"] == "chatgpt" else "logged in with an API key")
     for name in ("account_id", "plan", "expires", "last_refresh", "file"):
         if about.get(name) is not None:
-            typer.echo(f"  {name.replace('_', ' '):13} {about[name]}")
+            # Whatever stands in the file, it must not play with the terminal.
+            value = "".join(char for char in str(about[name]) if char.isprintable())
+            typer.echo(f"  {name.replace('_', ' '):13} {value}")
 
 
 @app.command("login")

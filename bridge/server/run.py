@@ -174,7 +174,7 @@ class Bridge:
         settings = self.settings
         mock = self._backend("mock", self._mock_pool())
         if settings.mock_only:
-            return Router(mock)
+            return Router(mock, aliases=settings.aliases)
         names = [name for name, backend in config.backends.items() if backend.type == "app-server"]
         own = names[0] if names else "app-server"
         default = config.routing.default or own

@@ -102,6 +102,7 @@ class EventBuffer:
         """The model has called a function of the client's."""
         self._said = True
         self._streamed.setdefault(call.id, 0)
+        self._size += len(call.arguments)
         self.add(call)
 
     def searched(self, item: str, action: dict[str, Any]) -> None:

@@ -97,8 +97,7 @@ def item_object(item: Item) -> dict[str, Any]:
         return {"type": "message", "role": role, "content": [_part(part, kind) for part in item.parts]}
     if isinstance(item, FunctionCall):
         kind, member = ("custom_tool_call", "input") if item.custom else ("function_call", "arguments")
-        named = {"name": item.name} | ({} if item.namespace is None else {"namespace": item.namespace})
-        return {"type": kind, **named, member: item.arguments, "call_id": item.call_id}
+        return {"type": kind, "name": offered_name(item), member: item.arguments, "call_id": item.call_id}
     plain = all(isinstance(part, Text) for part in item.parts)
     return {
         "type": "custom_tool_call_output" if item.custom else "function_call_output",
@@ -123,7 +122,7 @@ def tool_object(tool: Tool) -> dict[str, Any]:
     }
 
 
-def offered_name(tool: FunctionTool) -> str:
+def offered_name(tool: FunctionTool | FunctionCall) -> str:
     """The name that a function has upstream, where there are no namespaces; no dot is allowed in it."""
     return tool.full_name.replace(".", "__") if tool.namespace else tool.name
 

@@ -26,6 +26,8 @@ class ResponsesBuffer(UpstreamBuffer):
         self._functions = {offered_name(tool): tool for tool in functions if tool.namespace is not None}
         self._arguments: dict[str, list[str]] = {}
         self._done: set[str] = set()
+        self._added = ""
+        """The item that was begun last: the shortest events name none."""
 
     def receive(self, data: bytes) -> None:
         try:
@@ -38,13 +40,17 @@ class ResponsesBuffer(UpstreamBuffer):
 
     def _receive(self, kind: str, event: Mapping[str, Any]) -> None:
         if kind in ("response.output_text.delta", "response.refusal.delta"):
-            self.text(_id(event, "msg"), _string(event["delta"]))
+            if delta := _string(event["delta"]):
+                self.text(self._id(event, "item_id"), delta)
+        elif kind == "response.output_item.added":
+            item = event.get("item")
+            self._added = (_text(item.get("id")) if isinstance(item, dict) else None) or ""
         elif kind == "response.reasoning_summary_text.delta":
-            self.reasoning(_id(event, "rs"), event.get("summary_index", 0), event["delta"], raw=False)
+            self.reasoning(self._id(event, "item_id"), event.get("summary_index", 0), event["delta"], raw=False)
         elif kind == "response.reasoning_text.delta":
-            self.reasoning(_id(event, "rs"), event.get("content_index", 0), event["delta"], raw=True)
+            self.reasoning(self._id(event, "item_id"), event.get("content_index", 0), event["delta"], raw=True)
         elif kind in ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"):
-            self._arguments.setdefault(_id(event, "fc"), []).append(_string(event["delta"]))
+            self._arguments.setdefault(self._id(event, "item_id"), []).append(_string(event["delta"]))
         elif kind == "response.output_item.done":
             self._item_done(event["item"])
         elif kind == "response.completed":
@@ -70,8 +76,9 @@ class ResponsesBuffer(UpstreamBuffer):
 
     def _completed(self, response: Mapping[str, Any]) -> None:
         for item in response.get("output") or ():
-            # Some say an item only here.
-            if isinstance(item.get("id"), str) and item["id"] not in self._done:
+            # Some say an item only here. One without an id is taken for told when anything was.
+            known = _text(item.get("id"))
+            if known not in self._done if known is not None else not self._streamed:
                 self._item_done(item)
         self._usage(response)
         self.complete()
@@ -93,21 +100,22 @@ class ResponsesBuffer(UpstreamBuffer):
 
     def _item_done(self, item: Mapping[str, Any]) -> None:
         kind = item.get("type")
-        if isinstance(item.get("id"), str):
-            self._done.add(item["id"])
+        item_id = self._id(item, "id")
+        self._done.add(item_id)
         if kind == "message":
             parts = [part.get("text", part.get("refusal")) for part in item.get("content") or ()]
-            self.text_done(item.get("id") or "msg", "".join(part for part in parts if isinstance(part, str)))
+            self.text_done(item_id, "".join(part for part in parts if isinstance(part, str)))
         elif kind in ("function_call", "custom_tool_call"):
             self.called(self._call(item, custom=kind == "custom_tool_call"))
         elif kind == "reasoning":
             self._reasoning_done(item)
         elif kind == "web_search_call":
-            self.searched(item.get("id") or "ws", item.get("action") or {})
+            action = item.get("action")
+            self.searched(item_id, action if isinstance(action, dict) else {})
 
     def _call(self, item: Mapping[str, Any], *, custom: bool) -> ToolCall:
         call_id, name = _string(item["call_id"]), _string(item["name"])
-        item_id = item.get("id") or call_id
+        item_id = self._id(item, "id", call_id)
         whole = item.get("input" if custom else "arguments")
         streamed = "".join(self._arguments.pop(item_id, ()))
         tool = self._functions.get(name)
@@ -116,12 +124,16 @@ class ResponsesBuffer(UpstreamBuffer):
             call_id,
             name if tool is None else tool.name,
             _string(whole) if whole else streamed,
-            namespace=item.get("namespace") if tool is None else tool.namespace,
+            namespace=_text(item.get("namespace")) if tool is None else tool.namespace,
             custom=custom,
         )
 
+    def _id(self, named: Mapping[str, Any], member: str, otherwise: str = "item") -> str:
+        """The item that an event or an object belongs to: its own id, else that of the item that was begun last."""
+        return _text(named.get(member)) or self._added or otherwise
+
     def _reasoning_done(self, item: Mapping[str, Any]) -> None:
-        item_id = item.get("id") or "rs"
+        item_id = self._id(item, "id")
         summary = [_string(part["text"]) for part in item.get("summary") or ()]
         content = [_string(part["text"]) for part in item.get("content") or ()]
         encrypted = item.get("encrypted_content")
@@ -130,10 +142,8 @@ class ResponsesBuffer(UpstreamBuffer):
             self.add(ReasoningDone(item_id, encrypted if isinstance(encrypted, str) else None))
 
 
-def _id(event: Mapping[str, Any], otherwise: str) -> str:
-    """The item that an event belongs to. The shortest events name none."""
-    item = event.get("item_id")
-    return item if isinstance(item, str) else otherwise
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _string(value: Any) -> str:

@@ -14,22 +14,26 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Protocol
 
 import httpx2
+import orjson
 import trio
 
 from bridge.backends.upstream.failures import error_from_status
 from bridge.backends.upstream.sse import SseReader
 from bridge.backends.upstream.stream import UpstreamBuffer, UpstreamStream, silence
-from bridge.errors import BackendTimeout, BridgeError, NotReady, Overloaded, UpstreamError
+from bridge.errors import BackendTimeout, BridgeError, ConfigError, NotReady, Overloaded, UpstreamError
 from bridge.urls import leads_here
 
 log = logging.getLogger("bridge")
 
+HERE = ("127.0.0.1", "localhost", "[::1]")
+"""Hosts that no proxy leads to."""
 RETRIES = 3
 FIRST_DELAY = 0.25
 LONGEST_DELAY = 30.0
 """Somebody waits for the answer: a longer pause is told, not made."""
 CONNECT_SECONDS = 15.0
 LAST_BYTES = 1.0
+SHORTEST_SECRET = 10
 MAX_REFUSAL = 64 * 1024
 REFUSAL_SECONDS = 5.0
 
@@ -45,9 +49,13 @@ class Request:
     """What stands in the headers and must not come back: some repeat what they refuse."""
 
     def clean(self, data: bytes) -> bytes:
-        """What came back, without our own secrets."""
+        """What came back, without our own secrets, however JSON writes them. A very short one is none."""
         for secret in self.secrets:
-            data = data.replace(secret.encode(), b"[redacted]")
+            if len(secret) >= SHORTEST_SECRET:
+                plain = secret.encode()
+                in_json = orjson.dumps(secret)[1:-1]
+                for form in {plain, in_json, in_json.replace(b"/", b"\\/")}:
+                    data = data.replace(form, b"[redacted]")
         return data
 
 
@@ -168,6 +176,7 @@ class Upstream:
                 if delay is None:
                     delay = FIRST_DELAY * 2**attempts * (0.5 + self._jitter())
                 if delay > LONGEST_DELAY or trio.current_time() + delay > end:
+                    error.message = f"{error.message} Try again in {delay:.0f} s."
                     raise
                 attempts += 1
                 await trio.sleep(delay)
@@ -188,6 +197,8 @@ class Upstream:
             raise _broken(error, stream.heard) from None
         except httpx2.HTTPError as error:
             raise UpstreamError(f"What the provider answered cannot be read: {_name(error)}.") from None
+        except (httpx2.InvalidURL, UnicodeError):
+            raise UpstreamError("The provider's address cannot be used; check the base URL.") from None
         if clock.scope.cancelled_caught and not stream.buffer.finished:
             raise silence(stream.heard, clock.wait)
         if not stream.buffer.finished:
@@ -252,12 +263,21 @@ class _Clock:
 
 def make_client(base_url: str) -> httpx2.AsyncClient:
     """An HTTP client that keeps no cookies, follows no redirects, and uses no proxy to reach this machine itself."""
-    return httpx2.AsyncClient(
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-        timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-        trust_env=not leads_here(base_url),
-    )
+    for name in ("httpx2", "httpcore2"):
+        # They would tell the headers of an answer, in which a provider may repeat ours.
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        return httpx2.AsyncClient(
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            mounts={f"all://{host}": None for host in HERE},
+            trust_env=not leads_here(base_url),
+        )
+    except (ValueError, ImportError, OSError, httpx2.InvalidURL) as error:
+        raise ConfigError(
+            f"No connection can be made ({error}); look at HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE."
+        ) from None
 
 
 async def _refusal(response: httpx2.Response, request: Request) -> BridgeError:
@@ -290,5 +310,6 @@ def _broken(error: httpx2.TransportError, heard: bool) -> UpstreamError:
 
 
 def _name(error: Exception) -> str:
-    """What kind of failure. What the library says of a request that it refuses to send repeats that request."""
-    return type(error).__name__ if isinstance(error, httpx2.LocalProtocolError) else str(error) or type(error).__name__
+    """What kind of failure. Where bytes were exchanged, the words of the library repeat them."""
+    told = str(error) if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout) else ""
+    return told or type(error).__name__

@@ -41,6 +41,7 @@ _STATUS = {
 }
 """The status that an error would have had, had it come before the stream."""
 
+_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _NO_CREDIT = re.compile(r"credit balance is too low", re.IGNORECASE)
 _TOO_LONG = re.compile(r"prompt is too long|maximum context length|context window", re.IGNORECASE)
 
@@ -114,7 +115,7 @@ def retry_after(headers: Mapping[str, str], now: datetime.datetime) -> float | N
         return seconds
     try:
         then = email.utils.parsedate_to_datetime(told)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if then.tzinfo is None:
         then = then.replace(tzinfo=datetime.UTC)
@@ -139,13 +140,14 @@ def _error_object(body: bytes) -> Mapping[str, Any]:
 
 def _words(said: Mapping[str, Any]) -> str | None:
     message = _text(said.get("message"))
-    return harmless(message)[:MAX_SAID] if message else None
+    # Cut before it is looked through, too: an event may have megabytes.
+    return harmless(message[: 2 * MAX_SAID])[:MAX_SAID] if message else None
 
 
 def _plain_words(status: int, headers: Mapping[str, str], body: bytes) -> str:
     if "html" in headers.get("content-type", "") or body.lstrip()[:1] == b"<":
         return f"The provider answers {status} with a web page; check the base URL and the way to it."
-    text = " ".join(body.decode("utf-8", "replace").split())
+    text = " ".join(body[: 2 * MAX_SAID].decode("utf-8", "replace").split())
     return f"The provider answers {status}" + (f": {harmless(text)[:200]}" if text else ".")
 
 
@@ -159,7 +161,9 @@ def _retry_delay(details: Any) -> float | None:
 
 
 def _code(said: Mapping[str, Any]) -> str | None:
-    return _text(said.get("code")) or _text(said.get("type"))
+    """What programs can compare; anything else is words."""
+    found = _text(said.get("code")) or _text(said.get("type"))
+    return found if found is not None and _CODE.fullmatch(found) else None
 
 
 def _text(value: Any) -> str | None:

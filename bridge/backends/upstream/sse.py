@@ -61,7 +61,7 @@ class SseReader:
         if name == b"data":
             value = value.removeprefix(b" ")
             self._data.append(value)
-            self._size += len(value)
+            self._size += len(value) + 1
             self._check(self._size)
 
     def _check(self, size: int) -> None:

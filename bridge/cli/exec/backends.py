@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from bridge.backends.upstream.client import Upstream
     from bridge.config import Settings
 
+PAUSES = (0.5, 1.0)
+"""Seconds between attempts to get a Codex that is ready."""
+
 Ready = Callable[[Turn], Awaitable[Turn]]
 Serving = tuple[Backend, Ready]
 """A backend, and how a turn is made ready for it; that may raise a BridgeError too."""
@@ -109,7 +112,7 @@ def _ready_for(backend: Backend, choice: Choice, named: str | None = None) -> Re
     """Gives a turn its model, as the backend calls it: what the alias stands for, or what is `named` when none is."""
 
     async def ready(turn: Turn) -> Turn:
-        await backend.wait_until_known()
+        await _wait_for(backend)
         requested = named or turn.requested_model
         found = backend.resolve(choice.model or requested)
         if found is None:
@@ -120,6 +123,18 @@ def _ready_for(backend: Backend, choice: Choice, named: str | None = None) -> Re
         return replace(turn, effort=turn.effort or found.effort)
 
     return ready
+
+
+async def _wait_for(backend: Backend) -> None:
+    """Until it is ready. A Codex that dies at once is given a second chance: another one may have been in its way."""
+    for pause in PAUSES:
+        try:
+            return await backend.wait_until_known()
+        except NotReady as error:
+            if error.code != "handshake_failed":
+                raise
+            await trio.sleep(pause)
+    return await backend.wait_until_known()
 
 
 def _settings(choice: Choice) -> Settings:

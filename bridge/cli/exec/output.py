@@ -49,6 +49,7 @@ class Output:
         self._requests = _open(log_requests, "--log-requests", os.O_TRUNC)
         self._responses = _open(log_responses, "--log-responses", os.O_APPEND)
         self._traced: list[bytes] = []
+        self._something_traced = trio.Event()
         self._on_terminal = os.isatty(STDOUT)
         self._column = 0
 
@@ -56,12 +57,18 @@ class Output:
         """Events: on stdout with --json, and in the log of responses."""
         await self._flush_trace()
         data = b"".join(line + b"\n" for line in lines)
-        if self._responses is not None:
-            descriptor, self._responses = self._responses, None  # one that fails is not tried again
-            _write_log(descriptor, data, "--log-responses")
-            self._responses = descriptor
+        if data:
+            await trio.to_thread.run_sync(self._write_lines, data, abandon_on_cancel=True)
+
+    def _write_lines(self, data: bytes) -> None:
+        try:
+            if self._responses is not None:
+                _write_log(self._responses, data, "--log-responses")
+        except OutputError:
+            self._responses = None  # one that fails is not tried again
+            raise
         if self.json:
-            await self._stdout(data)
+            write_stdout(data)
 
     async def text(self, pieces: Iterable[str]) -> None:
         """A piece of the answer, when stdout is for people."""
@@ -87,6 +94,14 @@ class Output:
         """A raw event of the upstream, for --trace; it is written before what is made of it."""
         if self._traces:
             self._traced.append(data.replace(b"\n", b" ") + b"\n")
+            self._something_traced.set()
+
+    async def follow_trace(self) -> None:
+        """Show raw events also while nothing is made of them; until cancelled."""
+        while True:
+            await self._something_traced.wait()
+            self._something_traced = trio.Event()
+            await self._flush_trace()
 
     def request(self, payload: bytes) -> None:
         """A payload that is about to be sent."""

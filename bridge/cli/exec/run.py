@@ -6,7 +6,8 @@ import os
 import secrets
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import trio
@@ -96,6 +97,8 @@ class Run:
         self._encoder: WireEncoder | None = None
         self._calls: list[str] = []
         self._signal: int | None = None
+        self._beside: trio.Nursery | None = None
+        """For what goes on beside the run, until it is over."""
 
     async def run(self) -> int:
         """The whole run; its exit code."""
@@ -112,6 +115,7 @@ class Run:
         """Until the end, a signal or the time limit; what went wrong."""
         timeout, failure = self._options.timeout, None
         async with trio.open_nursery() as nursery:
+            self._beside = nursery
             with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as whole:
                 # Beside the run, not within: a second signal must not kill what the first one lets end in order.
                 await nursery.start(self._listen, whole)
@@ -125,6 +129,7 @@ class Run:
 
     async def _listen(self, whole: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
         with trio.open_signal_receiver(*STOPPING) as signals:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
             task_status.started()
             heard = 0
             async for number in signals:
@@ -139,6 +144,8 @@ class Run:
             # Beside the event loop: an input that does not come must not hold a signal up.
             prepared = await trio.to_thread.run_sync(prepare, self._options, abandon_on_cancel=True)
             self._prepared = prepared
+            assert self._beside is not None
+            self._beside.start_soon(_quietly, prepared.output.follow_trace)
             if prepared.choice.kind == "mock":
                 self._new_id = fixed_ids()
             async with open_backend(self._options, prepared.choice, prepared.output) as (backend, ready):
@@ -216,6 +223,12 @@ class Run:
 async def _tell(kind: str, message: str) -> None:
     """One line on stderr; who does not read it holds nobody up."""
     await trio.to_thread.run_sync(say, kind, message, abandon_on_cancel=True)
+
+
+async def _quietly(work: Callable[[], Awaitable[None]]) -> None:
+    """Where nobody reads, the run itself finds out."""
+    with suppress(OutputError):
+        await work()
 
 
 def _said(events: list[TurnEvent]) -> list[str]:

@@ -215,7 +215,6 @@ def test_each_item(item: Any, sent: dict[str, Any]) -> None:
     assert built(item)["input"] == [sent]
 
 
-@pytest.mark.xfail(reason="a call in the history keeps a namespace that the tool has not", strict=True)
 def test_a_call_has_the_name_under_which_its_function_is_offered() -> None:
     tool = FunctionTool("read", namespace="files")
     body = built(FunctionCall("c", "read", "{}", namespace="files"), tools=(tool,))

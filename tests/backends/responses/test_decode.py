@@ -85,14 +85,12 @@ def test_what_was_not_streamed_of_a_text_is_added() -> None:
     assert result_of(events[:5] + events[7:]).text == "one two three"
 
 
-@pytest.mark.xfail(reason="deltas that name no item are another text than the item", strict=True)
 def test_deltas_may_name_no_item() -> None:
     """As in seed 000's shortest events."""
     events = [{key: value for key, value in event.items() if key != "item_id"} for event in answer(text("a", "b"))]
     assert result_of(events).text == "ab"
 
 
-@pytest.mark.xfail(reason="deltas that name no item are not found by the call", strict=True)
 def test_deltas_of_a_call_may_name_no_item() -> None:
     events = [{key: value for key, value in event.items() if key != "item_id"} for event in answer(call("f", "{", "}"))]
     for event in events:
@@ -105,7 +103,6 @@ def test_an_item_without_an_id_is_an_item_all_the_same() -> None:
     assert result_of(done(item)).text == "a."
 
 
-@pytest.mark.xfail(reason="an item of the response is looked at only if it has an id", strict=True)
 def test_an_item_without_an_id_may_be_told_at_last() -> None:
     item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
     assert result_of([{"type": "response.completed", "response": {"output": [item]}}]).text == "a"
@@ -262,7 +259,6 @@ def test_any_event_is_understood_or_refused(events: list[Json]) -> None:
     Result().add(buffer.take())
 
 
-@pytest.mark.xfail(reason="ids that are no texts get through to the encoder", strict=True)
 @pytest.mark.parametrize(
     "item",
     [

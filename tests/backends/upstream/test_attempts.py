@@ -150,43 +150,44 @@ async def test_a_refresh_is_no_retry(tmp_path: Path, autojump_clock: MockClock) 
 # A provider that is busy or broken
 
 
-@pytest.mark.parametrize(
-    ("reply", "code", "status"),
-    [
-        (refusal(500), "upstream_error", 502),
-        (refusal(502), "upstream_error", 502),
-        (refusal(503), "overloaded", 503),
-        (refusal(504), "upstream_error", 502),
-        (refusal(529, "overloaded_error"), "overloaded", 503),
-        (refusal(500, "server_is_overloaded"), "overloaded", 503),
-        (refusal(429, "rate_limit_exceeded"), "rate_limit_exceeded", 429),
-        (Plain(500, b""), "upstream_error", 502),
-        (html(502), "upstream_error", 502),
-        (RESET, "upstream_unreachable", 502),
-        (CUT, "upstream_unreachable", 502),
-        (Stream([RESET]), "upstream_unreachable", 502),
-        (Stream([CUT]), "upstream_unreachable", 502),
-        (Stream([]), "stream_truncated", 502),
-        (Stream([Truncated(answer(text("a"))[0])]), "upstream_unreachable", 502),
-        (Stream([b": hello\n\n", RESET]), "upstream_unreachable", 502),
-    ],
-    ids=range(16),
-)
+PASSING: list[tuple[Any, str, int]] = [
+    (refusal(500), "upstream_error", 502),
+    (refusal(502), "upstream_error", 502),
+    (refusal(503), "overloaded", 503),
+    (refusal(504), "upstream_error", 502),
+    (refusal(529, "overloaded_error"), "overloaded", 503),
+    (refusal(500, "server_is_overloaded"), "overloaded", 503),
+    (refusal(429, "rate_limit_exceeded"), "rate_limit_exceeded", 429),
+    (Plain(500, b""), "upstream_error", 502),
+    (html(502), "upstream_error", 502),
+    (RESET, "upstream_unreachable", 502),
+    (CUT, "upstream_unreachable", 502),
+    (Stream([RESET]), "upstream_unreachable", 502),
+    (Stream([CUT]), "upstream_unreachable", 502),
+    (Stream([]), "stream_truncated", 502),
+    (Stream([Truncated(answer(text("a"))[0])]), "upstream_unreachable", 502),
+    (Stream([b": hello\n\n", RESET]), "upstream_unreachable", 502),
+]
+"""What the provider does, and the code and status of the error when it goes on doing so."""
+
+
 async def test_trouble_before_the_first_event_is_tried_again_three_times(
-    tmp_path: Path, reply: Any, code: str, status: int, autojump_clock: MockClock
+    tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with rigged(tmp_path) as rig:
-        rig.chatgpt.will(*[reply] * RETRIES)
-        begun = trio.current_time()
-        assert (await rig.answered()).text == DEFAULT_TEXT
-        assert len(rig.statuses) == RETRIES + 1
-        assert trio.current_time() - begun == pytest.approx(ALL_PAUSES)
-        rig.chatgpt.will(*[reply] * (RETRIES + 1))
-        failure, result = await rig.failed()
-        assert (failure.code, failure.http_status, failure.severity) == (code, status, "transient")
-        assert len(rig.statuses) == 2 * (RETRIES + 1)
-        assert result.outputs == []
-        assert not rig.chatgpt.script
+        for reply, code, status in PASSING:
+            rig.chatgpt.requests.clear()
+            rig.chatgpt.will(*[reply] * RETRIES)
+            begun = trio.current_time()
+            assert (await rig.answered()).text == DEFAULT_TEXT, reply
+            assert len(rig.statuses) == RETRIES + 1
+            assert trio.current_time() - begun == pytest.approx(ALL_PAUSES)
+            rig.chatgpt.will(*[reply] * (RETRIES + 1))
+            failure, result = await rig.failed()
+            assert (failure.code, failure.http_status, failure.severity) == (code, status, "transient"), reply
+            assert len(rig.statuses) == 2 * (RETRIES + 1)
+            assert result.outputs == []
+            assert not rig.chatgpt.script
 
 
 async def test_different_troubles_count_together(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -207,38 +208,36 @@ async def test_nobody_there_is_tried_again_and_told(tmp_path: Path, autojump_clo
         assert trio.current_time() - begun == pytest.approx(ALL_PAUSES)
 
 
-@pytest.mark.parametrize(
-    ("reply", "code", "status", "said"),
-    [
-        (refusal(400, "context_length_exceeded", "too long"), "context_length_exceeded", 400, "too long"),
-        (refusal(404, "model_not_found", "no such model"), "model_not_found", 400, "no such model"),
-        (plain_json(400, {"detail": "not supported"}), "upstream_rejected", 400, "not supported"),
-        (plain_json(422, {"detail": [{"msg": "x"}]}), "upstream_rejected", 400, "422"),
-        (Plain(400, b"plain words\n of a refusal"), "upstream_rejected", 400, "plain words of a refusal"),
-        (Plain(418, b""), "upstream_rejected", 400, "418"),
-        (refusal(403, "forbidden", "not for you"), "upstream_forbidden", 403, "not for you"),
-        (html(403, "Just a moment"), "upstream_forbidden", 403, "web page"),
-        (html(404), "upstream_rejected", 400, "web page"),
-        (html(200), "upstream_error", 502, "web page"),
-        (plain_json(201, {}), "upstream_rejected", 400, "201"),
-        (usage_limit(3600), "insufficient_quota", 429, "The usage limit has been reached"),
-        (refusal(429, "insufficient_quota", "pay first"), "insufficient_quota", 429, "pay first"),
-        (plain_json(429, {"error": {"type": "usage_not_included"}}), "insufficient_quota", 429, "429"),
-        (Stream(answer(end=error("rate_limit_exceeded", "slower"))), "rate_limit_exceeded", 429, "slower"),
-    ],
-    ids=range(15),
-)
-async def test_what_a_moment_does_not_mend_is_told_at_once(
-    tmp_path: Path, reply: Any, code: str, status: int, said: str, autojump_clock: MockClock
-) -> None:
+FINAL: list[tuple[Any, str, int, str]] = [
+    (refusal(400, "context_length_exceeded", "too long"), "context_length_exceeded", 400, "too long"),
+    (refusal(404, "model_not_found", "no such model"), "model_not_found", 400, "no such model"),
+    (plain_json(400, {"detail": "not supported"}), "upstream_rejected", 400, "not supported"),
+    (plain_json(422, {"detail": [{"msg": "x"}]}), "upstream_rejected", 400, "422"),
+    (Plain(400, b"plain words\n of a refusal"), "upstream_rejected", 400, "plain words of a refusal"),
+    (Plain(418, b""), "upstream_rejected", 400, "418"),
+    (refusal(403, "forbidden", "not for you"), "upstream_forbidden", 403, "not for you"),
+    (html(403, "Just a moment"), "upstream_forbidden", 403, "web page"),
+    (html(404), "upstream_rejected", 400, "web page"),
+    (html(200), "upstream_error", 502, "web page"),
+    (plain_json(201, {}), "upstream_rejected", 400, "201"),
+    (usage_limit(3600), "insufficient_quota", 429, "The usage limit has been reached"),
+    (refusal(429, "insufficient_quota", "pay first"), "insufficient_quota", 429, "pay first"),
+    (plain_json(429, {"error": {"type": "usage_not_included"}}), "insufficient_quota", 429, "429"),
+    (Stream(answer(end=error("rate_limit_exceeded", "slower"))), "rate_limit_exceeded", 429, "slower"),
+]
+"""What the provider says, the code and status of the error, and some of its words."""
+
+
+async def test_what_a_moment_does_not_mend_is_told_at_once(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with rigged(tmp_path) as rig:
-        rig.chatgpt.will(reply)
-        begun = trio.current_time()
-        failure, _ = await rig.failed()
-        assert (failure.code, failure.http_status) == (code, status)
-        assert said in failure.message
-        assert len(rig.statuses) == 1
-        assert trio.current_time() == begun
+        for number, (reply, code, status, said) in enumerate(FINAL, 1):
+            rig.chatgpt.will(reply)
+            begun = trio.current_time()
+            failure, _ = await rig.failed()
+            assert (failure.code, failure.http_status) == (code, status), reply
+            assert said in failure.message
+            assert len(rig.statuses) == number
+            assert trio.current_time() == begun
 
 
 async def test_a_redirect_is_not_followed(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -92,7 +92,6 @@ def test_long_words_are_cut() -> None:
     assert len(refused(400, b"x" * 10_000).message) < 300
 
 
-@pytest.mark.xfail(reason="a code is passed on whatever it is", strict=True)
 def test_a_code_that_is_none_is_not_passed_on() -> None:
     """Programs compare it, and people read it in tables."""
     for code in ("x" * 10_000, "two words", "line\nbreak", "\x1b[31m"):
@@ -168,7 +167,6 @@ def test_each_retry_after(headers: dict[str, str], seconds: float | None) -> Non
     assert retry_after(headers, NOW) == seconds
 
 
-@pytest.mark.xfail(reason="a number that no date can hold is an OverflowError", strict=True, raises=OverflowError)
 @pytest.mark.parametrize(
     "date",
     [
@@ -234,11 +232,11 @@ def test_any_error_object_is_an_error_that_says_something(event: dict[str, Any])
         " url: ",
         "sk-",
         "eyJ.",
-        pytest.param("-eyJaaaaaaaa", marks=pytest.mark.xfail(reason="quadratic in half-finished tokens", strict=True)),
+        pytest.param("-eyJaaaaaaaa"),
     ],
 )
 def test_long_words_cost_linear_time(pattern: str) -> None:
     """Somebody else's words decide nothing about our time: an event may have 64 MiB."""
     begun = time.process_time()
-    error_from_object({"message": pattern * (100_000 // len(pattern))})
-    assert time.process_time() - begun < 0.3
+    error_from_object({"message": pattern * (70_000 // len(pattern))})
+    assert time.process_time() - begun < 0.2

@@ -282,7 +282,6 @@ async def test_a_slow_consumer_slows_the_upstream_down_and_loses_nothing(tmp_pat
         assert result.text == "".join(pieces)
 
 
-@pytest.mark.xfail(reason="only texts count, calls do not", strict=True)
 async def test_calls_that_nobody_takes_slow_the_upstream_down(tmp_path: Path) -> None:
     """Arguments are as heavy as text."""
     calls = answer(call("f", "x" * 1_000_000), end=completed(output=False))

@@ -116,7 +116,6 @@ async def test_no_proxy_is_used_to_reach_this_machine(
         assert proxy.heard == []
 
 
-@pytest.mark.xfail(reason="one URL decides for all three whether a proxy is used", strict=True)
 async def test_no_proxy_is_used_to_reach_this_machine_when_another_url_is_far_away(
     tmp_path: Path, no_proxies: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
@@ -149,21 +148,17 @@ async def test_a_proxy_is_used_to_reach_others(no_proxies: pytest.MonkeyPatch) -
 
 # What is no HTTP
 
-REPEATED = pytest.mark.xfail(reason="the words of the library repeat the bytes that came", strict=True)
-
 
 @pytest.mark.parametrize(
     "reply",
     [
-        pytest.param(lambda heard: authorization(heard) + b"\r\n\r\n", marks=REPEATED, id="status line"),
+        pytest.param(lambda heard: authorization(heard) + b"\r\n\r\n", id="status line"),
         pytest.param(
             lambda heard: b"HTTP/1.1 200 OK\r\n" + authorization(heard).replace(b":", b" ") + b"\r\n\r\n",
-            marks=REPEATED,
             id="header line",
         ),
         pytest.param(
             lambda heard: b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + authorization(heard) + b"\r\n",
-            marks=REPEATED,
             id="chunk",
         ),
         pytest.param(
@@ -207,7 +202,6 @@ async def test_what_comes_back_is_not_repeated_with_our_token(
         assert b"canary" in raw.heard[0]
 
 
-@pytest.mark.xfail(reason="a secret is looked for as it stands in the header alone", strict=True)
 async def test_a_key_that_is_written_differently_in_json_is_not_repeated(tmp_path: Path) -> None:
     """A key may have characters that JSON escapes."""
     key = 'canary"key\\with/odd-characters'
@@ -220,7 +214,6 @@ async def test_a_key_that_is_written_differently_in_json_is_not_repeated(tmp_pat
         assert "odd-characters" not in result.text
 
 
-@pytest.mark.xfail(reason="a short secret is cut out of everything that comes back", strict=True)
 @pytest.mark.parametrize("key", ["x", "test", "EMPTY", "response"])
 async def test_a_key_that_is_no_secret_does_not_spoil_the_answer(tmp_path: Path, key: str) -> None:
     """Servers on this machine take any key, and people give them such ones."""
@@ -253,12 +246,11 @@ async def test_the_logs_of_the_libraries_hold_no_secret(
         await rig.ask()
         await rig.ask(turn(provider_key=rig.chatgpt.logins.key))
         assert len(rig.chatgpt.token_requests) == 2
-    assert any(record.name.startswith("httpcore2") for record in caplog.records)
+    assert not any(record.name.startswith("httpcore2") for record in caplog.records)
     for record in caplog.records:
         assert_no_secrets(record.getMessage(), record.args)
 
 
-@pytest.mark.xfail(reason="httpcore2 logs the headers of an answer at DEBUG", strict=True)
 async def test_the_logs_of_the_libraries_hold_no_secret_that_is_sent_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

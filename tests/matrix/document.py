@@ -1,0 +1,21 @@
+"""The page that has the battery's table, between two marks."""
+
+from __future__ import annotations
+
+from harness import ROOT
+
+PAGE = ROOT / "docs/backends.md"
+BEGIN, END = "<!-- matrix -->\n\n", "\n\n<!-- end of matrix -->"
+
+
+def table_in(text: str) -> str:
+    """The table as it stands there."""
+    return text.partition(BEGIN)[2].partition(END)[0]
+
+
+def with_table(text: str, table: str) -> str:
+    """The page with another table."""
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    assert begin and end, f"{PAGE} has no marks for the table"
+    return f"{head}{begin}{table}{end}{tail}"
