@@ -72,9 +72,7 @@ class AppServer(Provider):
         directory.mkdir()
         self.directory = directory
         self.program = directory / "codex"
-        self.program.write_text(
-            _PROGRAM.format(python=sys.executable, root=str(ROOT), directory=str(directory))
-        )
+        self.program.write_text(_PROGRAM.format(python=sys.executable, root=str(ROOT), directory=str(directory)))
         self.program.chmod(0o755)
         self._seen = directory / "seen.ndjson"
         self._seen.touch()

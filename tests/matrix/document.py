@@ -5,12 +5,12 @@ from __future__ import annotations
 from harness import ROOT
 
 PAGE = ROOT / "docs/backends.md"
-BEGIN, END = "<!-- matrix -->\n\n", "\n\n<!-- end of matrix -->"
+BEGIN, END = "<!-- matrix -->", "<!-- end of matrix -->"
 
 
 def table_in(text: str) -> str:
     """The table as it stands there."""
-    return text.partition(BEGIN)[2].partition(END)[0]
+    return text.partition(BEGIN)[2].partition(END)[0].strip()
 
 
 def with_table(text: str, table: str) -> str:
@@ -18,4 +18,4 @@ def with_table(text: str, table: str) -> str:
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     assert begin and end, f"{PAGE} has no marks for the table"
-    return f"{head}{begin}{table}{end}{tail}"
+    return f"{head}{begin}\n\n{table}\n\n{end}{tail}"

@@ -168,8 +168,7 @@ class Chat(_OverHttp):
             calls=[(call.function.name, call.function.arguments) for call in calls],
             # Not in the client's types: it keeps what it does not know.
             thoughts=(message.model_extra or {}).get("reasoning_content") or "",
-            usage=usage
-            and (usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens, usage.completion_tokens),
+            usage=usage and (usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens, usage.completion_tokens),
             complete=complete,
         )
 

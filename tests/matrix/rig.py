@@ -89,9 +89,7 @@ def start_rig(directory: Path) -> Iterator[Rig]:
         child = AppServer(directory / "child")
         config = directory / "config.toml"
         config.write_text(
-            _CONFIG.format(
-                plain=plain.api_base_url, plain_key=plain.logins.key, claude=claude.url, chat=chat.base_url
-            )
+            _CONFIG.format(plain=plain.api_base_url, plain_key=plain.logins.key, claude=claude.url, chat=chat.base_url)
         )
         variables = {
             **direct.environment(direct.home(directory)),

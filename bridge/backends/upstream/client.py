@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -212,19 +212,32 @@ class Upstream:
         if "html" in response.headers.get("content-type", ""):
             raise UpstreamError("The provider answers with a web page; check the base URL and the way to it.")
         reader = stream.buffer.reader()
-        async for chunk in response.aiter_bytes():
-            if not stream.buffer.finished:
-                _take(stream, reader, chunk, request)
-            if stream.buffer.finished:
-                # The rest is read and forgotten: a connection can be used again only when its answer is over.
-                clock.finish()
-                continue
-            clock.stop()
-            await stream.wait_for_room()
-            clock.restart(stream.heard)
+        chunks = response.aiter_bytes()
+        try:
+            async for chunk in chunks:
+                if not stream.buffer.finished:
+                    _take(stream, reader, chunk, request)
+                if stream.buffer.finished:
+                    # The rest is read and forgotten: a connection can be used again only when its answer is over.
+                    clock.finish()
+                    continue
+                clock.stop()
+                await stream.wait_for_room()
+                clock.restart(stream.heard)
+        finally:
+            await _abandon(chunks)
         if not stream.buffer.finished:
             stream.read([request.clean(data) for data in reader.finish()])
             stream.over(told=reader.done)
+
+
+async def _abandon(chunks: AsyncIterator[bytes]) -> None:
+    """End a body that is not read to its end. From within: nothing else closes all that httpx2 has opened for it."""
+    with trio.CancelScope(shield=True) as scope:
+        scope.cancel()
+        with suppress(httpx2.HTTPError):
+            async for _ in chunks:
+                pass
 
 
 def _take(stream: UpstreamStream, reader: SseReader, chunk: bytes, request: Request) -> None:

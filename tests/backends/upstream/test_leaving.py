@@ -285,7 +285,7 @@ async def test_a_slow_consumer_slows_the_upstream_down_and_loses_nothing(tmp_pat
 async def test_calls_that_nobody_takes_slow_the_upstream_down(tmp_path: Path) -> None:
     """Arguments are as heavy as text."""
     calls = answer(call("f", "x" * 1_000_000), end=completed(output=False))
-    done = [event for event in calls if event["type"] == "response.output_item.done"] * 20
+    done = [event for event in calls if event["type"] == "response.output_item.done"] * 60
     async with rigged(tmp_path) as rig:
         rig.chatgpt.will(Stream([calls[0], *done, calls[-1]]))
         stream = await rig.start()
