@@ -76,6 +76,8 @@ class BackendConfig(_Table):
             raise ValueError(f"{' and '.join(given)}: give one of them")
         if given and self.type in ("app-server", "mock"):
             raise ValueError(f"{given[0]}: a backend of type {self.type} takes no key")
+        if self.type == "codex" and (given or self.headers or self.discovery):
+            raise ValueError("a backend of type codex has Codex's login, and takes no key, headers or discovery")
         if self.credentials is not None and self.type != "anthropic":
             raise ValueError("credentials: only a backend of type anthropic has them")
         if self.type in ("openai", "responses") and self.base_url is None and self.preset is None:

@@ -7,6 +7,7 @@ it never holds a path, a host name or a secret of this machine unless the operat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 Severity = Literal["transient", "fatal"]
@@ -74,9 +75,11 @@ class ModelNotFound(InvalidRequest):
 
     code = "model_not_found"
 
-    def __init__(self, model: str, known: list[str], reason: str | None = None) -> None:
+    def __init__(self, model: str, known: list[str], reason: str | None = None, patterns: Sequence[str] = ()) -> None:
         some = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
         why = f" {reason}" if reason else ""
+        if patterns:
+            why += f" Names that lead somewhere begin with, or match: {', '.join(patterns[:16])}."
         super().__init__(
             f"The model {model[:80]!r} does not exist here.{why} Some that do: {some}. "
             "GET /v1/models lists all, and so does `codex-bridge models`.",

@@ -80,10 +80,12 @@ _USUAL: dict[str, tuple[Any, ...]] = {
 _KNOWN_INCLUDES = (ENCRYPTED, "web_search_call.action.sources", "web_search_call.results")
 
 
-def dropped_fields(data: dict[str, Any], turn: Turn, path: Endpoint, *, samples: bool = False) -> list[str]:
+def dropped_fields(
+    data: dict[str, Any], turn: Turn, path: Endpoint, *, samples: bool = False, hosted: bool = False
+) -> list[str]:
     """The names of fields and tools of a request that have no place in a turn, or in the answer that its path gives.
 
-    `samples`: whoever answers takes a temperature and a limit of tokens.
+    `samples`: whoever answers takes a temperature and a limit of tokens. `hosted`: it takes tools of any type.
     """
     used = _USED[turn.endpoint] | _KEPT[path] | (_SAMPLING if samples else frozenset())
     if path == "responses":
@@ -98,7 +100,7 @@ def dropped_fields(data: dict[str, Any], turn: Turn, path: Endpoint, *, samples:
         if isinstance(value, str) and value not in _KNOWN_INCLUDES
     ]
     others = (tool for tool in turn.tools if isinstance(tool, RawTool) and not tool.type.startswith(SEARCHES))
-    names += sorted({f"tools:{tool.type}" for tool in others})
+    names += [] if hosted else sorted({f"tools:{tool.type}" for tool in others})
     return [_ODD.sub("?", name[:59]) for name in names[:MAX_NAMES]]
 
 

@@ -17,7 +17,7 @@ from bridge.appserver.pool import Pool
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import TurnStream
 from bridge.appserver.transcript import tool_text
-from bridge.backends.base import EventStream
+from bridge.backends.base import NOTHING_MORE, EventStream
 from bridge.errors import LOG_IN, InvalidRequest, Overloaded, UpstreamError
 from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
@@ -83,7 +83,7 @@ class AppServerBackend:
         recorder: Callable[[str], Record] | None = None,
     ) -> None:
         self.name = name
-        self.samples = False
+        self.takes = NOTHING_MORE
         self.pool = pool
         self._new_id = new_id
         self._settings = settings

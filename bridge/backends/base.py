@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bridge.turn.events import TurnEvent
@@ -20,6 +21,21 @@ class EventStream(Protocol):
         """Let go; a turn that still runs is interrupted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a backend takes that not all do."""
+
+    sampling: bool = False
+    """A temperature and a limit of tokens."""
+    hosted_tools: bool = False
+    """Tools that the provider runs itself (file_search, mcp, …), passed on as they are."""
+    provider_key: bool = False
+    """A key that comes with the request."""
+
+
+NOTHING_MORE = Abilities()
+
+
 class Backend(Protocol):
     """One place that answers turns."""
 
@@ -28,8 +44,8 @@ class Backend(Protocol):
         """What the router and the log call it."""
 
     @property
-    def samples(self) -> bool:
-        """Whether it takes a temperature and a limit of tokens."""
+    def takes(self) -> Abilities:
+        """What it can be given that not everybody takes."""
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
         """Begin a turn. Raises a BridgeError when it cannot even begin."""
@@ -66,7 +82,7 @@ class PlainBackend:
     """What most backends have to say of themselves: they take any model, leave nothing out, and know of no quota."""
 
     name: str
-    samples: bool = False
+    takes: Abilities = NOTHING_MORE
 
     def models(self) -> list[str]:
         return []

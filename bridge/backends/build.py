@@ -52,7 +52,7 @@ def build_backend(plan: Plan, settings: Settings, record: Record | None = None) 
     )
     door = KeyDoor(target, plan.key, headers=plan.config.headers)
     discovery = ModelList(plan.name, upstream, f"{url}/models", door.headers) if plan.config.discovery else None
-    return Built(_backend(plan, upstream, api, door, discovery, record), upstream)
+    return Built(_backend(plan, settings, upstream, api, door, discovery, record), upstream)
 
 
 def build_codex(settings: Settings, plan: Plan | None = None, record: Record | None = None) -> Built:
@@ -68,7 +68,9 @@ def build_codex(settings: Settings, plan: Plan | None = None, record: Record | N
     )
     door = CodexDoor(login, chatgpt_url=url, api_url=settings.codex_api_base_url)
     name = plan.name if plan is not None else "codex"
-    backend = CodexBackend(name, upstream, ResponsesApi(), door, new_session=new_session, record=record)
+    backend = CodexBackend(
+        name, upstream, ResponsesApi(), door, new_session=new_session, web_search=searches(settings), record=record
+    )
     return Built(backend, upstream)
 
 
@@ -82,11 +84,17 @@ def _anthropic(plan: Plan, settings: Settings, record: Record | None) -> Built:
     door = AnthropicDoor(url, key=plan.key, login=login, headers=plan.config.headers)
     listed = f"{door.models_url}?limit=1000"
     discovery = ModelList(plan.name, upstream, listed, door.headers) if plan.config.discovery else None
-    return Built(_backend(plan, upstream, MessagesApi(), door, discovery, record), upstream)
+    return Built(_backend(plan, settings, upstream, MessagesApi(), door, discovery, record), upstream)
 
 
 def _backend(
-    plan: Plan, upstream: Upstream, api: Api, door: Door, discovery: ModelList | None, record: Record | None
+    plan: Plan,
+    settings: Settings,
+    upstream: Upstream,
+    api: Api,
+    door: Door,
+    discovery: ModelList | None,
+    record: Record | None,
 ) -> Backend:
     return UpstreamBackend(
         plan.name,
@@ -96,8 +104,14 @@ def _backend(
         new_session=new_session,
         models=tuple(plan.config.models),
         discovery=discovery,
+        web_search=searches(settings),
         record=record,
     )
+
+
+def searches(settings: Settings) -> bool:
+    """Whether the operator lets clients have the web searched."""
+    return settings.web_search != "off"
 
 
 def make_upstream(url: str, settings: Settings, timeout: float | None = None) -> Upstream:

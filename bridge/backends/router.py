@@ -80,7 +80,7 @@ class Router:
         if why is None and name != requested and self.default.name != MOCK:
             # Whoever made the alias knows the model, even if nobody lists it.
             return ModelChoice(requested, name, effort, self.default.name)
-        raise ModelNotFound(requested, self.models(), why)
+        raise ModelNotFound(requested, self.models(), why, [pattern for pattern, _ in self._patterns()])
 
     def decide(self, requested: str, *, keyed: bool = False) -> tuple[Backend | None, str]:
         """(the backend that a name leads to, whatever any of them may list; the name without its alias)."""
@@ -109,10 +109,15 @@ class Router:
         aliases = [alias for alias in self._spelled if names and self._reason(self._unalias(alias)[0]) is None]
         return list(dict.fromkeys([*names, *MOCK_MODELS, *aliases, *others]))
 
+    def _patterns(self) -> list[tuple[str, str]]:
+        """(pattern, backend), the user's first."""
+        rules = [(rule.pattern, rule.backend) for rule in self._rules]
+        return rules + [
+            (rule.pattern, found.name) for rule in _BUILT_IN if (found := self._of_kind(rule, keyed=False)) is not None
+        ]
+
     def describe(self) -> dict[str, Any]:
         """Everything that can be routed, for people: models and patterns with their backends, and what is not there."""
-        rules = [(rule.pattern, rule.backend) for rule in self._rules]
-        rules += [(rule.pattern, found.name) for rule in _BUILT_IN if (found := self._of_kind(rule, keyed=False))]
         off = {name: each.off for name, each in self._served.items() if each.off is not None}
         for each in self._on():
             ready, reason = each.backend.status()
@@ -124,7 +129,7 @@ class Router:
                 for name in self.models()
                 if (backend := self.resolve(name).backend) not in off
             ],
-            "patterns": [{"pattern": pattern, "backend": backend} for pattern, backend in rules],
+            "patterns": [{"pattern": pattern, "backend": backend} for pattern, backend in self._patterns()],
             "off": {**{kind: why for kind, why in self._missing.items() if why not in off.values()}, **off},
         }
 

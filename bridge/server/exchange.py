@@ -144,7 +144,11 @@ class Exchange:
             service.running[self._key, self.encoder.id] = self
 
     def _announce(self, data: dict[str, Any], turn: Turn, backend: Backend) -> None:
-        dropped = dropped_fields(data, turn, self._path, samples=backend.samples) + backend.drops(turn)
+        takes = backend.takes
+        dropped = dropped_fields(data, turn, self._path, samples=takes.sampling, hosted=takes.hosted_tools)
+        dropped += backend.drops(turn)
+        if self.provider_key is not None and not takes.provider_key:
+            dropped.append("x-provider-key")
         apply_policy(self._service.policy, dropped)
         if dropped:
             self.headers.append((HEADER, ",".join(dropped).encode()))

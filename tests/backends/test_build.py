@@ -127,7 +127,7 @@ async def test_each_type_answers_with_its_key_and_headers(kind: str) -> None:
             "models": ["m"],
         }
         async with built(config, {"MINE": KEY}) as backend:
-            assert (backend.name, backend.models(), backend.samples) == ("a", ["m"], True)
+            assert (backend.name, backend.models(), backend.takes.sampling) == ("a", ["m"], True)
             result = await ask(backend)
             assert result.end is not None
             assert result.end.outcome == "completed", result.end

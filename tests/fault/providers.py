@@ -42,6 +42,11 @@ def marked(play: str, label: str) -> str:
     return f"[[{play} {label}]]"
 
 
+def labels_in(text: str) -> list[str]:
+    """The labels of all that a text asks for."""
+    return [label.decode() for _, label in _MARK.findall(text.encode())]
+
+
 @dataclass(frozen=True)
 class Dialect:
     """How one kind of provider writes an answer. `beginning` is how many events there are up to the first text."""
@@ -96,6 +101,7 @@ class Plays:
             "429-later": lambda label, request: refusal(429, "rate_limit_exceeded", retry_after=str(WAIT)),
             "429-soon": lambda label, request: refusal(429, "rate_limit_exceeded", retry_after="0"),
             "500": lambda label, request: refusal(500, None, retry_after_ms="1"),
+            "500-later": lambda label, request: refusal(500, None, retry_after="25"),
             "503": lambda label, request: refusal(503, None, retry_after_ms="1"),
             "html": lambda label, request: html(200, _secret(request)),
             "html-502": lambda label, request: _soon(html(502, _secret(request))),

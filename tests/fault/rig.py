@@ -6,12 +6,12 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from fault.providers import HELLO, KINDS, Providers, providers_in_thread
+from fault.providers import HELLO, KINDS, Providers, labels_in, providers_in_thread
 from harness import KEY, RunningBridge, read_sse, running_bridge, scripted_codex, turns
 from server.prompted import EventLog, wait_for
 from upstream.answers import Gate
@@ -24,7 +24,7 @@ PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions"}
 FORMS = [(endpoint, streamed) for endpoint in ENDPOINTS for streamed in (False, True)]
 """(endpoint, whether it is streamed): every way to ask."""
 
-LIMIT = 1.0
+LIMIT = 1.5
 """Seconds of silence that the backends `to-KIND.hasty` allow."""
 CODEX_MODEL = "to-the-child"
 
@@ -67,7 +67,7 @@ class Outcome:
             return "".join(piece or "" for piece in pieces + chat)
         if "choices" in self.body:
             return str(self.body["choices"][0]["message"]["content"])
-        return "".join(part["text"] for item in self.body["output"] for part in item.get("content", ()))
+        return "".join(part["text"] for item in self.body.get("output", ()) for part in item.get("content", ()))
 
 
 def body_of(endpoint: str, model: str, prompt: str, **members: Any) -> Json:
@@ -85,6 +85,9 @@ class Rig:
     providers: Providers
     directory: Path
     log: EventLog
+    _ids: dict[tuple[str | None, str], str] = field(default_factory=dict)
+    _looked_at: int = 0
+
     def ask(
         self,
         model: str,
@@ -114,8 +117,8 @@ class Rig:
         finally:
             connection.close()
         found = {name.lower(): value for name, value in response.getheaders()}
-        streamed = "event-stream" in found["content-type"]
-        said = list(read_sse(iter(raw.split("\n")))) if streamed else json.loads(raw)
+        streamed = "event-stream" in found.get("content-type", "")
+        said = list(read_sse(iter(raw.split("\n")))) if streamed else json.loads(raw or "{}")
         return Outcome(response.status, found, said, raw, time.monotonic() - started)
 
     def kept_waiting(self, kind: str, label: str) -> Gate:
@@ -127,12 +130,14 @@ class Rig:
 
     def request_of(self, model: str, label: str) -> str | None:
         """The id of the request to this model with this label."""
-        for record in self.log.records():
+        records = self.log.records()
+        for record in records[self._looked_at :]:
             if record["kind"] == "client_request":
                 body = record["payload"].get("body") or {}
-                if body.get("model") == model and f" {label}]]" in json.dumps(body):
-                    return str(record["req_id"])
-        return None
+                for each in labels_in(json.dumps(body)):
+                    self._ids[body.get("model"), each] = record["req_id"]
+        self._looked_at = len(records)
+        return self._ids.get((model, label))
 
     def begun(self, model: str, label: str) -> None:
         """Wait until the stream of this request has begun."""

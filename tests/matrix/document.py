@@ -17,5 +17,5 @@ def with_table(text: str, table: str) -> str:
     """The page with another table."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
-    assert begin and end, f"{PAGE} has no marks for the table"
+    assert (begin, end) == (BEGIN, END), f"{PAGE} has no marks for the table"
     return f"{head}{begin}\n\n{table}\n\n{end}{tail}"

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any
 
 import openai
+import pytest
 from harness import KEY
 from matrix.client import WEATHER, Conversation, Got, Json, Refused, ResponsesConversation
 
@@ -51,14 +52,13 @@ class _OverHttp(Conversation):
 
     def refused(self, text: str) -> Refused:
         self.history.append(self.user(text))
-        try:
+        with pytest.raises(openai.APIStatusError) as raised:
             self.create()
-        except openai.APIStatusError as error:
-            assert type(error) is _KINDS[error.status_code]
-            said: Any = error.body
-            wait = error.response.headers.get("retry-after")
-            return Refused(error.status_code, error.code, said["message"], None if wait is None else float(wait))
-        raise AssertionError("it was not refused")
+        error = raised.value
+        assert type(error) is _KINDS[error.status_code]
+        said: Any = error.body
+        wait = error.response.headers.get("retry-after")
+        return Refused(error.status_code, error.code, said["message"], None if wait is None else float(wait))
 
     def leave(self, text: str, held: Callable[[], None]) -> float:
         self.history.append(self.user(text))

@@ -67,5 +67,6 @@ class Provider(ABC):
     def thoughts(self) -> list[str]:
         """The signatures of the thoughts in the last request."""
 
+    @abstractmethod
     def settle(self) -> None:
         """At the end of a test: fails where something wrong was sent, or an answer was never asked for."""

@@ -16,7 +16,7 @@ from matrix.rig import Rig, start_rig
 
 BERN = ("weather", '{"city":"Bern"}')
 OSLO = ("weather", '{"city":"Oslo"}')
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 
 
 class Talk:
@@ -48,7 +48,8 @@ def tools(talk: Talk) -> None:
     assert got.calls == called
     said = talk.provider.says("It is sunny.")
     assert conversation.give("sunny, 21 °C").text == said
-    if talk.backend != "mock":
+    if talk.backend != "mock":  # which cannot tell, and in exec says its last word together with the call
+        assert got.text == ""
         assert talk.provider.outputs() == ["sunny, 21 °C"]
 
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import trio
-
 from matrix.provider import RETRY_AFTER, SIGNATURE, Call, Json, Provider
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from pydantic import TypeAdapter, ValidationError

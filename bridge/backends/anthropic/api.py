@@ -6,6 +6,7 @@ from typing import Any
 
 from bridge.backends.anthropic.body import build_body, dropped
 from bridge.backends.anthropic.decode import MessagesBuffer
+from bridge.backends.base import Abilities
 from bridge.backends.upstream.stream import UpstreamBuffer
 from bridge.turn.turn import Turn
 
@@ -13,7 +14,7 @@ from bridge.turn.turn import Turn
 class MessagesApi:
     """The Messages API, streamed."""
 
-    samples = True
+    takes = Abilities(sampling=True, provider_key=True)
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         return build_body(turn)

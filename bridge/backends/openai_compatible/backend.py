@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bridge.backends.base import Abilities
 from bridge.backends.openai_compatible.body import build_body, dropped
 from bridge.backends.openai_compatible.decode import ChatBuffer
 from bridge.backends.openai_compatible.presets import CUSTOM, Preset
@@ -19,7 +20,7 @@ from bridge.turn.turn import Turn
 class ChatApi:
     """Chat completions, streamed."""
 
-    samples = True
+    takes = Abilities(sampling=True, provider_key=True)
 
     def __init__(self, preset: Preset = CUSTOM) -> None:
         self._preset = preset

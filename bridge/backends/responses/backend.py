@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bridge.backends.base import Abilities
 from bridge.backends.responses.body import build_body, build_plain, check_pairs
 from bridge.backends.responses.decode import ResponsesBuffer
 from bridge.backends.upstream.backend import Door, UpstreamBackend
@@ -15,7 +16,7 @@ from bridge.turn.turn import Turn
 class ResponsesApi:
     """The Responses API as Codex uses it (seed 001), streamed and not stored."""
 
-    samples = False
+    takes = Abilities(hosted_tools=True, provider_key=True)
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         check_pairs(turn.items)
@@ -31,7 +32,7 @@ class ResponsesApi:
 class PlainResponsesApi(ResponsesApi):
     """The Responses API as others have it: nothing is asked for that the client did not ask for."""
 
-    samples = True
+    takes = Abilities(sampling=True, hosted_tools=True, provider_key=True)
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         return build_plain(super().build(turn, session), turn)

@@ -27,7 +27,7 @@ def build_body(turn: Turn, session: str) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": turn.model,
         "instructions": turn.instructions or "",
-        "input": [item_object(item) for item in turn.items],
+        "input": [item_object(item) for item in turn.items if not _is_silence(item)],
         "tools": [tool_object(tool) for tool in turn.tools],
         "tool_choice": choice_object(turn.tool_choice, turn.tools),
         "parallel_tool_calls": turn.parallel,
@@ -85,6 +85,11 @@ def _is(item: Item, ending: str) -> bool:
 def _call_id(item: Item) -> str | None:
     call_id = item.data.get("call_id") if isinstance(item, RawItem) else getattr(item, "call_id", None)
     return call_id if isinstance(call_id, str) else None
+
+
+def _is_silence(item: Item) -> bool:
+    """An assistant's message without a word, as chat clients write beside its calls."""
+    return isinstance(item, Message) and item.role == "assistant" and not item.text
 
 
 def item_object(item: Item) -> dict[str, Any]:

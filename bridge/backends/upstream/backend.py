@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 import orjson
 
-from bridge.backends.base import EventStream, PlainBackend
+from bridge.api.tooling import SEARCHES
+from bridge.backends.base import Abilities, EventStream, PlainBackend
 from bridge.backends.upstream.client import Asking, Upstream
 from bridge.backends.upstream.discovery import ModelList
 from bridge.backends.upstream.stream import UpstreamBuffer
 from bridge.errors import InvalidRequest
+from bridge.turn.items import RawTool
 from bridge.turn.turn import Turn
 
 JSON_HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
@@ -22,8 +25,8 @@ class Api(Protocol):
     """How one kind of provider is spoken to. Pure."""
 
     @property
-    def samples(self) -> bool:
-        """Whether it takes a temperature and a limit of tokens."""
+    def takes(self) -> Abilities:
+        """What it can be given that not everybody takes."""
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         """The body of a request, which is always streamed. Raises InvalidRequest for what it cannot be given."""
@@ -46,8 +49,17 @@ Record = Callable[[str, str, bytes], None]
 """Told of each body that goes out and each event that comes in: the request's id, `out` or `in`, and the JSON."""
 
 
+def without_search(turn: Turn) -> Turn:
+    """The same turn, without the provider's own web search."""
+    left = tuple(tool for tool in turn.tools if not (isinstance(tool, RawTool) and tool.type.startswith(SEARCHES)))
+    return replace(turn, tools=left, web_search=None)
+
+
 class UpstreamBackend(PlainBackend):
-    """Turns over one upstream. `new_session` names a conversation that the client did not name."""
+    """Turns over one upstream. `new_session` names a conversation that the client did not name.
+
+    Without `web_search` the provider is not asked to search, whatever the client wants.
+    """
 
     def __init__(
         self,
@@ -59,10 +71,12 @@ class UpstreamBackend(PlainBackend):
         new_session: Callable[[], str],
         models: tuple[str, ...] = (),
         discovery: ModelList | None = None,
+        web_search: bool = True,
         record: Record | None = None,
     ) -> None:
         self.name = name
-        self.samples = api.samples
+        self.takes = api.takes
+        self._web_search = web_search
         self._upstream = upstream
         self._api = api
         self._door = door
@@ -72,6 +86,7 @@ class UpstreamBackend(PlainBackend):
         self._record = record
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
+        turn = turn if self._web_search else without_search(turn)
         session = turn.session or self._new_session()
         try:
             content = orjson.dumps(self._api.build(turn, session))
@@ -93,4 +108,7 @@ class UpstreamBackend(PlainBackend):
             await self._discovery.wait()
 
     def drops(self, turn: Turn) -> list[str]:
-        return self._api.drops(turn)
+        if self._web_search or turn.web_search is None:
+            return self._api.drops(turn)
+        name = "web_search_options" if turn.endpoint == "chat" else "tools:web_search"
+        return [*self._api.drops(without_search(turn)), name]
