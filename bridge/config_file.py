@@ -9,7 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from bridge.config import Settings, load_settings
 from bridge.errors import ConfigError
@@ -17,6 +25,20 @@ from bridge.urls import check_url, is_header_safe
 
 MAX_FILE = 1024 * 1024
 BackendType = Literal["app-server", "codex", "anthropic", "openai", "responses", "mock"]
+
+PresetName = Literal["openai", "gemini", "groq", "openrouter", "ollama", "lmstudio", "vllm"]
+
+_USES: Mapping[str, frozenset[str]] = {
+    "app-server": frozenset({"models"}),
+    "mock": frozenset({"models"}),
+    "codex": frozenset({"base_url", "token_url", "timeout", "models"}),
+    "anthropic": frozenset(
+        {"base_url", "key_env", "key", "credentials", "token_url", "headers", "timeout", "discovery", "models"}
+    ),
+    "openai": frozenset({"preset", "base_url", "key_env", "key", "headers", "timeout", "discovery", "models"}),
+    "responses": frozenset({"base_url", "key_env", "key", "headers", "timeout", "discovery", "models"}),
+}
+"""The keys that each type of backend has a use for."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -31,7 +53,7 @@ class BackendConfig(_Table):
     """One `[backends.NAME]`."""
 
     type: BackendType
-    preset: str | None = None
+    preset: PresetName | None = None
     base_url: str | None = None
     key_env: str | None = None
     key: str | None = Field(default=None, repr=False)
@@ -50,7 +72,11 @@ class BackendConfig(_Table):
     @field_validator("timeout", mode="before")
     @classmethod
     def _number(cls, value: Any) -> Any:
-        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        if not isinstance(value, int) or isinstance(value, bool):
+            return value
+        if value > 10**9:
+            raise ValueError("that is longer than anybody waits")
+        return float(value)
 
     @field_validator("headers")
     @classmethod
@@ -69,17 +95,40 @@ class BackendConfig(_Table):
             raise ValueError("a key has visible ASCII characters only")
         return key
 
+    @field_validator("credentials")
+    @classmethod
+    def _path(cls, path: str | None) -> str | None:
+        if path is not None and (not path or "\0" in path):
+            raise ValueError("that is no path")
+        return path
+
+    @field_validator("key_env")
+    @classmethod
+    def _variable(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError("that is no variable's name")
+        return name
+
+    @field_validator("*")
+    @classmethod
+    def _of_use(cls, value: Any, info: ValidationInfo) -> Any:
+        """What would have no effect is a mistake. The type comes first, so that it is known."""
+        kind, name = info.data.get("type"), info.field_name
+        if (
+            kind is not None
+            and name not in _USES[kind] | {"type"}
+            and value != cls.model_fields[str(name)].get_default(call_default_factory=True)
+        ):
+            raise ValueError(f"a backend of type {kind} has no use for it")
+        return value
+
     @model_validator(mode="after")
     def _one_key(self) -> BackendConfig:
         given = [name for name in ("key", "key_env", "credentials") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)}: give one of them")
-        if given and self.type in ("app-server", "mock"):
-            raise ValueError(f"{given[0]}: a backend of type {self.type} takes no key")
-        if self.type == "codex" and (given or self.headers or self.discovery):
-            raise ValueError("a backend of type codex has Codex's login, and takes no key, headers or discovery")
-        if self.credentials is not None and self.type != "anthropic":
-            raise ValueError("credentials: only a backend of type anthropic has them")
+        if self.token_url is not None and self.type == "anthropic" and self.credentials is None:
+            raise ValueError("token_url: it goes with credentials")
         if self.type in ("openai", "responses") and self.base_url is None and self.preset is None:
             raise ValueError(f"base_url: a backend of type {self.type} needs one")
         return self
@@ -105,7 +154,7 @@ class FileConfig(_Table):
 
     backends: dict[str, BackendConfig] = {}
     routing: RoutingConfig = RoutingConfig()
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default_factory=dict, repr=False)
 
     @field_validator("backends")
     @classmethod
@@ -113,6 +162,8 @@ class FileConfig(_Table):
         for name in backends:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{name[:40]!r}: a backend's name has letters, digits or any of _ . -")
+            if name == "mock" or (name == "app-server" and backends[name].type != "app-server"):
+                raise ValueError(f"{name}: this one is there already; choose another name")
         if sum(backend.type == "app-server" for backend in backends.values()) > 1:
             raise ValueError("there is one app-server; use --workers for more children")
         return backends
@@ -139,7 +190,9 @@ def read_config(path: Path) -> FileConfig:
         data = tomllib.loads(text)
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deep") from None
+    except ValueError as error:  # what TOML forbids, and numbers that Python does
         raise ConfigError(f"{path}: {_at_line(str(error))}") from None
     return parse_config(data, text, str(path))
 
@@ -153,7 +206,8 @@ def parse_config(data: dict[str, Any], text: str, path: str) -> FileConfig:
         raise ConfigError("\n".join(_fault(path, text, loc, said) for loc, said in faults)) from None
     for key, said in _setting_faults(config.settings):
         raise ConfigError(_fault(path, text, ("settings", key), said))
-    known = {"app-server", "mock", *config.backends}
+    named = any(backend.type == "app-server" for backend in config.backends.values())
+    known = {"mock", *(() if named else ("app-server",)), *config.backends}
     for place, names in (("default", [config.routing.default]), ("patterns", config.routing.patterns)):
         for name in names:
             if name is not None and name not in known:
@@ -168,6 +222,8 @@ def _setting_faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in settings:
         if key not in Settings.model_fields or key == "config":
             yield key, "there is no such setting"
+        elif isinstance(settings[key], str) and "\0" in settings[key]:
+            yield key, "there is a zero byte in it"
     try:
         Settings.model_validate(settings)
     except ValidationError as error:
@@ -191,28 +247,44 @@ def _at_line(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-_HEADING = re.compile(r"\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]\]?\s*(?:#.*)?$")
-_PART = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
-_KEY = re.compile(rf"\s*(?P<key>{_PART}(?:\s*\.\s*{_PART})*)\s*=")
+_PART = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\]|\\.)*\"|'[^']*')"
+_DOTTED = rf"{_PART}(?:\s*\.\s*{_PART})*"
+_HEADING = re.compile(rf"\s*\[\[?\s*(?P<name>{_DOTTED})\s*\]")
+_KEY = re.compile(rf"\s*(?P<key>{_DOTTED})\s*=")
+_LONG_TEXT = re.compile(r"\"{3}|'{3}")
 
 
 def line_of(text: str, keys: Sequence[str]) -> int:
     """The line on which a key stands, or the nearest table or key above it; the parser does not tell."""
     table: list[str] = []
-    best, line = 0, 1
-    for number, content in enumerate(text.splitlines(), 1):
+    best, line, in_text = 0, 1, False
+    for number, content in enumerate(text.split("\n"), 1):
+        within, in_text = in_text, in_text ^ (len(_LONG_TEXT.findall(content)) % 2 == 1)
+        if within:
+            continue
         if heading := _HEADING.match(content):
             here = table = _split(heading["name"])
         elif key := _KEY.match(content):
             here = [*table, *_split(key["key"])]
         else:
             continue
-        depth = len(here)
-        if depth > best and here == list(keys[:depth]):
-            best, line = depth, number
+        shared = next(
+            (index for index, pair in enumerate(zip(here, keys, strict=False)) if pair[0] != pair[1]),
+            min(len(here), len(keys)),
+        )
+        if shared > best:
+            best, line = shared, number
     return line
 
 
 def _split(dotted: str) -> list[str]:
-    parts = re.findall(r"\"[^\"]*\"|'[^']*'|[^.\s]+", dotted)
-    return [part.strip("\"'") for part in parts]
+    """The parts of a dotted key, as TOML reads them."""
+    try:
+        data: Any = tomllib.loads(f"{dotted} = 0")
+    except tomllib.TOMLDecodeError:
+        return []
+    parts = []
+    while isinstance(data, dict):
+        ((part, data),) = data.items()
+        parts.append(part)
+    return parts

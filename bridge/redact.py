@@ -28,7 +28,7 @@ _SHAPES = re.compile(
     rb"""
       START(?:sk|rk|pk)-[A-Za-z0-9_-]{16,}                    # provider keys
     | STARTcb-[A-Za-z0-9_-]{24,}                              # our own keys
-    | STARTeyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?   # JWT
+    | STARTeyJ[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?   # JWT
     | STARTgh[pousr]_[A-Za-z0-9]{20,} | STARTgithub_pat_[A-Za-z0-9_]{20,}
     | STARTAIza[A-Za-z0-9_-]{30,}
     | STARTxox[abprs]-[A-Za-z0-9-]{10,}

@@ -50,8 +50,8 @@ def build_backend(plan: Plan, settings: Settings, record: Record | None = None) 
         if plan.config.type == "openai"
         else (PlainResponsesApi(), f"{url}/responses")
     )
-    door = KeyDoor(target, plan.key, headers=plan.config.headers)
-    discovery = ModelList(plan.name, upstream, f"{url}/models", door.headers) if plan.config.discovery else None
+    door = KeyDoor(target, plan.key, headers=plan.config.headers, needed=plan.off)
+    discovery = ModelList(plan.name, upstream, f"{url}/models", door.headers) if _discovers(plan) else None
     return Built(_backend(plan, settings, upstream, api, door, discovery, record), upstream)
 
 
@@ -83,7 +83,7 @@ def _anthropic(plan: Plan, settings: Settings, record: Record | None) -> Built:
         login = ClaudeLogin(plan.credentials, client=upstream.client, now=time.time, token_url=token_url)
     door = AnthropicDoor(url, key=plan.key, login=login, headers=plan.config.headers)
     listed = f"{door.models_url}?limit=1000"
-    discovery = ModelList(plan.name, upstream, listed, door.headers) if plan.config.discovery else None
+    discovery = ModelList(plan.name, upstream, listed, door.headers) if _discovers(plan) else None
     return Built(_backend(plan, settings, upstream, MessagesApi(), door, discovery, record), upstream)
 
 
@@ -107,6 +107,11 @@ def _backend(
         web_search=searches(settings),
         record=record,
     )
+
+
+def _discovers(plan: Plan) -> bool:
+    """Whether a list of models is asked for; never without a key."""
+    return plan.config.discovery and plan.off is None
 
 
 def searches(settings: Settings) -> bool:

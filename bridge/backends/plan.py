@@ -12,8 +12,8 @@ from bridge.backends.router import MOCK, Router, Served
 from bridge.backends.routing import make_rule
 from bridge.config import Settings
 from bridge.config_file import BackendConfig, FileConfig
-from bridge.errors import ConfigError
 from bridge.turn.turn import Turn
+from bridge.urls import is_header_safe
 
 ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
 CLAUDE_CREDENTIALS = Path(".claude/.credentials.json")
@@ -36,7 +36,7 @@ class Plan:
 
 
 def plan_backends(config: FileConfig, environment: Mapping[str, str], home: Path) -> list[Plan]:
-    """All backends over HTTP, those of the file first, in its order. Raises ConfigError for an unknown preset."""
+    """All backends over HTTP, those of the file first, in its order."""
     plans = [
         _plan(name, backend, environment, home)
         for name, backend in config.backends.items()
@@ -56,11 +56,11 @@ def plan_backends(config: FileConfig, environment: Mapping[str, str], home: Path
 def _plan(name: str, config: BackendConfig, environment: Mapping[str, str], home: Path) -> Plan:
     if config.type == "anthropic":
         return _plan_anthropic(name, config, environment, home)
-    preset = _preset(name, config)
+    preset = _preset(config)
     variable = config.key_env or (preset.key_env if preset is not None else None)
-    key = config.key or (environment.get(variable) if variable else None) or None
-    needed = config.type in ("openai", "responses") and variable is not None and key is None
-    off = f"The backend {name} is off: {variable} is not set." if needed else None
+    key, off = config.key, None
+    if key is None and variable is not None:
+        key, off = _key_of(variable, environment, name)
     return Plan(name, config, config.preset or config.type, key, preset=preset, off=off)
 
 
@@ -68,21 +68,27 @@ def _plan_anthropic(name: str, config: BackendConfig, environment: Mapping[str, 
     variable = config.key_env or ANTHROPIC_KEY
     if config.credentials is not None:
         return Plan(name, config, "anthropic", credentials=Path(config.credentials).expanduser())
-    key = config.key or environment.get(variable) or None
-    if key is not None:
-        return Plan(name, config, "anthropic", key)
+    if config.key is not None:
+        return Plan(name, config, "anthropic", config.key)
+    key, off = _key_of(variable, environment, name)
     credentials = home / CLAUDE_CREDENTIALS
-    if config.key_env is None and credentials.is_file():
+    if key is None and config.key_env is None and credentials.is_file():
         return Plan(name, config, "anthropic", credentials=credentials)
-    return Plan(name, config, "anthropic", off=f"The backend {name} is off: {variable} is not set.")
+    return Plan(name, config, "anthropic", key, off=off)
 
 
-def _preset(name: str, config: BackendConfig) -> Preset | None:
-    if config.preset is None:
-        return None
-    if config.type != "openai" or config.preset not in PRESETS:
-        raise ConfigError(f"backends.{name}.preset: a backend of type openai may have one of {', '.join(PRESETS)}.")
-    return PRESETS[config.preset]
+def _key_of(variable: str, environment: Mapping[str, str], name: str) -> tuple[str | None, str | None]:
+    """(the key in a variable, why there is none)."""
+    key = environment.get(variable, "").strip()
+    if not key:
+        return None, f"The backend {name} is off: {variable} is not set."
+    if not is_header_safe(key):
+        return None, f"The backend {name} is off: {variable} holds something that is no key."
+    return key, None
+
+
+def _preset(config: BackendConfig) -> Preset | None:
+    return PRESETS[config.preset] if config.preset is not None else None
 
 
 def plan_named(name: str, environment: Mapping[str, str]) -> Plan | None:
@@ -90,8 +96,13 @@ def plan_named(name: str, environment: Mapping[str, str]) -> Plan | None:
     if name == "codex":
         return Plan(name, BackendConfig(type="codex"), "codex")
     if name in PRESETS:
-        return _plan(name, BackendConfig(type="openai", preset=name), environment, Path())
+        return _plan(name, BackendConfig.model_validate({"type": "openai", "preset": name}), environment, Path())
     return None
+
+
+def app_server_name(config: FileConfig) -> str:
+    """What the app-server is called."""
+    return next((name for name, backend in config.backends.items() if backend.type == "app-server"), "app-server")
 
 
 def make_router(
@@ -131,10 +142,9 @@ def route(model: str, config: FileConfig, settings: Settings, plans: Sequence[Pl
     One that is off comes last: then there is nobody else.
     """
     served = [Served(_Named(plan.name), plan.kind, tuple(plan.config.models), plan.off) for plan in plans]
-    served.append(Served(_Named("app-server")))
-    router = make_router(
-        _Named(MOCK), served, default="app-server", config=config, aliases=settings.aliases, missing={}
-    )
+    own = app_server_name(config)
+    served.append(Served(_Named(own)))
+    router = make_router(_Named(MOCK), served, default=own, config=config, aliases=settings.aliases, missing={})
     backend, name = router.decide(model)
     if backend is None:
         backend, name = router.decide(model, keyed=True)

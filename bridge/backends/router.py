@@ -12,11 +12,14 @@ import trio
 from bridge.appserver.standin.script import MODES
 from bridge.backends.base import Backend
 from bridge.backends.routing import BUILT_IN_ALIASES, BUILT_IN_PATTERNS, DEFAULT, Rule, best_rule, make_rule
-from bridge.errors import BridgeError, ModelNotFound
+from bridge.errors import BridgeError, ModelNotFound, NotReady
 from bridge.turn.models import ModelChoice, effort_in_name
 
 MOCK_MODELS = tuple(f"mock-{mode}" for mode in MODES)
 MOCK = "mock"
+APP_SERVER = "app-server"
+PATIENCE = 2.0
+"""Seconds for which a request waits for lists of models."""
 
 _BUILT_IN = tuple(make_rule(pattern, kind) for pattern, kind in BUILT_IN_PATTERNS)
 
@@ -77,7 +80,7 @@ class Router:
             if choice is not None:
                 return ModelChoice(requested, choice.effective, effort or choice.effort, backend.name)
         why = self._reason(name)
-        if why is None and name != requested and self.default.name != MOCK:
+        if why is None and name != requested and self.default.name != MOCK and self._is_usable(self.default, keyed):
             # Whoever made the alias knows the model, even if nobody lists it.
             return ModelChoice(requested, name, effort, self.default.name)
         raise ModelNotFound(requested, self.models(), why, [pattern for pattern, _ in self._patterns()])
@@ -88,17 +91,45 @@ class Router:
         return self._known_at_once(name, keyed), name
 
     async def wait_for(self, requested: str) -> None:
-        """Until it can be told what a name means. Raises NotReady. Only the default backend is ever waited for."""
+        """Until it can be told what a name means. Raises NotReady when the default backend cannot tell its models.
+
+        A name that is known otherwise waits for nobody; lists that were never fetched are waited for a moment.
+        """
         name, _ = self._unalias(requested)
-        if name.lower() not in MOCK_MODELS and self._known_at_once(name) is None:
-            await self.default.wait_until_known()
+        if name.lower() in MOCK_MODELS or self._known_at_once(name) is not None or self._listed(name):
+            return
+        refusals: list[NotReady] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._wait_for_lists, name, nursery.cancel_scope)
+            if self._served[self.default.name].off is None:
+                try:
+                    await self.default.wait_until_known()
+                except NotReady as refusal:
+                    refusals.append(refusal)
+            if self.default.knows(name) or self._listed(name):
+                nursery.cancel_scope.cancel()
+        if refusals and not self._listed(name):
+            raise refusals[0]
+
+    async def _wait_for_lists(self, name: str, scope: trio.CancelScope) -> None:
+        with trio.move_on_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                for backend in self._others():
+                    nursery.start_soon(_quietly, backend)
+        if self._listed(name):
+            scope.cancel()
+
+    def _listed(self, name: str) -> bool:
+        """Whether a backend beside the default has listed a name."""
+        return any(backend.knows(name) for backend in self._others())
 
     async def wait_until_known(self, patience: float) -> None:
         """Until the models of all backends are known, but no longer than that."""
         with trio.move_on_after(patience):
             async with trio.open_nursery() as nursery:
-                for each in self._on():
-                    nursery.start_soon(_quietly, each.backend)
+                for backend in (self.default, *self._others()):
+                    if self._is_usable(backend, keyed=False):
+                        nursery.start_soon(_quietly, backend)
 
     def models(self) -> list[str]:
         """All names that a request may use: what each backend offers, mock models, aliases."""
@@ -108,6 +139,12 @@ class Router:
         others = [alias for alias, target in BUILT_IN_ALIASES.items() if self._built_in(target, keyed=False)]
         aliases = [alias for alias in self._spelled if names and self._reason(self._unalias(alias)[0]) is None]
         return list(dict.fromkeys([*names, *MOCK_MODELS, *aliases, *others]))
+
+    def _backend_of(self, name: str) -> str | None:
+        try:
+            return self.resolve(name).backend
+        except ModelNotFound:
+            return None
 
     def _patterns(self) -> list[tuple[str, str]]:
         """(pattern, backend), the user's first."""
@@ -127,7 +164,7 @@ class Router:
             "models": [
                 {"model": name, "backend": backend}
                 for name in self.models()
-                if (backend := self.resolve(name).backend) not in off
+                if (backend := self._backend_of(name)) is not None and backend not in off
             ],
             "patterns": [{"pattern": pattern, "backend": backend} for pattern, backend in self._patterns()],
             "off": {**{kind: why for kind, why in self._missing.items() if why not in off.values()}, **off},
@@ -157,13 +194,14 @@ class Router:
             yield found
             return
         rule = best_rule(name, _BUILT_IN)
-        if self.default.knows(name) or (rule is not None and self._of_kind(rule, keyed=keyed) is self.default):
+        by_rule = rule is not None and self._of_kind(rule, keyed=keyed) is self.default
+        if self._is_usable(self.default, keyed) and (by_rule or self.default.knows(name)):
             yield self.default
-        yield from (each.backend for each in self._on() if each.backend.knows(name))
+        yield from (backend for backend in self._others() if backend.knows(name))
 
     def _known_at_once(self, name: str, keyed: bool = True) -> Backend | None:
         """The backend that a name leads to whatever the default backend may list."""
-        usable = {backend for backend, each in self._served.items() if keyed or each.off is None}
+        usable = {backend for backend, each in self._served.items() if self._is_usable(each.backend, keyed)}
         rule = best_rule(name, (rule for rule in self._rules if rule.backend in usable))
         if rule is not None:
             return self._served[rule.backend].backend
@@ -179,11 +217,19 @@ class Router:
 
     def _of_kind(self, rule: Rule, *, keyed: bool) -> Backend | None:
         if rule.backend == DEFAULT:
-            return self.default if self.default.name != MOCK else None
+            usable = self.default.name != MOCK and self._is_usable(self.default, keyed)
+            return self.default if usable else None
         for each in self._served.values():
             if each.kind == rule.backend and (keyed or each.off is None):
                 return each.backend
         return None
+
+    def _is_usable(self, backend: Backend, keyed: bool) -> bool:
+        return keyed or self._served[backend.name].off is None
+
+    def _others(self) -> list[Backend]:
+        """Those beside the default whose lists count. Another Codex is started only when it is meant."""
+        return [each.backend for each in self._on() if each.backend is not self.default and each.kind != APP_SERVER]
 
     def _on(self) -> list[Served]:
         return [each for name, each in self._served.items() if each.off is None and name != MOCK]
@@ -194,6 +240,8 @@ class Router:
         if found is not None:
             return self._served[found.name].off
         rule = best_rule(name, _BUILT_IN)
+        if rule is not None and rule.backend == DEFAULT:
+            return self._served[self.default.name].off
         return self._missing.get(rule.backend) if rule is not None else None
 
 

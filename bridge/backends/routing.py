@@ -35,6 +35,8 @@ BUILT_IN_PATTERNS: Sequence[tuple[str, str]] = (
 """(pattern, kind of backend). `o1` is a model's whole name as well as a beginning: `o1`, `o1-pro`."""
 
 _GLOB = re.compile(r"[*?\[]")
+_OPEN = re.compile(r"[*?]")
+_BRACKETS = re.compile(r"\[[^\]]+\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Rule:
     @property
     def weight(self) -> int:
         """How much of a name it fixes."""
-        return len(_GLOB.sub("", self.pattern))
+        return len(_OPEN.sub("", _BRACKETS.sub("x", self.pattern)))
 
 
 def make_rule(pattern: str, backend: str) -> Rule:

@@ -75,8 +75,11 @@ def main() -> None:
         else:
             code = _report(UsageError(f"{error.format_message()} {_see_help(error)}"))
     except (KeyboardInterrupt, typer.Abort):
-        _report(BridgeError("Interrupted.", code="interrupted"))
-        code = 130
+        code = _interrupted()
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is None:
+            raise
+        code = _interrupted()
     raise SystemExit(code)
 
 
@@ -101,6 +104,11 @@ def _report(error: BridgeError) -> int:
     for line in error.message.splitlines():
         say("error", line)
     return 2
+
+
+def _interrupted() -> int:
+    _report(BridgeError("Interrupted.", code="interrupted"))
+    return 130
 
 
 def _see_help(error: Any) -> str:

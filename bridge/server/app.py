@@ -96,6 +96,7 @@ class _Place(Route):
 
     async def _show(self, show: ShowPage, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            own_key = provider_key(scope)
             body = await read_request(scope, receive, self._max_body) if scope["method"] == "POST" else b""
         except ClientGone:
             return
@@ -103,7 +104,7 @@ class _Place(Route):
             await send_refusal(send, receive, error)
             return
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
-        request = Request(scope["path"], scope["path_params"], query, key_label(scope), body, provider_key(scope))
+        request = Request(scope["path"], scope["path_params"], query, key_label(scope), body, own_key)
         answer: Page | BridgeError | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)

@@ -21,7 +21,7 @@ from bridge.appserver.launch import StandinLauncher
 from bridge.appserver.pool import Pool
 from bridge.appserver.supervisor import Supervisor
 from bridge.backends.app_server import AppServerBackend
-from bridge.backends.plan import Plan, make_router, plan_backends
+from bridge.backends.plan import Plan, app_server_name, make_router, plan_backends
 from bridge.backends.router import Router, Served
 from bridge.backends.setup import (
     check_binary,
@@ -175,10 +175,9 @@ class Bridge:
         mock = self._backend("mock", self._mock_pool())
         if settings.mock_only:
             return Router(mock, aliases=settings.aliases)
-        names = [name for name, backend in config.backends.items() if backend.type == "app-server"]
-        own = names[0] if names else "app-server"
+        own = app_server_name(config)
         default = config.routing.default or own
-        configured = (*configured_models(settings), *(config.backends[own].models if names else ()))
+        configured = (*configured_models(settings), *(config.backends[own].models if own in config.backends else ()))
         served = [Served(self._codex_backend(own, configured, on_demand=default != own), "app-server", configured)]
         missing: dict[str, str] = {}
         for plan in plan_backends(config, os.environ, Path.home()):

@@ -105,7 +105,6 @@ def test_a_pattern_without_signs_is_a_prefix(prefix: str, rest: str) -> None:
     )  # a letter may change with its neighbours (Σ)
 
 
-@pytest.mark.xfail(reason="each character between brackets counts, though all of them fix one character")
 @pytest.mark.parametrize("pattern", ["gpt-[0123456789]*", "gpt-[!abcdefgh]*"])
 def test_brackets_fix_one_character_however_long_they_are(pattern: str) -> None:
     """`gpt-5-turbo` says more than any glob of four letters and a digit."""

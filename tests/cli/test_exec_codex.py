@@ -312,9 +312,6 @@ def test_the_trace_is_shown_as_it_comes(tmp_path: Path) -> None:
             assert select.select([process.stdout], [], [], 1)[0]
 
 
-@pytest.mark.xfail(
-    reason="two tasks write it at once, and what the second has in hand at the end is lost", strict=False
-)
 def test_a_long_trace_is_whole_and_in_order(tmp_path: Path) -> None:
     """Also for a reader that takes it in small bites."""
     story = answer(text("x"), end=completed(output=False))

@@ -200,14 +200,12 @@ def test_ctrl_c_leaves_nothing_behind(place: Place, interrupted: Interrupted) ->
     assert interrupted.stdout == ""
 
 
-@pytest.mark.xfail(reason="Ctrl-C comes out of the nurseries as a group of exceptions, which nobody expects")
 def test_ctrl_c_is_no_traceback(interrupted: Interrupted) -> None:
     """As everywhere: one line, exit code 130."""
     assert "Traceback" not in interrupted.stderr
     assert interrupted.code == 130
 
 
-@pytest.mark.xfail(reason="a name that is listed but leads to a backend that does not know it ends the command")
 @pytest.mark.parametrize(
     "routing",
     [
@@ -223,7 +221,6 @@ def test_what_leads_nowhere_does_not_hide_the_rest(place: Place, routing: str) -
     assert {"model": "other", "backend": "chat"} in json.loads(done.stdout)["models"]
 
 
-@pytest.mark.xfail(reason="app-server is taken for a known name though the app-server has another one")
 def test_an_app_server_of_another_name(place: Place) -> None:
     """Its usual name still means it, or is refused with file, line and key."""
     text = '[backends.main]\ntype = "app-server"\n[routing]\ndefault = "app-server"\n'
@@ -232,7 +229,6 @@ def test_an_app_server_of_another_name(place: Place) -> None:
     assert done.returncode == 0 or "main.toml:4: routing.default: " in done.stderr
 
 
-@pytest.mark.xfail(reason="what a provider calls its models is printed as it is")
 def test_a_provider_cannot_write_to_the_terminal(place: Place) -> None:
     """No lines of its own, that is; and no signs that a terminal would obey."""
     before = place.chat.models

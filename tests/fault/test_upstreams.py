@@ -193,7 +193,6 @@ def test_a_stranger_with_a_certificate_of_his_own_gets_nothing(rig: Rig, slow: d
     assert rig.providers.self_signed.heard == b""
 
 
-@pytest.mark.xfail(reason="the message of a refused connection has the provider's host and port", strict=True)
 def test_where_the_provider_is_is_not_told(rig: Rig, slow: dict[tuple[Fault, str], Asked]) -> None:
     """That is the operator's business."""
     (refused,) = [fault for fault in SLOW if fault.place == ".refused"]
@@ -201,9 +200,6 @@ def test_where_the_provider_is_is_not_told(rig: Rig, slow: dict[tuple[Fault, str
     assert rig.providers.unbound.url.rpartition(":")[2] not in outcome.raw
 
 
-@pytest.mark.xfail(
-    reason="a certificate that is not trusted is told as `ConnectError`, here and in the log", strict=True
-)
 def test_a_certificate_that_is_not_trusted_is_named_as_the_reason(
     rig: Rig, slow: dict[tuple[Fault, str], Asked]
 ) -> None:

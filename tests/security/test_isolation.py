@@ -249,7 +249,6 @@ def test_a_dead_child_slows_no_provider_down(lonely: Rig) -> None:
     assert "Traceback" not in lonely.bridge.stderr.read_text()
 
 
-@pytest.mark.xfail(reason="a name that only a list of models has waits for the child, and fails with it", strict=True)
 def test_a_model_that_a_provider_lists_does_not_wait_for_the_child(lonely: Rig) -> None:
     """It is known whose it is."""
     lonely.send("GET", "/v1/models")

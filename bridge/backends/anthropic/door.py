@@ -32,7 +32,8 @@ class AnthropicDoor:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         base_url = base_url.rstrip("/")
-        self._headers = {**JSON_HEADERS, **(headers or {})}
+        self._headers = {**JSON_HEADERS, **{name.lower(): value for name, value in (headers or {}).items()}}
+        self._secrets = tuple((headers or {}).values())
         self._url = f"{base_url}/v1/messages"
         self.models_url = f"{base_url}/v1/models"
         self._key = key
@@ -43,7 +44,9 @@ class AnthropicDoor:
         key = turn.provider_key or self._key
         if key is not None:
             headers = {**self._headers, **key_headers(key, betas)}
-            return _KeyAsking(Request(self._url, headers, content, (key,)), own=turn.provider_key is not None)
+            return _KeyAsking(
+                Request(self._url, headers, content, (key, *self._secrets)), own=turn.provider_key is not None
+            )
         if self._login is None:
             raise NotSignedIn(f"There is no key for Anthropic. {SIGN_IN}")
         return _LoginAsking(self._url, self._headers, content, self._login, betas)

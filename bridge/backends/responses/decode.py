@@ -75,10 +75,11 @@ class ResponsesBuffer(UpstreamBuffer):
         self.fail(error_from_object({name: value for name, value in said.items() if value != "error"}))
 
     def _completed(self, response: Mapping[str, Any]) -> None:
+        nothing_told = not self._streamed
         for item in response.get("output") or ():
             # Some say an item only here. One without an id is taken for told when anything was.
             known = _text(item.get("id"))
-            if known not in self._done if known is not None else not self._streamed:
+            if known not in self._done if known is not None else nothing_told:
                 self._item_done(item)
         self._usage(response)
         self.complete()
@@ -115,9 +116,9 @@ class ResponsesBuffer(UpstreamBuffer):
 
     def _call(self, item: Mapping[str, Any], *, custom: bool) -> ToolCall:
         call_id, name = _string(item["call_id"]), _string(item["name"])
-        item_id = self._id(item, "id", call_id)
+        item_id = _text(item.get("id")) or call_id
         whole = item.get("input" if custom else "arguments")
-        streamed = "".join(self._arguments.pop(item_id, ()))
+        streamed = "".join(self._arguments.pop(self._id(item, "id"), ()))
         tool = self._functions.get(name)
         return ToolCall(
             item_id,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -117,10 +118,11 @@ class Upstream:
         self._nursery.start_soon(self._own, asking, stream)
         return stream
 
-    def spawn(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Do something beside the turns; it must not fail."""
+    def spawn(self, work: Callable[[], Awaitable[object]]) -> bool:
+        """Do something beside the turns; it must not fail. False when nothing runs here."""
         if self._nursery is not None:
             self._nursery.start_soon(work)
+        return self._nursery is not None
 
     @property
     def turns(self) -> int:
@@ -318,11 +320,20 @@ def _broken(error: httpx2.TransportError, heard: bool) -> UpstreamError:
     return UpstreamError(
         f"The provider cannot be reached ({_name(error)}). Check the network and the base URL, then try again.",
         code="upstream_unreachable",
-        severity="transient",
+        severity="fatal" if _is_about_certificates(error) else "transient",
     )
 
 
 def _name(error: Exception) -> str:
-    """What kind of failure. Where bytes were exchanged, the words of the library repeat them."""
-    told = str(error) if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout) else ""
-    return told or type(error).__name__
+    """What kind of failure, in words of our own: the library's repeat bytes that came, or where the provider is."""
+    if isinstance(error, httpx2.ConnectError):
+        return "its certificate is not trusted" if _is_about_certificates(error) else "no connection"
+    return type(error).__name__
+
+
+def _is_about_certificates(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

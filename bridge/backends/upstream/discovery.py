@@ -23,6 +23,7 @@ PATIENCE = 10.0
 """Seconds for a provider to answer."""
 MAX_LIST = 8 * 1024 * 1024
 MAX_MODELS = 5000
+MAX_NAME = 256
 
 
 class ModelList:
@@ -44,7 +45,8 @@ class ModelList:
         """What is known now; when that is old, it is asked for beside the caller."""
         if self._asking is None and not self._is_fresh():
             self._asking = trio.Event()
-            self._upstream.spawn(self._refresh)
+            if not self._upstream.spawn(self._refresh):
+                self._asking = None  # too early, or too late
         return self._models
 
     async def wait(self) -> None:
@@ -88,5 +90,7 @@ def read_models(body: bytes) -> tuple[str, ...]:
     data: Any = orjson.loads(body)
     entries = data.get("data") or data.get("models") or ()
     names = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
-    kept = [name.removeprefix("models/") for name in names if isinstance(name, str) and 0 < len(name) <= 256]
+    # What is no name for a terminal is none for us.
+    known = [name for name in names if isinstance(name, str) and len(name) <= MAX_NAME and name.isprintable()]
+    kept = [name.removeprefix("models/") for name in known if name not in ("", "models/")]
     return tuple(dict.fromkeys(kept))[:MAX_MODELS]

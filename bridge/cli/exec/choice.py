@@ -49,7 +49,8 @@ def choose(options: Options) -> Choice:
     )
     if options.url is not None:
         return Choice("url", settings)
-    from bridge.backends.plan import plan_backends, plan_named, route
+    from bridge.backends.plan import app_server_name, plan_backends, plan_named, route
+    from bridge.backends.router import MOCK
     from bridge.backends.setup import configured_models
 
     plans = {plan.name: plan for plan in plan_backends(config, os.environ, Path.home())}
@@ -58,9 +59,9 @@ def choose(options: Options) -> Choice:
     if name is None and options.model is not None and options.model not in configured_models(settings):
         name, model = route(options.model, config, settings, list(plans.values()))
     name = name or config.routing.default or "app-server"
-    if name in config.backends and config.backends[name].type == "app-server":
-        name = "app-server"
-    if name == "app-server":
+    if name == MOCK:
+        return Choice("mock", settings)
+    if name in ("app-server", app_server_name(config)):
         if keyed:
             raise UsageError("--provider-key needs another backend or --url: Codex itself uses its own login.")
         return Choice("app-server", settings, model=model)

@@ -50,12 +50,13 @@ class Output:
         self._responses = _open(log_responses, "--log-responses", os.O_APPEND)
         self._traced: list[bytes] = []
         self._something_traced = trio.Event()
+        self._tracing = trio.Lock()
         self._on_terminal = os.isatty(STDOUT)
         self._column = 0
 
     async def lines(self, lines: list[bytes]) -> None:
         """Events: on stdout with --json, and in the log of responses."""
-        await self._flush_trace()
+        await self.flush()
         data = b"".join(line + b"\n" for line in lines)
         if data:
             await trio.to_thread.run_sync(self._write_lines, data, abandon_on_cancel=True)
@@ -101,7 +102,7 @@ class Output:
         while True:
             await self._something_traced.wait()
             self._something_traced = trio.Event()
-            await self._flush_trace()
+            await self.flush()
 
     def request(self, payload: bytes) -> None:
         """A payload that is about to be sent."""
@@ -110,12 +111,17 @@ class Output:
 
     async def end(self) -> None:
         """Nothing more comes."""
-        await self._flush_trace()
+        await self.flush()
         for descriptor in (self._requests, self._responses):
             if descriptor is not None:
                 os.close(descriptor)
 
-    async def _flush_trace(self) -> None:
+    async def flush(self) -> None:
+        """Until the trace that there is has been written; one after the other, so that it stays in order."""
+        async with self._tracing:
+            await self._write_trace()
+
+    async def _write_trace(self) -> None:
         if self._traced:
             traced, self._traced = self._traced, []
             data = b"".join(traced)

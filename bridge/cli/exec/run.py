@@ -152,6 +152,7 @@ class Run:
                 # Not through the backend's tasks: they would make a group of it.
                 try:
                     await self._answer(backend, await ready(prepared.turn), prepared.output)
+                    await prepared.output.flush()
                     return None
                 except BridgeError as error:
                     return error

@@ -108,7 +108,6 @@ def test_an_item_without_an_id_may_be_told_at_last() -> None:
     assert result_of([{"type": "response.completed", "response": {"output": [item]}}]).text == "a"
 
 
-@pytest.mark.xfail(reason="the first of them counts as something that was told", strict=True)
 def test_all_items_without_an_id_may_be_told_at_last() -> None:
     message = {"type": "message", "content": [{"type": "output_text", "text": "a"}]}
     called = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
@@ -116,7 +115,6 @@ def test_all_items_without_an_id_may_be_told_at_last() -> None:
     assert (result.text, [each.call_id for each in result.calls]) == ("a", ["c"])
 
 
-@pytest.mark.xfail(reason="they are given the id of the item that was begun last", strict=True)
 def test_calls_without_an_id_are_not_taken_for_the_item_before() -> None:
     items = [{"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"} for name in ("c1", "c2")]
     calls = [{"type": "response.output_item.done", "item": item} for item in items]
