@@ -272,8 +272,10 @@ def line_of(text: str, keys: Sequence[str]) -> int:
             (index for index, pair in enumerate(zip(here, keys, strict=False)) if pair[0] != pair[1]),
             min(len(here), len(keys)),
         )
-        if shared > best:
-            best, line = shared, number
+        # A table within the one that is meant is nearer than nothing, but not as near as that table itself.
+        score = 2 * shared + (shared == len(here)) if shared else 0
+        if score > best:
+            best, line = score, number
     return line
 
 

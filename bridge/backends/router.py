@@ -133,7 +133,7 @@ class Router:
 
     def models(self) -> list[str]:
         """All names that a request may use: what each backend offers, mock models, aliases."""
-        names = [name for each in self._on() for name in (*each.models, *each.backend.names())]
+        names = [name for each in self._on() for name in (*each.backend.names(), *each.models)]
         if not names and not self._on():
             return list(MOCK_MODELS)
         others = [alias for alias, target in BUILT_IN_ALIASES.items() if self._built_in(target, keyed=False)]
