@@ -242,7 +242,8 @@ class Exchange:
 
     async def wait_ended(self) -> None:
         """Until `end` has been called."""
-        self._ended = self._ended or trio.Event()
+        if self._ended is None:
+            self._ended = trio.Event()
         await self._ended.wait()
 
     def cancel(self) -> None:

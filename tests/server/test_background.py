@@ -201,9 +201,9 @@ def test_two_who_cancel_at_once(prompted: LoggedBridge, client: httpx2.Client) -
         with prompted.bridge.client() as mine:
             return ok(mine.post(f"/responses/{begun['id']}/cancel"))
 
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(cancel, range(4)))
-    assert [answer["status"] for answer in answers] == ["cancelled"] * 4
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(cancel, range(16)))
+    assert [answer["status"] for answer in answers] == ["cancelled"] * 16
 
 
 def test_cancelling_at_the_very_end(prompted: LoggedBridge) -> None:
