@@ -90,9 +90,9 @@ def test_a_pause_that_is_too_long_is_told(direct: Direct) -> None:
 
 def test_times_are_settings(direct: Direct) -> None:
     direct.chatgpt.will(Stream([Gate()]), Stream([*STORY[:5], Gate()]), Stream([*STORY[:5], Gate()]))
-    ran = direct.run(*HI, "--json", PROXY_FIRST_EVENT_TIMEOUT="0.3")
-    assert "0.3 s" in ran.failed("backend_timeout")
-    ran = direct.run(*HI, "--json", PROXY_IDLE_TIMEOUT="0.3")
+    ran = direct.run(*HI, "--json", PROXY_FIRST_EVENT_TIMEOUT="1")
+    assert "1 s" in ran.failed("backend_timeout")
+    ran = direct.run(*HI, "--json", PROXY_IDLE_TIMEOUT="1.5")
     assert "nothing more came" in ran.failed("backend_timeout")
     assert ran.text == "one "
     ran = direct.run(*HI, "--json", "--timeout", "0.5")
