@@ -378,7 +378,7 @@ def test_a_stop_lets_streams_finish(tmp_path: Path) -> None:
             children = children_of(bridge.process.pid)
             assert children
             bridge.process.send_signal(signal.SIGTERM)
-            with pytest.raises(ConnectionRefusedError):
+            with pytest.raises((ConnectionRefusedError, ConnectionResetError)):  # the latter in the moment of closing
                 wait_for(lambda: send_request(bridge, RESPONSES, ask({"text": "x"})).close(), "a refusal")
             events = list(read_sse(iter(lines_of(response))))
             ended = time.monotonic()
@@ -424,7 +424,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
             read_words(response, b'"one"')
             children = children_of(bridge.process.pid)
             bridge.process.send_signal(signal.SIGTERM)
-            with pytest.raises(ConnectionRefusedError):
+            with pytest.raises((ConnectionRefusedError, ConnectionResetError)):  # the latter in the moment of closing
                 wait_for(lambda: send_request(bridge, RESPONSES, ask({"text": "x"})).close(), "a refusal")
             bridge.process.send_signal(signal.SIGTERM)
             assert bridge.process.wait(3) == 0

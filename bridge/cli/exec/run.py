@@ -6,8 +6,7 @@ import os
 import secrets
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import trio
@@ -97,6 +96,8 @@ class Run:
         self._encoder: WireEncoder | None = None
         self._calls: list[str] = []
         self._signal: int | None = None
+        self._whole: trio.CancelScope | None = None
+        self._unread: OutputError | None = None
         self._beside: trio.Nursery | None = None
         """For what goes on beside the run, until it is over."""
 
@@ -119,10 +120,13 @@ class Run:
             with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as whole:
                 # Beside the run, not within: a second signal must not kill what the first one lets end in order.
                 await nursery.start(self._listen, whole)
+                self._whole = whole
                 failure = await self._serve()
             nursery.cancel_scope.cancel()
         if self._signal is not None:
             return Stopped("The run was interrupted.")
+        if self._unread is not None:
+            return self._unread
         if whole.cancelled_caught:
             return TimedOut(f"The run took longer than {timeout:g} s (--timeout) and was stopped.")
         return failure
@@ -139,13 +143,22 @@ class Run:
                 if heard > ENOUGH:
                     os._exit(BY_SIGNAL + number)
 
+    async def _follow(self, output: Output) -> None:
+        """Show the trace as it comes; when it cannot be shown any more, the run is over."""
+        try:
+            await output.follow_trace()
+        except OutputError as error:
+            self._unread = error
+            if self._whole is not None:
+                self._whole.cancel()
+
     async def _serve(self) -> BridgeError | None:
         try:
             # Beside the event loop: an input that does not come must not hold a signal up.
             prepared = await trio.to_thread.run_sync(prepare, self._options, abandon_on_cancel=True)
             self._prepared = prepared
             assert self._beside is not None
-            self._beside.start_soon(_quietly, prepared.output.follow_trace)
+            self._beside.start_soon(self._follow, prepared.output)
             if prepared.choice.kind == "mock":
                 self._new_id = fixed_ids()
             async with open_backend(self._options, prepared.choice, prepared.output) as (backend, ready):
@@ -224,12 +237,6 @@ class Run:
 async def _tell(kind: str, message: str) -> None:
     """One line on stderr; who does not read it holds nobody up."""
     await trio.to_thread.run_sync(say, kind, message, abandon_on_cancel=True)
-
-
-async def _quietly(work: Callable[[], Awaitable[None]]) -> None:
-    """Where nobody reads, the run itself finds out."""
-    with suppress(OutputError):
-        await work()
 
 
 def _said(events: list[TurnEvent]) -> list[str]:
