@@ -24,6 +24,8 @@ class Limits:
 class TurnStream:
     """What a consumer holds of a running turn: `next` until the batch that ends with Finished, then `close`."""
 
+    __slots__ = ("_end_of_turn", "_heard", "_last", "_limits", "_wakeup", "released", "running")
+
     def __init__(self, running: RunningTurn, limits: Limits) -> None:
         self.running = running
         self.released = trio.Event()

@@ -41,6 +41,8 @@ class AnswerStream:
     What the client was given is remembered, so that the thread is found again by the next turn of the conversation.
     """
 
+    __slots__ = ("_said", "_stage", "_stream")
+
     def __init__(self, stream: TurnStream, stage: ToolStage | None) -> None:
         self._stream = stream
         self._stage = stage

@@ -130,12 +130,13 @@ class Exchange:
         continuation = known or await find_continuation(service.store, self._key, data, enabled=service.keeps_responses)
         resolve = partial(service.router.resolve, keyed=self.provider_key is not None)
         turn = parse_request(data, self._path, resolve, continuation.context)
-        turn = replace(turn, provider_key=self.provider_key, session=session_of(data, turn, self._key))
         if self._path == "responses":
             turn = replace(turn, n=None)  # a response is one answer
         if turn.stream is None:
             turn = replace(turn, stream=service.stream_default)
         backend = service.router.backend(turn.backend)
+        if backend.takes.provider_key:
+            turn = replace(turn, provider_key=self.provider_key, session=session_of(data, turn, self._key))
         self._announce(data, turn, backend)
         self.turn, self._data, self._backend, self._continued = turn, data, backend, continuation
         self.encoder = self._make_encoder(data, turn)
