@@ -17,7 +17,7 @@ from bridge.appserver.affinity import KeptThread
 from bridge.errors import BridgeError, SlowClient
 from bridge.turn.buffer import EventBuffer
 from bridge.turn.collect import Result
-from bridge.turn.events import Usage
+from bridge.turn.events import TurnEvent, Usage
 
 MAX_BUFFERED = 8 * 1024 * 1024
 """Characters that may wait for one slow client."""
@@ -68,6 +68,8 @@ class RunningTurn(EventBuffer, ABC):
         self.result: Result | None = None
         """What the client was given, once it is complete: from then on the thread may be kept."""
         self._max_buffered = max_buffered
+        self._checked: list[TurnEvent] | None = None
+        """What was waiting at the last look: `take` puts another list in its place."""
 
     def __repr__(self) -> str:
         state = "finished" if self.finished else "running"
@@ -101,8 +103,13 @@ class RunningTurn(EventBuffer, ABC):
         """Take one notification in."""
 
     def check_bound(self) -> None:
-        """Called once per read: fail this turn alone when its consumer is too slow."""
-        if self._size > self._max_buffered and not self.finished:
+        """Called once per read: fail this turn alone when its consumer is too slow.
+
+        Too slow is who has left what the read before brought. What one read brings, however much, nobody had the time to
+        take.
+        """
+        untaken, self._checked = self._events is self._checked, self._events
+        if untaken and self._size > self._max_buffered and not self.finished:
             self._events.clear()
             self.on_overflow()
             self.fail(

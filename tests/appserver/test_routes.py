@@ -228,6 +228,24 @@ def test_a_slow_consumer_fails_alone() -> None:
     assert not quick.finished
 
 
+def test_one_read_is_no_slow_client() -> None:
+    """However much one read brings, nobody had the time to take it; the next read finds who left it."""
+    routes, turn = Routes(), PlainTurn(10)
+    routes.register("1", turn)
+    for _ in range(3):
+        say(routes, "1", "a" * 100)
+        routes.wake_touched()
+        assert text_of(turn.take()) == "a" * 100
+    say(routes, "1", "a" * 100)
+    routes.wake_touched()
+    assert not turn.finished
+    say(routes, "1", "b")
+    routes.wake_touched()
+    (end,) = turn.take()
+    assert isinstance(end, Finished)
+    assert isinstance(end.error, SlowClient)
+
+
 def test_the_bound_counts_what_waits_not_what_came() -> None:
     """A consumer that keeps up may take any amount."""
     routes, turn = Routes(), PlainTurn(10)
