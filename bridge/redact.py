@@ -48,14 +48,15 @@ _KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"cookie", b"jwt",
 
 
 class Redactor:
-    """Removes secrets from bytes of JSON. `known` are secrets of our own (API keys), removed wherever they stand."""
+    """Removes secrets from bytes of JSON. `known` are secrets of our own (API keys), removed wherever they stand.
 
-    def __init__(self, known: tuple[str, ...] = ()) -> None:
-        kept = [secret for secret in known if len(secret) >= SHORTEST_KEY]
-        # As they stand in JSON text, where quotes and backslashes are escaped, and in JSON within JSON.
-        once = [orjson.dumps(secret)[1:-1] for secret in kept]
-        twice = [orjson.dumps(secret.decode())[1:-1] for secret in once]
-        self._known = tuple(dict.fromkeys([*twice, *once]))
+    One that has fewer characters than `shortest` is not looked for.
+    """
+
+    def __init__(self, known: tuple[str, ...] = (), *, shortest: int = SHORTEST_KEY) -> None:
+        forms = {form for secret in known if len(secret) >= shortest for form in _forms(secret)}
+        # The longest first: one may hold another.
+        self._known = sorted(forms, key=lambda form: (-len(form), form))
 
     def suspicious(self, data: bytes) -> bool:
         """A quick look: False means that no value in `data` has the shape of a secret."""
@@ -94,10 +95,22 @@ class Redactor:
             data = data.replace(secret, _mark(secret))
         return _SHAPES.sub(lambda found: _mark(found[0]), data)
 
+    def without_known(self, data: bytes) -> bytes:
+        """Any text without our own secrets, and with all the rest. No hash is left: others than we read it."""
+        for secret in self._known:
+            data = data.replace(secret, b"[redacted]")
+        return data
+
 
 def harmless(text: str) -> str:
     """What a provider says of its failure, without where it is, and without the keys that some repeat."""
     return Redactor().text(_URL.sub("", text).encode("utf-8", "replace")).decode()
+
+
+def _forms(secret: str) -> tuple[bytes, ...]:
+    """A secret as it is, and as it stands in JSON (where some escape slashes, too) and in JSON within JSON."""
+    once = orjson.dumps(secret)[1:-1]
+    return secret.encode(), once, once.replace(b"/", b"\\/"), orjson.dumps(once.decode())[1:-1]
 
 
 def _mark(secret: bytes) -> bytes:

@@ -105,8 +105,8 @@ class RunningTurn(EventBuffer, ABC):
     def check_bound(self) -> None:
         """Called once per read: fail this turn alone when its consumer is too slow.
 
-        Too slow is who has left what the read before brought. What one read brings, however much, nobody had the time to
-        take.
+        Too slow is who has left what the read before brought. What one read brings, however much, nobody had the time
+        to take.
         """
         untaken, self._checked = self._events is self._checked, self._events
         if untaken and self._size > self._max_buffered and not self.finished:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,17 +56,6 @@ def parse_credentials(data: Any) -> Tokens:
         None if expiry is None else expiry / 1000,
         _text(login.get("subscriptionType")),
     )
-
-
-def describe_credentials(data: Any, now: datetime.datetime) -> dict[str, Any]:
-    """What may be shown of a .credentials.json. Raises NotSignedIn."""
-    tokens = parse_credentials(data)
-    return {
-        "mode": "oauth",
-        "plan": tokens.plan,
-        "expires": _moment(tokens.expires_at, now),
-        "can_refresh": tokens.refresh_token is not None,
-    }
 
 
 def with_tokens(data: Mapping[str, Any], answer: Mapping[str, Any], now: float) -> dict[str, Any]:
@@ -140,16 +128,6 @@ class ClaudeLogin(StoredLogin[Tokens]):
         return NotSignedIn(
             f"Claude Code's .credentials.json is too large, or nested too deep, to be written back. {SIGN_IN}"
         )
-
-
-def _moment(seconds: float | None, now: datetime.datetime) -> str | None:
-    try:
-        then = None if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        then = None
-    if then is None:
-        return None
-    return f"{then:%Y-%m-%d %H:%M} UTC" + (" (over; the next request refreshes it)" if then <= now else "")
 
 
 def _number(value: Any) -> float | None:

@@ -39,7 +39,7 @@ def build_backend(plan: Plan, settings: Settings, record: Record | None = None) 
     if plan.config.type == "mock":
         return Built(MockBackend("echo", name=plan.name))
     if plan.config.type == "codex":
-        return build_codex(settings, plan, record)
+        return _codex(plan, settings, record)
     if plan.config.type == "anthropic":
         return _anthropic(plan, settings, record)
     url = plan.config.base_url or (plan.preset.base_url if plan.preset is not None else None)
@@ -52,26 +52,21 @@ def build_backend(plan: Plan, settings: Settings, record: Record | None = None) 
     )
     door = KeyDoor(target, plan.key, headers=plan.config.headers, needed=plan.off)
     discovery = ModelList(plan.name, upstream, f"{url}/models", door.headers) if _discovers(plan) else None
-    return Built(_backend(plan, settings, upstream, api, door, discovery, record), upstream)
+    return _built(UpstreamBackend, plan, settings, upstream, api, door, discovery, record)
 
 
-def build_codex(settings: Settings, plan: Plan | None = None, record: Record | None = None) -> Built:
+def _codex(plan: Plan, settings: Settings, record: Record | None) -> Built:
     """Codex's login, used directly."""
-    config = plan.config if plan is not None else None
-    url = (config.base_url if config is not None else None) or settings.codex_base_url
-    upstream = make_upstream(url, settings, config.timeout if config is not None else None)
+    url = plan.config.base_url or settings.codex_base_url
+    upstream = make_upstream(url, settings, plan.config.timeout)
     login = CodexLogin(
         settings.codex_home_path,
-        token_url=(config.token_url if config is not None else None) or settings.codex_token_url,
+        token_url=plan.config.token_url or settings.codex_token_url,
         client=upstream.client,
         now=lambda: datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z"),
     )
     door = CodexDoor(login, chatgpt_url=url, api_url=settings.codex_api_base_url)
-    name = plan.name if plan is not None else "codex"
-    backend = CodexBackend(
-        name, upstream, ResponsesApi(), door, new_session=new_session, web_search=searches(settings), record=record
-    )
-    return Built(backend, upstream)
+    return _built(CodexBackend, plan, settings, upstream, ResponsesApi(), door, None, record)
 
 
 def _anthropic(plan: Plan, settings: Settings, record: Record | None) -> Built:
@@ -84,10 +79,11 @@ def _anthropic(plan: Plan, settings: Settings, record: Record | None) -> Built:
     door = AnthropicDoor(url, key=plan.key, login=login, headers=plan.config.headers)
     listed = f"{door.models_url}?limit=1000"
     discovery = ModelList(plan.name, upstream, listed, door.headers) if _discovers(plan) else None
-    return Built(_backend(plan, settings, upstream, MessagesApi(), door, discovery, record), upstream)
+    return _built(UpstreamBackend, plan, settings, upstream, MessagesApi(), door, discovery, record)
 
 
-def _backend(
+def _built(
+    backend: type[UpstreamBackend],
     plan: Plan,
     settings: Settings,
     upstream: Upstream,
@@ -95,8 +91,8 @@ def _backend(
     door: Door,
     discovery: ModelList | None,
     record: Record | None,
-) -> Backend:
-    return UpstreamBackend(
+) -> Built:
+    made = backend(
         plan.name,
         upstream,
         api,
@@ -107,6 +103,7 @@ def _backend(
         web_search=searches(settings),
         record=record,
     )
+    return Built(made, upstream)
 
 
 def _discovers(plan: Plan) -> bool:

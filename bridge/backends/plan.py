@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bridge.backends.base import Backend, EventStream, PlainBackend
+from bridge.backends.base import Backend
 from bridge.backends.openai_compatible.presets import PRESETS, Preset
-from bridge.backends.router import MOCK, Router, Served
-from bridge.backends.routing import make_rule
+from bridge.backends.router import Router, Served
+from bridge.backends.routing import MOCK, Place, Rule, Table, make_rule
 from bridge.config import Settings
 from bridge.config_file import BackendConfig, FileConfig
-from bridge.turn.turn import Turn
 from bridge.urls import is_header_safe
 
 ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
@@ -115,25 +114,8 @@ def make_router(
     missing: Mapping[str, str],
 ) -> Router:
     """The router that the configuration asks for; aliases of the environment win over those of the file."""
-    names = {each.backend.name for each in served} | {mock.name}
-    rules = [
-        make_rule(pattern, backend)
-        for backend, patterns in config.routing.patterns.items()
-        for pattern in patterns
-        if backend in names
-    ]
     both = {**config.routing.aliases, **aliases}
-    return Router(mock, served, default=default, rules=rules, aliases=both, missing=missing)
-
-
-class _Named(PlainBackend):
-    """A backend that nobody has started."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    async def start(self, turn: Turn, req_id: str) -> EventStream:
-        raise NotImplementedError
+    return Router(mock, served, default=default, rules=_rules(config), aliases=both, missing=missing)
 
 
 def route(model: str, config: FileConfig, settings: Settings, plans: Sequence[Plan]) -> tuple[str | None, str | None]:
@@ -141,11 +123,15 @@ def route(model: str, config: FileConfig, settings: Settings, plans: Sequence[Pl
 
     One that is off comes last: then there is nobody else.
     """
-    served = [Served(_Named(plan.name), plan.kind, tuple(plan.config.models), plan.off) for plan in plans]
+    places = [Place(plan.name, plan.kind, tuple(plan.config.models), plan.off) for plan in plans]
     own = app_server_name(config)
-    served.append(Served(_Named(own)))
-    router = make_router(_Named(MOCK), served, default=own, config=config, aliases=settings.aliases, missing={})
-    backend, name = router.decide(model)
-    if backend is None:
-        backend, name = router.decide(model, keyed=True)
-    return (None if backend is None else backend.name), (name if name != model else None)
+    aliases = {**config.routing.aliases, **settings.aliases}
+    table = Table([Place(MOCK), *places, Place(own)], default=own, rules=_rules(config), aliases=aliases)
+    name, _ = table.unalias(model)
+    backend = table.known_at_once(name, keyed=False) or table.known_at_once(name, keyed=True)
+    return backend, (name if name != model else None)
+
+
+def _rules(config: FileConfig) -> list[Rule]:
+    patterns = config.routing.patterns.items()
+    return [make_rule(pattern, backend) for backend, written in patterns for pattern in written]

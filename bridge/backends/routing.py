@@ -7,10 +7,13 @@ with the program.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 
+from bridge.turn.models import effort_in_name
+
+MOCK = "mock"
 DEFAULT = "<default>"
 """Stands in a built-in rule for the backend that `routing.default` names."""
 
@@ -67,3 +70,101 @@ def best_rule(name: str, rules: Iterable[Rule]) -> Rule | None:
 
 def _escape(text: str) -> str:
     return text.replace("[", "[[]")
+
+
+_BUILT_IN = tuple(make_rule(pattern, kind) for pattern, kind in BUILT_IN_PATTERNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A backend, as far as it matters where names lead.
+
+    `kind` is what built-in patterns lead to. `models` are those that the operator names for it. `off` tells why it
+    cannot answer by itself: it then serves only requests that bring a key of their own (`keyed`).
+    """
+
+    name: str
+    kind: str = ""
+    models: tuple[str, ...] = ()
+    off: str | None = None
+
+
+class Table:
+    """Which backend a name leads to without anybody being asked; backends go by their names.
+
+    Rules that lead to no place do not count. `missing` tells of kinds of backends that nobody configured, why they are
+    not there.
+    """
+
+    def __init__(
+        self,
+        places: Iterable[Place],
+        *,
+        default: str,
+        rules: Iterable[Rule] = (),
+        aliases: Mapping[str, str] | None = None,
+        missing: Mapping[str, str] | None = None,
+    ) -> None:
+        self._places = {place.name: place for place in places}
+        self._rules = [rule for rule in rules if rule.backend in self._places]
+        self._aliases = {alias.lower(): target for alias, target in (aliases or {}).items()}
+        self._default = default
+        self.spelled = tuple(aliases or ())
+        """The user's aliases, as they were written."""
+        self.missing = missing or {}
+
+    def unalias(self, requested: str) -> tuple[str, str | None]:
+        """(the name that is meant, the effort that an alias with a suffix implies)."""
+        target = self._aliases.get(requested.lower())
+        if target is not None:
+            return target, None
+        base, effort = effort_in_name(requested)
+        target = self._aliases.get(base.lower())
+        if target is not None:
+            return target, effort
+        return BUILT_IN_ALIASES.get(requested.lower(), requested), None
+
+    def known_at_once(self, name: str, *, keyed: bool) -> str | None:
+        """The backend that a name leads to whatever the default backend may list."""
+        rule = best_rule(name, (rule for rule in self._rules if self.is_usable(rule.backend, keyed=keyed)))
+        if rule is not None:
+            return rule.backend
+        for place in self._usable(keyed):
+            if name.lower() in {model.lower() for model in place.models}:
+                return place.name
+        found = self.built_in(name, keyed=keyed)
+        return None if found == self._default else found
+
+    def built_in(self, name: str, *, keyed: bool) -> str | None:
+        """The backend that a name leads to by what comes with the program."""
+        rule = best_rule(name, _BUILT_IN)
+        return None if rule is None else self._of_kind(rule.backend, keyed)
+
+    def is_usable(self, backend: str, *, keyed: bool) -> bool:
+        """Whether a backend can answer such a request."""
+        return keyed or self._places[backend].off is None
+
+    def reason(self, name: str) -> str | None:
+        """Why a name that would lead to a backend does not."""
+        found = self.known_at_once(name, keyed=True)
+        if found is not None:
+            return self._places[found].off
+        rule = best_rule(name, _BUILT_IN)
+        if rule is not None and rule.backend == DEFAULT:
+            return self._places[self._default].off
+        return self.missing.get(rule.backend) if rule is not None else None
+
+    def patterns(self) -> list[tuple[str, str]]:
+        """(pattern, backend), the user's first."""
+        found = [(rule.pattern, self._of_kind(rule.backend, keyed=False)) for rule in _BUILT_IN]
+        built_in = [(pattern, backend) for pattern, backend in found if backend is not None]
+        return [(rule.pattern, rule.backend) for rule in self._rules] + built_in
+
+    def _of_kind(self, kind: str, keyed: bool) -> str | None:
+        if kind == DEFAULT:
+            usable = self._default != MOCK and self.is_usable(self._default, keyed=keyed)
+            return self._default if usable else None
+        return next((place.name for place in self._usable(keyed) if place.kind == kind), None)
+
+    def _usable(self, keyed: bool) -> Iterator[Place]:
+        return (place for place in self._places.values() if self.is_usable(place.name, keyed=keyed))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import signal
 import stat
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,15 @@ import pytest
 import trio
 from upstream.answers import RESET, Gate, html, plain_json
 from upstream.anthropic_server import LIFETIME, Anthropic, credentials, serving, serving_in_thread, write_credentials
+from upstream.refreshing import (
+    holding,
+    refresh_into,
+    refresh_within,
+    refresher,
+    refreshing,
+    told_after_a_kill,
+    told_by_three,
+)
 from upstream.tokens import assert_no_secrets
 
 from bridge.auth.claude import (
@@ -27,7 +33,6 @@ from bridge.auth.claude import (
     ClaudeLogin,
     NotSignedIn,
     Tokens,
-    describe_credentials,
     parse_credentials,
     read_credentials,
 )
@@ -38,6 +43,7 @@ from bridge.errors import BridgeError
 
 Json = dict[str, Any]
 NOW = 2_000_000_000.0
+REFRESHER = refresher(ClaudeLogin, NOW)
 
 
 @dataclass
@@ -132,20 +138,6 @@ def test_nor_is_what_is_no_file(tmp_path: Path) -> None:
         read_credentials(large)
 
 
-def test_what_may_be_shown_of_it() -> None:
-    now = datetime.datetime.fromtimestamp(NOW, datetime.UTC)
-    login = {"accessToken": "canary", "refreshToken": "canary", "expiresAt": NOW * 1000, "subscriptionType": "pro"}
-    shown = describe_credentials({"claudeAiOauth": login}, now)
-    assert shown == {
-        "mode": "oauth",
-        "plan": "pro",
-        "expires": "2033-05-18 03:33 UTC (over; the next request refreshes it)",
-        "can_refresh": True,
-    }
-    assert_no_secrets(shown)
-    assert describe_credentials({"claudeAiOauth": {**login, "expiresAt": 1e30}}, now)["expires"] is None
-
-
 # Refreshing
 
 
@@ -212,18 +204,9 @@ async def test_a_program_that_was_quicker_is_believed(tmp_path: Path) -> None:
     """Claude Code itself does not know our lock: our token was used up, but its new login is there."""
     async with rigged(tmp_path) as rig:
         login, old = rig.login(), rig.on_disk()
-        gate = rig.api.token_gate = Gate()
         rig.api.logins.fresh.clear()
-        got: list[Tokens] = []
-
-        async def refresh() -> None:
-            got.append(await login.refresh(old))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(refresh)
-            await rig.api.until(lambda: gate.held)
+        async with refreshing(rig.api, old, login) as got:
             write_credentials(tmp_path, credentials(rig.api.logins))
-            gate.open()
         assert got == [rig.on_disk()] != [old]
 
 
@@ -294,19 +277,11 @@ async def test_who_logs_in_anew_meanwhile_keeps_that_login(tmp_path: Path, unwri
         if unwritten:
             (blocked := tmp_path / "..credentials.json.new").mkdir()
             await login.refresh(login.current())
-        old, got = login.current(), []
+        old = login.current()
         if unwritten:
             blocked.rmdir()
-        gate = rig.api.token_gate = Gate()
-
-        async def refresh() -> None:
-            got.append(await login.refresh(old))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(refresh)
-            await rig.api.until(lambda: gate.held)
+        async with refreshing(rig.api, old, login) as got:
             write_credentials(tmp_path, anew := credentials(rig.api.logins))
-            gate.open()
         assert got == [parse_credentials(anew)] == [rig.on_disk()]
 
 
@@ -338,18 +313,8 @@ async def test_many_tasks_refresh_once(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         login, other = rig.login(), rig.login()
         old = login.current()
-        gate = rig.api.token_gate = Gate()
-        got: list[Tokens] = []
-
-        async def refresh(login: ClaudeLogin) -> None:
-            got.append(await login.refresh(old))
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(50):
-                nursery.start_soon(refresh, login)
-                nursery.start_soon(refresh, other)
-            await rig.api.until(lambda: gate.held)
-            gate.open()
+        async with refreshing(rig.api, old, *[login, other] * 50) as got:
+            pass
         assert got == [rig.on_disk()] * 100
         assert rig.api.logins.uses == {old.refresh_token: 1}
 
@@ -375,47 +340,20 @@ async def test_all_who_wait_hear_of_a_failure(tmp_path: Path) -> None:
         assert len(rig.api.token_requests) == 1
 
 
-@contextmanager
-def holding(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another program that holds the lock until it is killed."""
-    command = "import fcntl, sys; fcntl.flock(file := open(sys.argv[1], 'w'), 2); print('held', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", command, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert said(process) == "held"
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 async def test_when_the_one_who_refreshes_leaves_another_takes_over(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         login, old, first, got = rig.login(), rig.on_disk(), trio.CancelScope(), []
-
-        async def leave() -> None:
-            with first:
-                await login.refresh(old)
-
-        async def stay() -> None:
-            got.append(await login.refresh(old))
-
         with holding(rig.path.with_name(".credentials.json.lock")) as holder:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(leave)
+                nursery.start_soon(refresh_within, first, login, old)
                 await trio.testing.wait_all_tasks_blocked()
-                nursery.start_soon(stay)
+                nursery.start_soon(refresh_into, got, login, old)
                 await trio.testing.wait_all_tasks_blocked()
                 first.cancel()
                 await trio.testing.wait_all_tasks_blocked()
                 assert rig.api.token_requests == []
                 holder.kill()
         assert got == [rig.on_disk()] != [old]
-
-
-def said(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
 
 
 async def test_a_lock_that_is_held_for_too_long_is_told(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
@@ -436,74 +374,13 @@ async def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> Non
         assert not bait.exists()
 
 
-REFRESHER = """
-import sys, httpx2, trio
-from pathlib import Path
-from bridge.auth.claude import ClaudeLogin
-from bridge.errors import BridgeError
-
-async def main(path, url):
-    async with httpx2.AsyncClient(trust_env=False) as client:
-        login = ClaudeLogin(Path(path), token_url=url, client=client, now=lambda: 2e9)
-        old = login.current()
-        print("ready", flush=True)
-        sys.stdin.readline()
-        print("asking", flush=True)
-        try:
-            print((await login.refresh(old)).token, flush=True)
-        except BridgeError as error:
-            print(error.code, flush=True)
-
-trio.run(main, *sys.argv[1:])
-"""
-
-
-@contextmanager
-def refreshers(api: Anthropic, path: Path, number: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that have read the login and wait to be told to refresh it."""
-    command = [sys.executable, "-c", REFRESHER, str(path), api.token_url]
-    processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-        for _ in range(number)
-    ]
-    try:
-        for process in processes:
-            assert said(process) == "ready"
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-
-
-def go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    assert said(process) == "asking"
-
-
 def test_several_processes_refresh_once_and_a_killed_one_blocks_nobody(tmp_path: Path) -> None:
     with serving_in_thread() as api:
         path = write_credentials(tmp_path, credentials(api.logins, NOW - 1))
         old: Json = json.loads(path.read_bytes())["claudeAiOauth"]
-        gate = api.token_gate = Gate()
-        with refreshers(api, path, 3) as processes:
-            for process in processes:
-                go(process)
-            api.wait_for(lambda: gate.held)
-            gate.open()
-            (token,) = api.logins.access
-            assert [said(process) for process in processes] == [token] * 3
+        told = told_by_three(REFRESHER, path, api)
+        (token,) = api.logins.access
+        assert told == [token] * 3
         assert api.logins.uses == {old["refreshToken"]: 1}
-        before = path.read_bytes()
-        gate = api.token_gate = Gate()
-        with refreshers(api, path, 2) as (killed, next_one):
-            go(killed)
-            api.wait_for(lambda: gate.held == 1)
-            killed.send_signal(signal.SIGKILL)
-            killed.wait()
-            assert path.read_bytes() == before
-            gate.open()
-            go(next_one)
-            assert said(next_one) == "refresh_token_refused"
+        assert told_after_a_kill(REFRESHER, path, api, path) == "refresh_token_refused"
         assert api.faults == []

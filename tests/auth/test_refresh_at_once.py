@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import json
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import trio
 from auth.login_rig import NOW, rigged
 from upstream.answers import Gate
-from upstream.chatgpt import ChatGPT, serving_in_thread
+from upstream.chatgpt import serving_in_thread
+from upstream.refreshing import (
+    holding,
+    refresh_into,
+    refresh_within,
+    refresher,
+    refreshing,
+    told_after_a_kill,
+    told_by_three,
+)
 from upstream.tokens import auth_json, write_auth_json
 
 from bridge.auth.codex import Login, LoginExpired
@@ -24,23 +28,15 @@ from bridge.auth.login import REFRESH_SECONDS
 from bridge.auth.refresh import CodexLogin
 from bridge.errors import UpstreamError
 
+REFRESHER = refresher(CodexLogin, NOW)
+
 
 async def test_many_tasks_refresh_once(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         login, other = rig.login(), rig.login()
         old = login.current()
-        gate = rig.chatgpt.token_gate = Gate()
-        got: list[Login] = []
-
-        async def refresh(login: CodexLogin) -> None:
-            got.append(await login.refresh(old))
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(50):
-                nursery.start_soon(refresh, login)
-                nursery.start_soon(refresh, other)
-            await rig.chatgpt.until(lambda: gate.held)
-            gate.open()
+        async with refreshing(rig.chatgpt, old, *[login, other] * 50) as got:
+            pass
         assert got == [rig.on_disk()] * 100
         assert rig.chatgpt.logins.uses == {old.refresh_token: 1}
 
@@ -53,19 +49,11 @@ async def test_one_that_leaves_takes_nobody_with_it(tmp_path: Path) -> None:
         gate = rig.chatgpt.token_gate = Gate()
         leaving = trio.CancelScope()
         got: list[Login] = []
-
-        async def leave() -> None:
-            with leaving:
-                await login.refresh(old)
-
-        async def stay() -> None:
-            got.append(await login.refresh(old))
-
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(leave)
+            nursery.start_soon(refresh_within, leaving, login, old)
             await rig.chatgpt.until(lambda: gate.held)
-            nursery.start_soon(stay)
-            nursery.start_soon(stay)
+            nursery.start_soon(refresh_into, got, login, old)
+            nursery.start_soon(refresh_into, got, login, old)
             await trio.testing.wait_all_tasks_blocked()
             leaving.cancel()
             gate.open()
@@ -79,21 +67,13 @@ async def test_one_that_leaves_before_it_has_asked_is_followed_by_another(tmp_pa
         old = login.current()
         leaving = trio.CancelScope()
         got: list[Login] = []
-
-        async def leave() -> None:
-            with leaving:
-                await login.refresh(old)
-
-        async def stay() -> None:
-            got.append(await login.refresh(old))
-
         async with trio.open_nursery() as nursery:
             with (rig.home / "auth.json.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                nursery.start_soon(leave)
+                nursery.start_soon(refresh_within, leaving, login, old)
                 await trio.testing.wait_all_tasks_blocked()
-                nursery.start_soon(stay)
-                nursery.start_soon(stay)
+                nursery.start_soon(refresh_into, got, login, old)
+                nursery.start_soon(refresh_into, got, login, old)
                 await trio.testing.wait_all_tasks_blocked()
                 leaving.cancel()
         assert leaving.cancelled_caught
@@ -146,14 +126,10 @@ async def test_two_homes_with_one_linked_login_have_one_lock(
         old = rig.on_disk()
         gate = rig.chatgpt.token_gate = Gate()
         got: list[Login] = []
-
-        async def refresh(login: CodexLogin) -> None:
-            got.append(await login.refresh(old))
-
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(refresh, rig.login())
+            nursery.start_soon(refresh_into, got, rig.login(), old)
             await rig.chatgpt.until(lambda: gate.held)
-            nursery.start_soon(refresh, other)
+            nursery.start_soon(refresh_into, got, other, old)
             await trio.sleep(20 * POLL)  # of the clock that jumps: the second has looked at the lock many times
             assert got == []
             gate.open()
@@ -161,70 +137,14 @@ async def test_two_homes_with_one_linked_login_have_one_lock(
         assert rig.chatgpt.logins.uses == {old.refresh_token: 1}
 
 
-REFRESHER = """
-import sys, httpx2, trio
-from pathlib import Path
-from bridge.auth.refresh import CodexLogin
-from bridge.errors import BridgeError
-
-async def main(home, url):
-    async with httpx2.AsyncClient(trust_env=False) as client:
-        login = CodexLogin(Path(home), token_url=url, client=client, now=lambda: "2030-01-01T00:00:00Z")
-        old = login.current()
-        print("ready", flush=True)
-        sys.stdin.readline()
-        print("asking", flush=True)
-        try:
-            print((await login.refresh(old)).token, flush=True)
-        except BridgeError as error:
-            print(error.code, flush=True)
-
-trio.run(main, *sys.argv[1:])
-"""
-
-
-@contextmanager
-def refreshers(chatgpt: ChatGPT, home: Path, number: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that have read the login and wait to be told to refresh it."""
-    command = [sys.executable, "-c", REFRESHER, str(home), chatgpt.token_url]
-    processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-        for _ in range(number)
-    ]
-    try:
-        for process in processes:
-            assert said(process) == "ready"
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-
-
-def said(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    assert said(process) == "asking"
-
-
 def test_several_processes_refresh_once(tmp_path: Path) -> None:
     """The one-time token is used once, and every process ends with the new login."""
     with serving_in_thread() as chatgpt:
         home = chatgpt.home(tmp_path)
         old = json.loads((home / "auth.json").read_bytes())["tokens"]["refresh_token"]
-        gate = chatgpt.token_gate = Gate()
-        with refreshers(chatgpt, home, 3) as processes:
-            for process in processes:
-                go(process)
-            chatgpt.wait_for(lambda: gate.held)
-            gate.open()
-            (token,) = chatgpt.logins.access
-            assert [said(process) for process in processes] == [token] * 3
+        told = told_by_three(REFRESHER, home, chatgpt)
+        (token,) = chatgpt.logins.access
+        assert told == [token] * 3
         assert chatgpt.logins.uses == {old: 1}
         assert chatgpt.faults == []
 
@@ -233,35 +153,11 @@ def test_a_process_that_is_killed_while_refreshing_blocks_nobody(tmp_path: Path)
     """The file is whole and the lock free. Its one-time token is lost, and that is told."""
     with serving_in_thread() as chatgpt:
         home = chatgpt.home(tmp_path)
-        before = (home / "auth.json").read_bytes()
-        gate = chatgpt.token_gate = Gate()
-        with refreshers(chatgpt, home, 2) as (killed, next_one):
-            go(killed)
-            chatgpt.wait_for(lambda: gate.held == 1)
-            killed.send_signal(signal.SIGKILL)
-            killed.wait()
-            assert (home / "auth.json").read_bytes() == before
-            gate.open()
-            go(next_one)
-            assert said(next_one) == "refresh_token_reused"
+        assert told_after_a_kill(REFRESHER, home, chatgpt, home / "auth.json") == "refresh_token_reused"
         assert chatgpt.faults == []
 
 
 # The lock file
-
-
-@contextmanager
-def holding(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another program that holds the lock until it is killed."""
-    command = "import fcntl, sys; fcntl.flock(file := open(sys.argv[1], 'w'), 2); print('held', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", command, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert said(process) == "held"
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 async def test_a_lock_that_is_held_for_too_long_is_told(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
@@ -288,14 +184,10 @@ async def test_a_lock_is_free_when_its_holder_dies(tmp_path: Path) -> None:
 async def test_what_is_refreshed_while_one_waits_for_the_lock_is_just_read(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         old, got = rig.on_disk(), []
-
-        async def refresh() -> None:
-            got.append(await rig.login().refresh(old))
-
         async with trio.open_nursery() as nursery:
             with (rig.home / "auth.json.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                nursery.start_soon(refresh)
+                nursery.start_soon(refresh_into, got, rig.login(), old)
                 await trio.testing.wait_all_tasks_blocked()
                 write_auth_json(rig.home, auth_json("chatgpt", rig.chatgpt.logins))
         assert got == [rig.on_disk()] != [old]

@@ -222,9 +222,9 @@ async def test_codex_is_asked_with_its_login(tmp_path: Path) -> None:
     async with chatgpt.serving() as server:
         home = server.home(tmp_path)
         elsewhere = {"codex_base_url": "http://127.0.0.1:1/x", "codex_token_url": "http://127.0.0.1:1/t"}
-        config = {"type": "codex", "base_url": server.base_url, "token_url": server.token_url}
+        config = {"type": "codex", "base_url": server.base_url, "token_url": server.token_url, "models": ["m"]}
         async with built(config, codex_home=home, **elsewhere) as backend:
-            assert backend.name == "a"
+            assert (backend.name, backend.models()) == ("a", ["m"])
             assert (await ask(backend)).text == chatgpt.DEFAULT_TEXT
             server.logins.access.clear()  # it has run out
             assert (await ask(backend)).text == chatgpt.DEFAULT_TEXT

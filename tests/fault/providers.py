@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 import ssl
 import subprocess
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from upstream.chatgpt import ChatGPT
 from upstream.checks import API_PATH
 from upstream.connection import Request
 from upstream.openai_chat import ChatServer
+from upstream.serving import served_in_thread
 
 Json = dict[str, Any]
 
@@ -313,6 +313,13 @@ class Providers:
     hanging: Hanging
     unbound: Unbound
 
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for server in vars(self).values():
+                await nursery.start(server.run)
+            task_status.started()
+
     def of(self, kind: str) -> Server:
         """The server of this kind."""
         server: Server = getattr(self, kind)
@@ -324,8 +331,7 @@ class Providers:
             assert self.of(kind).faults == [], kind
 
 
-@contextmanager
-def providers_in_thread(directory: Path) -> Iterator[Providers]:
+def providers_in_thread(directory: Path) -> AbstractContextManager[Providers]:
     """All providers in one thread; leaving the block cuts whatever streams and joins the thread."""
     providers = Providers(
         CodexServer(),
@@ -336,31 +342,4 @@ def providers_in_thread(directory: Path) -> Iterator[Providers]:
         Hanging(),
         Unbound(),
     )
-    ready, stop = threading.Event(), Gate()
-    trouble: list[BaseException] = []
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            for server in vars(providers).values():
-                await nursery.start(server.run)
-            ready.set()
-            await stop.passed()
-            nursery.cancel_scope.cancel()
-
-    def run() -> None:
-        try:
-            trio.run(main)
-        except BaseException as error:
-            trouble.append(error)
-            ready.set()
-
-    thread = threading.Thread(target=run, name="providers")
-    thread.start()
-    ready.wait()
-    try:
-        yield providers
-    finally:
-        stop.open()
-        thread.join()
-    if trouble:
-        raise trouble[0]
+    return served_in_thread(providers, "providers")

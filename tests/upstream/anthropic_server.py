@@ -15,8 +15,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from upstream.answers import Answer, Gate, Plain, Stream, plain_json
 from upstream.anthropic_checks import PATH, body_faults, header_faults
 from upstream.anthropic_events import answer, text
 from upstream.connection import Connection, Request
+from upstream.serving import served, served_in_thread
 from upstream.tokens import SAID
 
 Json = dict[str, Any]
@@ -213,43 +214,11 @@ class Anthropic:
         await Connection(self, stream, next(self._connections)).run()
 
 
-@asynccontextmanager
-async def serving() -> AsyncIterator[Anthropic]:
+def serving() -> AbstractAsyncContextManager[Anthropic]:
     """An API in this event loop; leaving the block cuts whatever streams."""
-    api = Anthropic()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(api.run)
-        yield api
-        nursery.cancel_scope.cancel()
+    return served(Anthropic())
 
 
-@contextmanager
-def serving_in_thread() -> Iterator[Anthropic]:
+def serving_in_thread() -> AbstractContextManager[Anthropic]:
     """An API in a thread of its own; leaving the block cuts whatever streams and joins the thread."""
-    api, ready, stop = Anthropic(), threading.Event(), Gate()
-    trouble: list[BaseException] = []
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(api.run)
-            ready.set()
-            await stop.passed()
-            nursery.cancel_scope.cancel()
-
-    def run() -> None:
-        try:
-            trio.run(main)
-        except BaseException as error:
-            trouble.append(error)
-            ready.set()
-
-    thread = threading.Thread(target=run, name="anthropic")
-    thread.start()
-    ready.wait()
-    try:
-        yield api
-    finally:
-        stop.open()
-        thread.join()
-    if trouble:
-        raise trouble[0]
+    return served_in_thread(Anthropic(), "anthropic")

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from upstream.answers import Answer, Gate, Plain, Stream, refusal
 from upstream.checks import API_PATH, CHATGPT_PATH, TOKEN_PATH, request_faults, token_faults
 from upstream.connection import Connection, Request
 from upstream.events import answer, text
+from upstream.serving import served, served_in_thread
 from upstream.tokens import Form, Logins, auth_json, write_auth_json
 
 Json = dict[str, Any]
@@ -186,43 +187,11 @@ class ChatGPT:
         await Connection(self, stream, next(self._connections)).run()
 
 
-@asynccontextmanager
-async def serving() -> AsyncIterator[ChatGPT]:
+def serving() -> AbstractAsyncContextManager[ChatGPT]:
     """A backend in this event loop; leaving the block cuts whatever streams."""
-    backend = ChatGPT()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(backend.run)
-        yield backend
-        nursery.cancel_scope.cancel()
+    return served(ChatGPT())
 
 
-@contextmanager
-def serving_in_thread() -> Iterator[ChatGPT]:
+def serving_in_thread() -> AbstractContextManager[ChatGPT]:
     """A backend in a thread of its own; leaving the block cuts whatever streams and joins the thread."""
-    backend, ready, stop = ChatGPT(), threading.Event(), Gate()
-    trouble: list[BaseException] = []
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(backend.run)
-            ready.set()
-            await stop.passed()
-            nursery.cancel_scope.cancel()
-
-    def run() -> None:
-        try:
-            trio.run(main)
-        except BaseException as error:
-            trouble.append(error)
-            ready.set()
-
-    thread = threading.Thread(target=run, name="chatgpt")
-    thread.start()
-    ready.wait()
-    try:
-        yield backend
-    finally:
-        stop.open()
-        thread.join()
-    if trouble:
-        raise trouble[0]
+    return served_in_thread(ChatGPT(), "chatgpt")

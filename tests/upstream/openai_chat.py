@@ -19,17 +19,15 @@ messages end with some, else `DEFAULT_TEXT`.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
-import trio
-from upstream.answers import Answer, Gate, Part, Plain, Stream, plain_json, refusal
+from upstream.answers import Answer, Part, Plain, Stream, plain_json, refusal
 from upstream.chatgpt import ChatGPT
 from upstream.connection import Request
 from upstream.openai_chat_checks import request_faults
 from upstream.openai_chat_chunks import answer, text
+from upstream.serving import served, served_in_thread
 
 DEFAULT_TEXT = "hello from the server"
 PATH = "/v1/chat/completions"
@@ -91,43 +89,11 @@ class ChatServer(ChatGPT):
         return stream(answer(text(said)))
 
 
-@asynccontextmanager
-async def serving() -> AsyncIterator[ChatServer]:
+def serving() -> AbstractAsyncContextManager[ChatServer]:
     """A server in this event loop; leaving the block cuts whatever streams."""
-    server = ChatServer()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(server.run)
-        yield server
-        nursery.cancel_scope.cancel()
+    return served(ChatServer())
 
 
-@contextmanager
-def serving_in_thread() -> Iterator[ChatServer]:
+def serving_in_thread() -> AbstractContextManager[ChatServer]:
     """A server in a thread of its own; leaving the block cuts whatever streams and joins the thread."""
-    server, ready, stop = ChatServer(), threading.Event(), Gate()
-    trouble: list[BaseException] = []
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(server.run)
-            ready.set()
-            await stop.passed()
-            nursery.cancel_scope.cancel()
-
-    def run() -> None:
-        try:
-            trio.run(main)
-        except BaseException as error:
-            trouble.append(error)
-            ready.set()
-
-    thread = threading.Thread(target=run, name="chat-server")
-    thread.start()
-    ready.wait()
-    try:
-        yield server
-    finally:
-        stop.open()
-        thread.join()
-    if trouble:
-        raise trouble[0]
+    return served_in_thread(ChatServer(), "chat-server")

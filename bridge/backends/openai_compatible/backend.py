@@ -11,8 +11,6 @@ from bridge.backends.base import Abilities
 from bridge.backends.openai_compatible.body import build_body, dropped
 from bridge.backends.openai_compatible.decode import ChatBuffer
 from bridge.backends.openai_compatible.presets import CUSTOM, Preset
-from bridge.backends.upstream.backend import Door, UpstreamBackend
-from bridge.backends.upstream.client import Upstream
 from bridge.backends.upstream.stream import UpstreamBuffer
 from bridge.turn.turn import Turn
 
@@ -33,13 +31,6 @@ class ChatApi:
 
     def drops(self, turn: Turn) -> list[str]:
         return dropped(turn, self._preset)
-
-
-class OpenAICompatibleBackend(UpstreamBackend):
-    """Turns over a server of the chat completions API."""
-
-    def __init__(self, name: str, upstream: Upstream, door: Door, preset: Preset = CUSTOM, **options: Any) -> None:
-        super().__init__(name, upstream, ChatApi(preset), door, **options)
 
 
 def chat_url(base_url: str) -> str:

@@ -15,13 +15,13 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Protocol
 
 import httpx2
-import orjson
 import trio
 
 from bridge.backends.upstream.failures import error_from_status
 from bridge.backends.upstream.sse import SseReader
 from bridge.backends.upstream.stream import UpstreamBuffer, UpstreamStream, silence
 from bridge.errors import BackendTimeout, BridgeError, ConfigError, NotReady, Overloaded, UpstreamError
+from bridge.redact import Redactor
 from bridge.urls import leads_here
 
 log = logging.getLogger("bridge")
@@ -35,8 +35,12 @@ LONGEST_DELAY = 30.0
 CONNECT_SECONDS = 15.0
 LAST_BYTES = 1.0
 SHORTEST_SECRET = 10
+"""A shorter one may be a word of the answer."""
 MAX_REFUSAL = 64 * 1024
 REFUSAL_SECONDS = 5.0
+
+Clean = Callable[[bytes], bytes]
+"""What came back, without our own secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +52,6 @@ class Request:
     content: bytes = field(repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """What stands in the headers and must not come back: some repeat what they refuse."""
-
-    def clean(self, data: bytes) -> bytes:
-        """What came back, without our own secrets, however JSON writes them. A very short one is none."""
-        for secret in self.secrets:
-            if len(secret) >= SHORTEST_SECRET:
-                plain = secret.encode()
-                in_json = orjson.dumps(secret)[1:-1]
-                for form in {plain, in_json, in_json.replace(b"/", b"\\/")}:
-                    data = data.replace(form, b"[redacted]")
-        return data
 
 
 class Asking(Protocol):
@@ -186,6 +180,7 @@ class Upstream:
     async def _ask(self, request: Request, stream: UpstreamStream) -> None:
         """One attempt, to the end of the stream."""
         clock = _Clock(self._patience)
+        clean = Redactor(request.secrets, shortest=SHORTEST_SECRET).without_known
         try:
             with clock.scope:
                 sending = self.client.stream(
@@ -193,8 +188,8 @@ class Upstream:
                 )
                 async with sending as response:
                     if response.status_code != 200:
-                        raise await _refusal(response, request)
-                    await self._read(response, request, stream, clock)
+                        raise await _refusal(response, clean)
+                    await self._read(response, clean, stream, clock)
         except httpx2.TransportError as error:
             raise _broken(error, stream.heard) from None
         except httpx2.HTTPError as error:
@@ -210,7 +205,7 @@ class Upstream:
                 severity="transient",
             )
 
-    async def _read(self, response: httpx2.Response, request: Request, stream: UpstreamStream, clock: _Clock) -> None:
+    async def _read(self, response: httpx2.Response, clean: Clean, stream: UpstreamStream, clock: _Clock) -> None:
         if "html" in response.headers.get("content-type", ""):
             raise UpstreamError("The provider answers with a web page; check the base URL and the way to it.")
         reader = stream.buffer.reader()
@@ -218,7 +213,7 @@ class Upstream:
         try:
             async for chunk in chunks:
                 if not stream.buffer.finished:
-                    _take(stream, reader, chunk, request)
+                    _take(stream, reader, chunk, clean)
                 if stream.buffer.finished:
                     # The rest is read and forgotten: a connection can be used again only when its answer is over.
                     clock.finish()
@@ -229,7 +224,7 @@ class Upstream:
         finally:
             await _abandon(chunks)
         if not stream.buffer.finished:
-            stream.read([request.clean(data) for data in reader.finish()])
+            stream.read([clean(data) for data in reader.finish()])
             stream.over(told=reader.done)
 
 
@@ -242,10 +237,10 @@ async def _abandon(chunks: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _take(stream: UpstreamStream, reader: SseReader, chunk: bytes, request: Request) -> None:
+def _take(stream: UpstreamStream, reader: SseReader, chunk: bytes, clean: Clean) -> None:
     """One piece of the body. What makes no sense ends the answer here: no exception may leave the reading of it."""
     try:
-        stream.read([request.clean(data) for data in reader.feed(chunk)])
+        stream.read([clean(data) for data in reader.feed(chunk)])
         if reader.done:
             stream.over(told=True)
     except BridgeError as error:
@@ -295,14 +290,14 @@ def make_client(base_url: str) -> httpx2.AsyncClient:
         ) from None
 
 
-async def _refusal(response: httpx2.Response, request: Request) -> BridgeError:
+async def _refusal(response: httpx2.Response, clean: Clean) -> BridgeError:
     body = b""
     # What is too long is read and forgotten, for a moment: then the connection can be used again.
     with suppress(httpx2.HTTPError), trio.move_on_after(REFUSAL_SECONDS):
         async for chunk in response.aiter_bytes():
             body = (body + chunk)[:MAX_REFUSAL]
-    said = request.clean(body)
-    return error_from_status(response.status_code, response.headers, said, datetime.datetime.now(datetime.UTC))
+    now = datetime.datetime.now(datetime.UTC)
+    return error_from_status(response.status_code, response.headers, clean(body), now)
 
 
 def _is_passing(error: BridgeError) -> bool:

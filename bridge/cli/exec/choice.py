@@ -50,7 +50,7 @@ def choose(options: Options) -> Choice:
     if options.url is not None:
         return Choice("url", settings)
     from bridge.backends.plan import app_server_name, plan_backends, plan_named, route
-    from bridge.backends.router import MOCK
+    from bridge.backends.routing import MOCK
     from bridge.backends.setup import configured_models
 
     plans = {plan.name: plan for plan in plan_backends(config, os.environ, Path.home())}

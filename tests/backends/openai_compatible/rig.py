@@ -21,10 +21,11 @@ from upstream.openai_chat import ChatServer, serving
 from upstream.openai_chat_checks import body_faults
 
 from bridge.backends.base import EventStream
-from bridge.backends.openai_compatible.backend import OpenAICompatibleBackend, chat_url
+from bridge.backends.openai_compatible.backend import ChatApi, chat_url
 from bridge.backends.openai_compatible.body import build_body
 from bridge.backends.openai_compatible.decode import ChatBuffer
 from bridge.backends.openai_compatible.presets import CUSTOM, Preset
+from bridge.backends.upstream.backend import UpstreamBackend
 from bridge.backends.upstream.client import Patience, Upstream
 from bridge.backends.upstream.door import KeyDoor
 from bridge.errors import BridgeError
@@ -94,7 +95,7 @@ class Rig:
     """A backend with a key, and the server that it asks."""
 
     server: ChatServer
-    backend: OpenAICompatibleBackend
+    backend: UpstreamBackend
     traced: list[bytes] = field(default_factory=list)
 
     @property
@@ -138,8 +139,8 @@ async def rigged(preset: Preset = CUSTOM, *, key: str | None = "", **patience: f
         await nursery.start(upstream.run)
         door = KeyDoor(chat_url(server.base_url), server.key if key == "" else key)
         traced: list[bytes] = []
-        backend = OpenAICompatibleBackend(
-            "chat", upstream, door, preset, new_session=lambda: "session", record=noted([], traced)
+        backend = UpstreamBackend(
+            "chat", upstream, ChatApi(preset), door, new_session=lambda: "session", record=noted([], traced)
         )
         yield Rig(server, backend, traced)
         assert server.faults == []
