@@ -19,13 +19,18 @@ async def start_answer(backend: Backend, turn: Turn, req_id: str) -> EventStream
         return await _start_one(backend, turn, req_id)
     streams: list[EventStream] = []
     try:
-        for _ in range(turn.n):
-            streams.append(await _start_one(backend, turn, req_id))
+        for index in range(turn.n):
+            streams.append(await _start_one(backend, turn, attempt_id(req_id, index)))
     except BaseException:
         for stream in streams:
             stream.close()
         raise
     return ChoicesStream(streams)
+
+
+def attempt_id(req_id: str, index: int) -> str:
+    """What the log calls one of several turns of a request: they share its id, and have their numbers after it."""
+    return f"{req_id}#{index}" if index else req_id
 
 
 async def _start_one(backend: Backend, turn: Turn, req_id: str) -> EventStream:

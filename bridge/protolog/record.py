@@ -9,17 +9,19 @@ import orjson
 
 from bridge import __version__
 from bridge.appserver.tap import Owner
+from bridge.errors import BridgeError
 from bridge.redact import POLICY, Redactor
 
-FORMAT = 1
+FORMAT = 2
+"""2 has the run in every record, attempts of one request (`req_id#n`), and what the client was sent besides the body."""
 GARBAGE_KEPT = 4096
 
 
 class Recorder:
     """Makes the lines and hands them to `write`; also the tap of the child (see `bridge.appserver.tap`).
 
-    `now()` gives (ISO time, monotonic seconds). Lines of one read of the child share a time and a chunk number, so
-    that the cutting of the stream can be replayed.
+    `now()` gives (ISO time, monotonic seconds); `run` tells this process from others that write to the same file.
+    Lines of one read of the child share a time and a chunk number, so that the cutting of the stream can be replayed.
     """
 
     def __init__(
@@ -27,7 +29,10 @@ class Recorder:
         write: Callable[[bytes], None],
         now: Callable[[], tuple[str, float]],
         redactor: Redactor,
+        run: str,
     ) -> None:
+        self.run = run
+        self._run = run.encode()
         self._write = write
         self._now = now
         self._redactor = redactor
@@ -136,6 +141,10 @@ class Recorder:
         """A whole JSON answer as it went to the client."""
         self._client("client_json", req_id, self._redactor.json(body))
 
+    def client_line(self, req_id: str, line: bytes) -> None:
+        """One line of `exec --json` as it was written, without its newline."""
+        self._client("client_line", req_id, self._redactor.json(line))
+
     def client_sse(self, req_id: str, chunk: bytes, said: str | None = None) -> None:
         """One chunk of a stream as it went to the client. `said`: the only text in it that is not ours, where known."""
         if said is None:
@@ -169,7 +178,7 @@ class Recorder:
 
     def _restamp(self, more: bytes = b"") -> None:
         iso, mono = self._now()
-        self._stamp = b'{"ts":"%b","mono":%.6f,%b"seq":' % (iso.encode(), mono, more)
+        self._stamp = b'{"ts":"%b","mono":%.6f,"run":"%b",%b"seq":' % (iso.encode(), mono, self._run, more)
 
     def _line(self, *members: bytes) -> None:
         # Payloads may be megabytes: nothing is joined here, the writer hands the pieces to the kernel.
@@ -182,6 +191,19 @@ class Recorder:
         parts, self._parts = self._parts, []
         if parts:
             self._write(b"".join(parts))
+
+
+def error_record(error: BridgeError) -> dict[str, Any]:
+    """All that makes an error, so that it can be told again."""
+    return {
+        "code": error.code,
+        "message": error.message,
+        "http_status": error.http_status,
+        "type": error.kind,
+        "param": error.param,
+        "severity": error.severity,
+        "retry_after": error.retry_after,
+    }
 
 
 def _payload(line: bytes, kind: str) -> tuple[bytes, ...]:

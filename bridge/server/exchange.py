@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
-from time import time
 from typing import Any
 from uuid import UUID
 
@@ -29,18 +28,16 @@ from bridge.backends.answers import start_answer
 from bridge.backends.base import Backend, EventStream
 from bridge.backends.router import Router
 from bridge.errors import BridgeError, InvalidRequest, NotReady
+from bridge.protolog.record import error_record
 from bridge.server.continuation import NOTHING, Continuation, continue_with, find_continuation, item_objects
 from bridge.server.ratelimits import limit_headers, tell_reset
 from bridge.server.service import Service
 from bridge.store.base import StoredResponse, UsageRow
-from bridge.turn.events import Finished, TurnEvent, Usage
+from bridge.turn.events import Choice, Finished, ToolCall, TurnEvent, Usage
 from bridge.turn.items import Message
 from bridge.turn.turn import Endpoint, Turn
 
 log = logging.getLogger("bridge.server")
-
-HOLD = 2.0
-"""Seconds for which an answer is held back while nothing of it is visible: so long a failure can be an error."""
 
 MAX_SAID = 4096
 """Characters of a conversation's first message that tell it from others."""
@@ -60,6 +57,7 @@ class Exchange:
     __slots__ = (
         "_arrived",
         "_backend",
+        "_calls",
         "_cancelled",
         "_continued",
         "_data",
@@ -109,6 +107,7 @@ class Exchange:
         self._waiting: trio.CancelScope | None = None
         self._started = trio.current_time()
         self._first: float | None = None
+        self._calls: tuple[ToolCall, ...] = ()
 
     # Beginning
 
@@ -154,14 +153,14 @@ class Exchange:
         if dropped:
             self.headers.append((HEADER, ",".join(dropped).encode()))
         self.headers += limit_headers(backend.rate_limits())
-        about = {"model": turn.model, "requested_model": turn.requested_model, "backend": backend.name}
-        self.record("turn", "none", "turn_start", about | {"dropped": dropped})
+        about = {"model": turn.model, "requested_model": turn.requested_model, "effort": turn.effort}
+        self.record("turn", "none", "turn_start", about | {"backend": backend.name, "dropped": dropped})
 
     def _make_encoder(self, data: dict[str, Any], turn: Turn) -> Encoder:
-        service, created_at = self._service, int(time())
+        service, created_at = self._service, int(self._service.now())
         if self._path == "responses":
             echo = echo_of(data, turn, store=self._keeps)
-            return ResponsesEncoder(echo, service.new_id, created_at=created_at, streaming=bool(turn.stream), now=time)
+            return ResponsesEncoder(echo, service.new_id, created_at=created_at, streaming=bool(turn.stream), now=service.now)
         options: dict[str, Any] = {
             "created_at": created_at,
             "include_usage": turn.include_usage,
@@ -197,13 +196,13 @@ class Exchange:
         return self.encoder.failure if self.encoder is not None else None
 
     async def begin(self) -> bytes:
-        """The first bytes of the answer, once something of it is visible, but after HOLD seconds at the latest.
+        """The first bytes of the answer, once something of it is visible, but after `hold` seconds at the latest.
 
         Raises the failure of an answer that fails before that.
         """
         assert self.encoder is not None
         out = self.encoder.begin()
-        with trio.move_on_after(HOLD):
+        with trio.move_on_after(self._service.hold):
             while not self.encoder.visible and not self.finished:
                 out += (await self.next())[0]
         if self.encoder.failure is not None and not self.encoder.visible:
@@ -234,11 +233,13 @@ class Exchange:
             events = [Finished("cancelled", reason=CANCELLED)]
         if self._first is None:
             self._first = round(trio.current_time() - self._started, 6)
+        if self._recorder is not None:
+            self._calls += calls_in(events)
         end = events[-1]
         if isinstance(end, Finished):
             self._end = end
             if end.error is not None and self._backend is not None:
-                tell_reset(end.error, self._backend.rate_limits(), time())
+                tell_reset(end.error, self._backend.rate_limits(), self._service.now())
         return events
 
     async def wait_ended(self) -> None:
@@ -338,8 +339,10 @@ class Exchange:
             {
                 "outcome": end.outcome,
                 "reason": end.reason,
-                "error": {"code": end.error.code, "message": end.error.message} if end.error else None,
+                "error": error_record(end.error) if end.error else None,
                 "usage": self._usage(),
+                "calls": [call.name for call in self._calls],
+                "repairs": [repair for call in self._calls for repair in call.repairs],
                 "first_event_s": self._first,
                 "total_s": round(trio.current_time() - self._started, 6),
             },
@@ -374,6 +377,11 @@ class Exchange:
         if self._recorder is not None:
             self._recorder.event(phase, direction, kind, self.id, payload)
 
+    def record_start(self, status: int, headers: Headers) -> None:
+        """The head of an HTTP answer, in the log."""
+        shown = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers]
+        self.record("client_egress", "out", "client_start", {"status": status, "headers": shown})
+
     def record_sse(self, out: bytes, said: str | None = None) -> None:
         """A piece of a stream, in the log; `said` where it is nothing but this text."""
         if self._recorder is not None:
@@ -385,6 +393,17 @@ class Exchange:
         """A whole answer, in the log."""
         if self._recorder is not None:
             self._recorder.client_json(self.id, body)
+
+
+def calls_in(events: list[TurnEvent]) -> tuple[ToolCall, ...]:
+    """The calls among events, in each choice too."""
+    found: list[ToolCall] = []
+    for event in events:
+        if isinstance(event, ToolCall):
+            found.append(event)
+        elif isinstance(event, Choice):
+            found += calls_in(event.events)
+    return tuple(found)
 
 
 async def wait_for_model(router: Router, model: Any) -> None:

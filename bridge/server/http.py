@@ -108,7 +108,7 @@ async def send_refusal(send: Send, receive: Receive, error: BridgeError, headers
     body = orjson.dumps(error.body())
     length = (b"content-length", str(len(body)).encode())
     close = (b"connection", b"close")
-    await send_start(send, error.http_status, b"application/json", [length, close, *headers, *_error_headers(error)])
+    await send_start(send, error.http_status, b"application/json", [length, close, *headers, *error_headers(error)])
     await send({"type": "http.response.body", "body": body, "more_body": True})
     drained = 0
     with trio.move_on_after(DRAIN_SECONDS):
@@ -134,11 +134,12 @@ async def refuse(scope: Scope, receive: Receive, send: Send, error: BridgeError,
 async def send_error(send: Send, error: BridgeError, headers: Headers = ()) -> bytes:
     """An error in OpenAI's form, after the whole request was read; returns the body that was sent."""
     body = orjson.dumps(error.body())
-    await send_json(send, error.http_status, body, [*headers, *_error_headers(error)])
+    await send_json(send, error.http_status, body, [*headers, *error_headers(error)])
     return body
 
 
-def _error_headers(error: BridgeError) -> Headers:
+def error_headers(error: BridgeError) -> Headers:
+    """What an error says in headers."""
     extra = []
     if error.retry_after is not None:
         extra.append((b"retry-after", str(math.ceil(error.retry_after)).encode()))

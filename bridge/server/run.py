@@ -79,7 +79,7 @@ class Bridge:
         self.settings = settings
         self.draining = False
         self._writer = LogWriter(settings.log_events) if settings.log_events else None
-        self._recorder = Recorder(self._writer.write, _now, Redactor(keys)) if self._writer else None
+        self._recorder = Recorder(self._writer.write, _now, Redactor(keys), secrets.token_hex(4)) if self._writer else None
         self.runners: list[Runner] = []
         self.router = self._make_router(config or FileConfig())
         self.store = make_store(settings)
@@ -102,7 +102,7 @@ class Bridge:
         """Serve until `stop`, then drain: no new connections, the grace period, then a clean failure for the rest."""
         async with trio.open_nursery() as outer:
             if self._writer is not None and self._recorder is not None:
-                self._recorder.header(dialect=self.settings.dialect)
+                self._recorder.header(dialect=self.settings.dialect, settings=translation_settings(self.settings))
                 outer.start_soon(self._writer.run)
             await outer.start(self.store.run)
             async with trio.open_nursery() as children:
@@ -237,6 +237,11 @@ class Bridge:
         recorder = self._recorder
         assert recorder is not None
         return lambda kind, payload: recorder.event("tool_parse", "none", kind, req_id, payload)
+
+
+def translation_settings(settings: Settings) -> dict[str, Any]:
+    """What the operator has decided about how answers look; a replay needs to know it."""
+    return settings.model_dump(include={"reasoning", "stream_default", "store", "unsupported"})
 
 
 def make_store(settings: Settings) -> Store:

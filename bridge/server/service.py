@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import time
 from typing import TYPE_CHECKING
 
 import trio
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from bridge.server.exchange import Exchange
 
 NewId = Callable[[str], str]
+
+HOLD = 2.0
+"""Seconds for which an answer is held back while nothing of it is visible: so long a failure can be an error."""
 
 
 @dataclass(slots=True)
@@ -34,6 +38,8 @@ class Service:
     policy: Policy = "drop"
     reasoning: ReasoningDisplay = "content"
     recorder: Recorder | None = None
+    now: Callable[[], float] = time
+    hold: float = HOLD
     running: dict[tuple[str, str], Exchange] = field(default_factory=dict)
     """The responses that are being written, by key and id."""
     background: trio.Nursery | None = None

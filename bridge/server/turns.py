@@ -1,7 +1,7 @@
 """POST of a turn over HTTP: a stream of events, or a JSON object.
 
 Until the first piece of the answer the status is still open, so that a failure can be an HTTP error; but no longer than
-HOLD seconds, then the stream begins and a failure is an event in it. Silence is broken by comments.
+`hold` seconds, then the stream begins and a failure is an event in it. Silence is broken by comments.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bridge.server.http import (
     Receive,
     Scope,
     Send,
+    error_headers,
     key_label,
     provider_key,
     read_body,
@@ -125,12 +126,15 @@ class _Request:
     async def _answer_error(self, error: BridgeError) -> None:
         self._exchange.fail(error)
         self.answered = True
+        headers = [*self._exchange.headers, *error_headers(error)]
+        self._exchange.record_start(error.http_status, headers)
         self._exchange.record_json(await send_error(self._send, error, self._exchange.headers))
 
     async def refuse(self, error: BridgeError, receive: Receive) -> None:
         """Answer a request whose body was not read to its end."""
         self._exchange.arrived({"unread": True})
         self._exchange.fail(error)
+        self._exchange.record_start(error.http_status, [*self._exchange.headers, *error_headers(error)])
         self._exchange.record_json(await send_refusal(self._send, receive, error, self._exchange.headers))
 
     async def _background(self) -> None:
@@ -150,13 +154,16 @@ class _Request:
 
     async def _send_json(self, body: bytes) -> None:
         self.answered = True
+        self._exchange.record_start(200, self._exchange.headers)
         self._exchange.record_json(body)
         await send_json(self._send, 200, body, self._exchange.headers)
 
     async def _stream(self) -> None:
         exchange = self._exchange
         out = await exchange.begin()
-        await send_start(self._send, 200, SSE, [*SSE_HEADERS, *exchange.headers])
+        headers = [*SSE_HEADERS, *exchange.headers]
+        exchange.record_start(200, headers)
+        await send_start(self._send, 200, SSE, headers)
         await self._write(out, exchange.finished)
         while not exchange.finished:
             out = KEEPALIVE

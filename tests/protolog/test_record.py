@@ -126,7 +126,7 @@ def test_the_file_is_private_and_ends_with_a_whole_line(told: Told) -> None:
 def test_the_first_record_is_a_header(told: Told) -> None:
     """It says what wrote the file and how."""
     header = told.records[0]
-    assert (header["kind"], header["format"]) == ("header", 1)
+    assert (header["kind"], header["format"]) == ("header", 2)
     assert __version__ in header["program"]
     assert header["dialect"]
     assert header["redaction"]
@@ -145,6 +145,7 @@ def test_every_record_has_the_common_members(told: Told) -> None:
     last = 0.0
     for number, record in enumerate(told.records):
         assert record["seq"] == number
+        assert record["run"] == told.records[0]["run"]
         assert datetime.fromisoformat(record["ts"]).tzinfo is not None
         assert record["mono"] >= last
         last = record["mono"]
@@ -155,7 +156,7 @@ def test_every_record_has_the_common_members(told: Told) -> None:
 KINDS = {
     "header": {"header"},
     "http_ingress": {"client_request"},
-    "client_egress": {"client_sse", "client_json", "client_sse_done"},
+    "client_egress": {"client_start", "client_sse", "client_json", "client_sse_done"},
     "backend_submission": {"rpc_request"},
     "backend_io": {"rpc_response", "rpc_error", "rpc_notification", "server_request", "server_reply", "garbage"},
     "backend_lifecycle": {"backend_start", "backend_exit", "handshake", "restart", "stderr"},
@@ -244,7 +245,8 @@ def test_every_request_has_one_end(told: Told) -> None:
     assert ends["plain"]["outcome"] == "completed"
     assert ends["refused"]["outcome"] == "failed"
     assert ends["refused"]["error"]["code"] == "invalid_request"
-    assert ends["failed"]["error"] == {"code": "upstream_error", "message": "boom"}
+    error = ends["failed"]["error"]
+    assert (error["code"], error["message"], error["http_status"]) == ("upstream_error", "boom", 502)
 
 
 def test_questions_of_the_child_and_our_answers_are_on_record(told: Told) -> None:

@@ -99,7 +99,11 @@ class EventLog:
 
     def of(self, req_id: str, kind: str) -> list[dict[str, Any]]:
         """The records of one kind of a request."""
-        return [record for record in self.records() if record["req_id"] == req_id and record["kind"] == kind]
+        return [
+            record
+            for record in self.records()
+            if (record["req_id"] or "").partition("#")[0] == req_id and record["kind"] == kind
+        ]
 
     def calls(self, req_id: str) -> list[str]:
         """The methods that a request called in the child, in order."""
