@@ -13,7 +13,7 @@ from bridge.errors import BridgeError
 from bridge.redact import POLICY, Redactor
 
 FORMAT = 2
-"""2 has the run in every record, attempts of one request (`req_id#n`), and what the client was sent besides the body."""
+"""2 has the run in every record, attempts of one request (`req_id#n`), and the head of each answer."""
 GARBAGE_KEPT = 4096
 
 

@@ -1,0 +1,211 @@
+"""Requests put together from the records of a log: what was asked, what the backend said, what the client got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bridge.protolog.read import request_of
+from bridge.protolog.transcript import body_from_calls
+
+EGRESS = "client_egress"
+_FRAMES = frozenset(
+    {
+        "rpc_request",
+        "rpc_response",
+        "rpc_error",
+        "rpc_notification",
+        "server_request",
+        "server_reply",
+        "upstream_request",
+        "upstream_event",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message between the bridge and a backend."""
+
+    mono: float
+    chunk: int | None
+    """The number of the child's read that it came with."""
+    direction: str
+    kind: str
+    method: str | None
+    rpc_id: Any
+    key: str | None
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Something that the client was sent; `kind` is one of the client_egress kinds."""
+
+    mono: float
+    kind: str
+    payload: Any
+
+
+@dataclass(slots=True)
+class Recording:
+    """One request, as far as the log knows it."""
+
+    id: str
+    file: Path
+    ts: str = ""
+    """When it came, as written in the log; empty in a transcript."""
+    at: float = 0.0
+    """The same, in the monotonic seconds of its run."""
+    header: dict[str, Any] = field(default_factory=dict)
+    """The header of its run."""
+    request: dict[str, Any] | None = None
+    start: dict[str, Any] | None = None
+    end: dict[str, Any] | None = None
+    end_mono: float | None = None
+    attempts: dict[int, list[Frame]] = field(default_factory=dict)
+    client: list[Piece] = field(default_factory=list)
+    notes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """(kind, payload) of what was noted when calls were parsed."""
+    limits: dict[str, Any] | None = None
+    """The account's quota, as it was last told before."""
+
+    @property
+    def path(self) -> str:
+        """Where the request went: an HTTP path, or `exec`."""
+        return str((self.request or {}).get("path", ""))
+
+    @property
+    def body(self) -> dict[str, Any] | None:
+        """The request's body; None where it could not be read."""
+        body = (self.request or {}).get("body")
+        return body if isinstance(body, dict) else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the log has its end."""
+        return self.end is not None
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the client got events."""
+        return any(piece.kind == "client_sse" for piece in self.client)
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status that the client got, where it is on record."""
+        for piece in self.client:
+            if piece.kind == "client_start" and isinstance(piece.payload, dict):
+                status = piece.payload.get("status")
+                return status if isinstance(status, int) else None
+        return None
+
+    @property
+    def sent(self) -> bytes:
+        """The stream or the body that the client got, in one."""
+        parts = []
+        for piece in self.client:
+            if piece.kind == "client_sse" and isinstance(piece.payload, str):
+                parts.append(piece.payload.encode("utf-8", "surrogatepass"))
+            elif piece.kind == "client_json":
+                parts.append(orjson.dumps(piece.payload))
+            elif piece.kind == "client_line":
+                parts.append(orjson.dumps(piece.payload) + b"\n")
+        return b"".join(parts)
+
+    def add(self, record: dict[str, Any], attempt: int) -> None:
+        """Take one of its records in."""
+        kind, payload = record["kind"], record.get("payload")
+        if kind in _FRAMES:
+            self.attempts.setdefault(attempt, []).append(_frame(record))
+        elif record["phase"] == EGRESS:
+            self.client.append(Piece(record["mono"], kind, payload))
+        elif not isinstance(payload, dict):
+            return
+        elif kind == "client_request":
+            self.request, self.ts, self.at = payload, record["ts"], record["mono"]
+        elif kind == "turn_start":
+            self.start = payload
+        elif kind == "turn_end":
+            self.end, self.end_mono = payload, record["mono"]
+        elif record["phase"] == "tool_parse":
+            self.notes.append((kind, payload))
+
+
+class Assembler:
+    """Puts recordings together from records in any order of requests. Holds what has not ended yet."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Recording] = {}
+        self._headers: dict[str, dict[str, Any]] = {}
+        self._limits: dict[str, dict[str, Any]] = {}
+
+    def add(self, path: Path, record: dict[str, Any]) -> Recording | None:
+        """Take one record in; the recording that it ends, if it does."""
+        run = record.get("run", "")
+        if record["kind"] == "header":
+            self._headers[run] = record
+        if record["req_id"] is None:
+            self._note(run, record)
+            return None
+        name, attempt = request_of(record["req_id"])
+        found = self._open.get(name)
+        if found is None:
+            if record["kind"] not in ("client_request", "rpc_request", "turn_start", "upstream_request"):
+                return None  # what comes after the end: the child is told to forget the thread
+            if record.get("method") in ("turn/interrupt", "thread/unsubscribe"):
+                return None
+            found = self._open[name] = Recording(name, path, record["ts"], record["mono"], self._headers.get(run, {}))
+            found.limits = self._limits.get(run)
+        found.add(record, attempt)
+        return self._open.pop(name) if record["kind"] == "turn_end" else None
+
+    def rest(self) -> Iterator[Recording]:
+        """What has no end, in the order in which it began."""
+        rest, self._open = self._open, {}
+        for recording in rest.values():
+            yield _from_transcript(recording) if recording.request is None else recording
+
+    def _note(self, run: str, record: dict[str, Any]) -> None:
+        if record.get("method") == "account/rateLimits/updated" and isinstance(record.get("payload"), dict):
+            params = record["payload"].get("params")
+            if isinstance(params, dict) and isinstance(params.get("rateLimits"), dict):
+                self._limits[run] = params["rateLimits"]
+
+
+def read_recordings(records: Iterable[tuple[Path, dict[str, Any]]]) -> Iterator[Recording]:
+    """The requests of a log, in the order in which they ended; last those without an end."""
+    assembler = Assembler()
+    for path, record in records:
+        done = assembler.add(path, record)
+        if done is not None:
+            yield done
+    yield from assembler.rest()
+
+
+def _from_transcript(recording: Recording) -> Recording:
+    """Make up the request of a turn that nobody asked for over HTTP."""
+    frames = recording.attempts.get(0, [])
+    calls = [frame.payload for frame in frames if frame.kind == "rpc_request" and isinstance(frame.payload, dict)]
+    body = body_from_calls(calls)
+    if body is not None:
+        recording.request = {"path": "/v1/responses", "body": body}
+    return recording
+
+
+def _frame(record: dict[str, Any]) -> Frame:
+    chunk, method, key = record.get("chunk"), record.get("method"), record.get("conversation_id")
+    return Frame(
+        record["mono"],
+        chunk if isinstance(chunk, int) else None,
+        record.get("direction", ""),
+        record["kind"],
+        method if isinstance(method, str) else None,
+        record.get("rpc_id"),
+        key if isinstance(key, str) else None,
+        record.get("payload"),
+    )
