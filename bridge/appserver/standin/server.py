@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ import trio
 from jsonrpcserver import Error, Result, Success, dispatch_to_serializable
 
 from bridge import __version__
-from bridge.appserver.framing import LineSplitter
+from bridge.appserver.standin.pipes import Pipes
 from bridge.appserver.standin.script import MODES, Prompt, Script, mode_of, steps_for_mode
 from bridge.appserver.standin.voices import CurrentVoice, LegacyVoice, Voice, encode
 
@@ -60,8 +59,7 @@ class Standin:
         self._threads: dict[str, Thread] = {}
         self._ids = itertools.count(1)
         self._turns = itertools.count()
-        self._lock = trio.Lock()
-        self._out = trio.lowlevel.FdStream(os.dup(sys.stdout.fileno()))
+        self._pipes = Pipes(split=script.split if script else 0)
         self._nursery: trio.Nursery | None = None
         self._later: list[Callable[[], None]] = []
         self._opt_out: frozenset[str] = frozenset()
@@ -80,11 +78,8 @@ class Standin:
                 await nursery.start(_ignore_sigterm)
             for step in script.startup if script else ():
                 await self._fault(step)
-            async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
-                splitter = LineSplitter()
-                async for data in stdin:
-                    for line in splitter.feed(bytes(data)):
-                        await self._receive(line)
+            async for line in self._pipes.lines():
+                await self._receive(line)
             if script is not None and script.ignore_eof:
                 await trio.sleep_forever()
             nursery.cancel_scope.cancel()
@@ -298,8 +293,7 @@ class Standin:
         elif "stderr" in step:
             os.write(2, b"x" * 1023 + b"\n" if step["stderr"] is True else step["stderr"].encode() + b"\n")
         elif "close_stdout" in step:
-            await self._out.aclose()
-            os.close(1)
+            await self._pipes.close_stdout()
 
     async def _say(self, messages: list[dict[str, Any]]) -> None:
         wanted = [message for message in messages if message["method"] not in self._opt_out]
@@ -307,16 +301,8 @@ class Standin:
             await self._send(encode(wanted))
 
     async def _send(self, data: bytes) -> None:
-        split = self._script.split if self._script else 0
-        size = split or len(data)
         # An interrupt ends a turn between two lines, never within one.
-        with trio.CancelScope(shield=True):
-            async with self._lock:
-                try:
-                    for start in range(0, len(data), size):
-                        await self._out.send_all(data[start : start + size])
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    return
+        await self._pipes.send(data)
 
 
 def read_prompt(thread: Thread, text: str) -> Prompt:
