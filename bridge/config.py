@@ -107,7 +107,19 @@ class Settings(BaseModel):
     store_max_bytes: int = Field(1024**3, ge=1024**2, validation_alias="PROXY_STORE_MAX_BYTES")
 
     config: Path | None = Field(None, validation_alias="PROXY_CONFIG")
-    log_events: Path | None = Field(None, validation_alias="PROXY_LOG_EVENTS")
+    log_events: str | None = Field(None, min_length=1, validation_alias="PROXY_LOG_EVENTS")
+    """As it was typed: a slash at its end makes it a directory."""
+    log_max_bytes: int | None = Field(None, ge=0, validation_alias="PROXY_LOG_MAX_BYTES")
+    """None: what suits a file or a directory."""
+    log_max_age: float = Field(0, ge=0, allow_inf_nan=False, validation_alias="PROXY_LOG_MAX_AGE")
+    log_keep: int = Field(0, ge=0, validation_alias="PROXY_LOG_KEEP")
+    log_on_error: Literal["drop", "stop"] = Field("drop", validation_alias="PROXY_LOG_ON_ERROR")
+
+    replay: Path | None = Field(None, validation_alias="PROXY_REPLAY")
+    """A log to answer from."""
+    on_miss: Literal["error", "forward", "nearest"] = Field("error", validation_alias="PROXY_ON_MISS")
+    speed: float = Field(0, ge=0, allow_inf_nan=False, validation_alias="PROXY_REPLAY_SPEED")
+    ignore: tuple[str, ...] = Field((), validation_alias="PROXY_REPLAY_IGNORE")
 
     max_body: int = Field(20 * 1024 * 1024, ge=1024, validation_alias="PROXY_MAX_BODY")
     max_turns: int = Field(256, ge=1, validation_alias="PROXY_MAX_TURNS")
@@ -119,7 +131,7 @@ class Settings(BaseModel):
     keepalive: float = Field(15, gt=0, validation_alias="PROXY_KEEPALIVE")
     grace: float = Field(20, ge=0, validation_alias="PROXY_GRACE")
 
-    _lists = field_validator("api_keys", "models", mode="before")(_split)
+    _lists = field_validator("api_keys", "models", "ignore", mode="before")(_split)
     _pairs = field_validator("aliases", mode="before")(_pair)
 
     @field_validator("api_keys")

@@ -143,10 +143,10 @@ class Child:
             self._peer.close(error)
             self._routes.fail_all(error)
 
-    @property
-    def uses_native_tools(self) -> bool:
-        """Whether the client's functions are offered natively, and not in text."""
-        return self._settings.tool_mode == "native" and self.info is not None and self.info.has_native_tools
+    def offers_natively(self, turn: Turn) -> bool:
+        """Whether the functions of a turn are offered natively, and not in text."""
+        wanted = self._settings.tool_mode == "native" if turn.native is None else turn.native
+        return wanted and self.info is not None and self.info.has_native_tools
 
     @property
     def closed(self) -> bool:
@@ -209,7 +209,7 @@ class Child:
                 turn,
                 self._settings,
                 can_inject=self.info.can_inject,
-                native=self.uses_native_tools,
+                native=self.offers_natively(turn),
                 threads=self._threads if self._settings.kept_threads else None,
                 now=trio.current_time(),
             )

@@ -162,7 +162,7 @@ class CurrentTurn(RunningTurn):
             self._item_completed(params["item"])
         elif method == "thread/tokenUsage/updated":
             # A thread counts from its beginning; however many model calls a turn made, it is the difference.
-            self._thread_total = _counts(params["tokenUsage"]["total"])
+            self._thread_total = read_counts(params["tokenUsage"]["total"])
             self.usage(UsageUpdate(self._thread_total - self._used))
         elif method == "turn/started":
             self._turn_id = params["turn"]["id"]
@@ -177,7 +177,7 @@ class CurrentTurn(RunningTurn):
         elif method == "rawResponse/completed" and self._calls:
             if isinstance(params.get("usage"), dict):
                 # The thread's own count comes when the calls have been answered; here that is never.
-                self.usage(UsageUpdate(self._thread_total - self._used + _counts(params["usage"])))
+                self.usage(UsageUpdate(self._thread_total - self._used + read_counts(params["usage"])))
             # The model has made all its calls. Codex waits for their results; the client has them to come.
             self.finish(Finished("completed"))
 
@@ -366,7 +366,8 @@ def _failure(error: Any) -> Finished:
     return finished_from_error(str(error.get("message")), error.get("codexErrorInfo"), error.get("additionalDetails"))
 
 
-def _counts(counts: dict[str, Any]) -> Usage:
+def read_counts(counts: dict[str, Any]) -> Usage:
+    """Usage as Codex counts it for a thread. Raises KeyError or TypeError for anything else."""
     return usage_from(
         counts["inputTokens"],
         counts.get("cachedInputTokens", 0),

@@ -72,7 +72,7 @@ class ChoicesStream:
         self._running = set(range(len(streams)))
 
     async def next(self) -> list[TurnEvent]:
-        batches: list[TurnEvent] = []
+        batches: list[Choice] = []
         failure: Finished | None = None
 
         async def wait(index: int) -> None:
@@ -89,9 +89,11 @@ class ChoicesStream:
         async with trio.open_nursery() as nursery:
             for index in sorted(self._running):
                 nursery.start_soon(wait, index)
+        # Those that came with the same read are told in the same order every time.
+        batches.sort(key=lambda choice: choice.index)
         if failure is not None:
             return [*batches, failure]
-        return batches if self._running else [*batches, Finished("completed")]
+        return [*batches] if self._running else [*batches, Finished("completed")]
 
     def close(self) -> None:
         for stream in self._streams:

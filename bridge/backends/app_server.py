@@ -98,11 +98,12 @@ class AppServerBackend:
         child = await self.pool.acquire(conversation_number(turn.items))
         if await child.account.check_login() == "missing":
             raise UpstreamError(NOT_LOGGED_IN, code="codex_not_logged_in", http_status=401, kind="authentication_error")
-        in_text = turn.functions and not child.uses_native_tools
-        if in_text:
+        in_text = turn.functions and not child.offers_natively(turn)
+        if in_text and turn.tool_text is None:
             turn = replace(turn, tool_text=await self._tool_text(turn))
         record = self._recorder(req_id) if self._recorder else None
-        stage = ToolStage(turn, self._new_id, record) if in_text and turn.parses_tool_calls else None
+        parses = in_text and turn.parses_tool_calls and not turn.verbatim
+        stage = ToolStage(turn, self._new_id, record) if parses else None
         # Nothing waits between this check and the start, so that the limit holds.
         if self.pool.turns >= self._max_turns:
             raise Overloaded(f"{self._max_turns} turns are running already; try again in a moment.", retry_after=1)

@@ -63,7 +63,61 @@ def command(
         ),
     ] = None,
     log_events: Annotated[
-        Path | None, typer.Option(help="Append every proto-event to this NDJSON file. [PROXY_LOG_EVENTS]")
+        str | None,
+        typer.Option(
+            metavar="DIR|FILE",
+            help="Append every proto-event to this NDJSON file, or to a new one in this directory "
+            "(one that exists, or ends in /). [PROXY_LOG_EVENTS]",
+        ),
+    ] = None,
+    log_max_bytes: Annotated[
+        int | None,
+        typer.Option(
+            help="Begin a new file when one has this size; a FILE is renamed to FILE-TIME then. 0: never. "
+            "[PROXY_LOG_MAX_BYTES; 0, in a DIR 268435456]"
+        ),
+    ] = None,
+    log_max_age: Annotated[
+        float | None,
+        typer.Option(help="The same after so many seconds. 0: never. [PROXY_LOG_MAX_AGE; 0]"),
+    ] = None,
+    log_keep: Annotated[
+        int | None,
+        typer.Option(help="Keep so many files of the log and delete older ones. 0: keep all. [PROXY_LOG_KEEP; 0]"),
+    ] = None,
+    log_on_error: Annotated[
+        str | None,
+        typer.Option(
+            help="drop or stop: when the log cannot be written, go on without it, or end with exit code 1. "
+            "[PROXY_LOG_ON_ERROR; drop]"
+        ),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOG", help="Answer from the recordings in this event log; no Codex is asked. [PROXY_REPLAY]"
+        ),
+    ] = None,
+    on_miss: Annotated[
+        str | None,
+        typer.Option(
+            help="error, nearest or forward: what a request gets that is not in the log: a 404 that tells what "
+            "differs, the recording that is nearest, or a live answer. [PROXY_ON_MISS; error]"
+        ),
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            help="How fast recorded answers come: 1 as then, 2 twice as fast, 0 at once. [PROXY_REPLAY_SPEED; 0]"
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PLACE",
+            help="A member of requests that may differ from the recorded one, such as instructions or input.*.id; "
+            "may be given several times. [PROXY_REPLAY_IGNORE]",
+        ),
     ] = None,
     config: Annotated[
         Path | None,
@@ -97,6 +151,14 @@ def command(
         "native_tools": native_tools,
         "workers": workers,
         "log_events": log_events,
+        "log_max_bytes": log_max_bytes,
+        "log_max_age": log_max_age,
+        "log_keep": log_keep,
+        "log_on_error": log_on_error,
+        "replay": replay,
+        "on_miss": on_miss,
+        "speed": speed,
+        "ignore": tuple(ignore) if ignore else None,
         "config": config,
     }
     settings, file = load_configuration(**flags)
@@ -109,10 +171,16 @@ def command(
 
     import trio
 
+    from bridge.cli.exec.output import say
+    from bridge.protolog.event_log import LogFailed
     from bridge.server.run import serve
 
     # What has been imported stays; looking through it again and again would be a tenth of the work per delta.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    trio.run(serve, settings, file, lambda line: typer.echo(line))
+    try:
+        trio.run(serve, settings, file, lambda line: typer.echo(line))
+    except LogFailed as error:
+        say("error", f"{error.message} With --log-on-error drop the bridge goes on.")
+        raise typer.Exit(1) from None

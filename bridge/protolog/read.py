@@ -20,6 +20,8 @@ SUFFIX = ".ndjson"
 BLOCK = 4 * 1024 * 1024
 MAX_LINE = 256 * 1024 * 1024
 """A line without an end is not collected any further than that."""
+MAX_DEPTH = 128
+"""Twice what a request may have: nothing recursive fails on it."""
 
 Line = tuple[int, bytes]
 """Where a line begins in its file, and the line without its newline."""
@@ -156,15 +158,22 @@ class RecordReader:
 
 def parse_record(line: bytes) -> dict[str, Any] | None:
     """A line as a record with the members that all have; None for anything else."""
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
+    record = parse_line(line)
     return record if is_record(record) else None
 
 
+def parse_line(line: bytes) -> Any:
+    """The JSON of a line; None for anything else, and for what is nested deeper than whatever a bridge writes."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    deep = line.count(b"[") + line.count(b"{") > MAX_DEPTH and _is_deep(value)
+    return None if deep else value
+
+
 def is_record(record: Any) -> bool:
-    """Whether it has what every record has."""
+    """Whether it has what every record has, and nothing of another type than it should be."""
     return (
         isinstance(record, dict)
         and isinstance(record.get("kind"), str)
@@ -172,7 +181,10 @@ def is_record(record: Any) -> bool:
         and isinstance(record.get("ts"), str)
         and isinstance(record.get("mono"), int | float)
         and isinstance(record.get("seq"), int)
-        and isinstance(record.get("req_id"), str | None)
+        and isinstance(record.get("req_id", 0), str | None)
+        and isinstance(record.get("run", ""), str)
+        and isinstance(record.get("method"), str | None)
+        and isinstance(record.get("conversation_id"), str | None)
     )
 
 
@@ -180,6 +192,20 @@ def request_of(req_id: str) -> tuple[str, int]:
     """(the request, the number of its attempt) of a record's `req_id`."""
     request, _, attempt = req_id.partition("#")
     return request, int(attempt) if attempt.isdecimal() and len(attempt) < 6 else 0
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            member
+            for node in level
+            for member in (node.values() if isinstance(node, dict) else node)
+            if isinstance(member, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _is_object(line: bytes) -> bool:

@@ -13,6 +13,14 @@ from bridge.protolog.read import request_of
 from bridge.protolog.transcript import body_from_calls
 
 EGRESS = "client_egress"
+_LATE = (
+    "turn/interrupt",
+    "thread/unsubscribe",
+    "interruptConversation",
+    "removeConversationListener",
+    "archiveConversation",
+)
+"""Calls that come after a turn's end."""
 _FRAMES = frozenset(
     {
         "rpc_request",
@@ -73,6 +81,10 @@ class Recording:
     """(kind, payload) of what was noted when calls were parsed."""
     limits: dict[str, Any] | None = None
     """The account's quota, as it was last told before."""
+    used: dict[str, Any] | None = None
+    """What the thread that it continues had used before, as Codex counts."""
+    number: int = 0
+    """How many others began before it in the log: ids may stand in it twice, if it was copied together."""
 
     @property
     def path(self) -> str:
@@ -93,7 +105,7 @@ class Recording:
     @property
     def streamed(self) -> bool:
         """Whether the client got events."""
-        return any(piece.kind == "client_sse" for piece in self.client)
+        return any(piece.kind == "client_sse" and piece.payload for piece in self.client)
 
     @property
     def status(self) -> int | None:
@@ -113,7 +125,7 @@ class Recording:
                 parts.append(piece.payload.encode("utf-8", "surrogatepass"))
             elif piece.kind == "client_json":
                 parts.append(orjson.dumps(piece.payload))
-            elif piece.kind == "client_line":
+            elif piece.kind == "client_line" and piece.payload is not None:
                 parts.append(orjson.dumps(piece.payload) + b"\n")
         return b"".join(parts)
 
@@ -143,6 +155,14 @@ class Assembler:
         self._open: dict[str, Recording] = {}
         self._headers: dict[str, dict[str, Any]] = {}
         self._limits: dict[str, dict[str, Any]] = {}
+        self._used: dict[tuple[str, str], dict[str, Any]] = {}
+        self._ended: set[str] = set()
+        self._begun = 0
+
+    def number(self, req_id: str) -> int | None:
+        """The number of the recording that a record belongs to now; None when it belongs to none."""
+        found = self._open.get(request_of(req_id)[0])
+        return found.number if found is not None else None
 
     def add(self, path: Path, record: dict[str, Any]) -> Recording | None:
         """Take one record in; the recording that it ends, if it does."""
@@ -155,20 +175,38 @@ class Assembler:
         name, attempt = request_of(record["req_id"])
         found = self._open.get(name)
         if found is None:
-            if record["kind"] not in ("client_request", "rpc_request", "turn_start", "upstream_request"):
-                return None  # what comes after the end: the child is told to forget the thread
-            if record.get("method") in ("turn/interrupt", "thread/unsubscribe"):
+            if name in self._ended and record["kind"] != "client_request":
+                # What comes after the end: the child is told to forget the thread.
+                if record.get("method") in _LATE:
+                    self._used.pop((run, record.get("conversation_id") or ""), None)
                 return None
             found = self._open[name] = Recording(name, path, record["ts"], record["mono"], self._headers.get(run, {}))
             found.limits = self._limits.get(run)
+            found.number = self._begun
+            self._begun += 1
+        self._follow_thread(run, record, found)
         found.add(record, attempt)
-        return self._open.pop(name) if record["kind"] == "turn_end" else None
+        if record["kind"] != "turn_end":
+            return None
+        self._ended.add(name)
+        return self._open.pop(name)
 
     def rest(self) -> Iterator[Recording]:
         """What has no end, in the order in which it began."""
         rest, self._open = self._open, {}
         for recording in rest.values():
             yield _from_transcript(recording) if recording.request is None else recording
+
+    def _follow_thread(self, run: str, record: dict[str, Any], recording: Recording) -> None:
+        """A thread's count of its usage goes on from turn to turn, until it is let go of."""
+        method, thread = record.get("method"), (run, record.get("conversation_id") or "")
+        if method == "thread/inject_items" and not recording.attempts:
+            recording.used = self._used.get(thread)
+        elif method == "thread/tokenUsage/updated" and isinstance(record.get("payload"), dict):
+            params = record["payload"].get("params")
+            usage = params.get("tokenUsage") if isinstance(params, dict) else None
+            if isinstance(usage, dict) and isinstance(usage.get("total"), dict):
+                self._used[thread] = usage["total"]
 
     def _note(self, run: str, record: dict[str, Any]) -> None:
         if record.get("method") == "account/rateLimits/updated" and isinstance(record.get("payload"), dict):

@@ -10,9 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from bridge.appserver.rpc import key_of
+from bridge.protolog.read import parse_line
 
 _BEGINS = ("thread/start", "newConversation")
 _PROMPTS = ("thread/inject_items", "turn/start", "sendUserTurn", "sendUserMessage")
@@ -32,10 +31,7 @@ class TranscriptReader:
 
     def record(self, line: bytes) -> dict[str, Any] | None:
         """A line as a record; None when it is no line of a transcript."""
-        try:
-            entry = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return None
+        entry = parse_line(line)
         if not isinstance(entry, dict) or not isinstance(entry.get("msg"), dict):
             return None
         at, direction, message = entry.get("t"), entry.get("dir"), entry["msg"]

@@ -1,107 +1,240 @@
 """The proto-event log on disk: appended whole lines, off the event loop, never in the way of a turn.
 
 Lines queue in memory, bounded; a thread appends what has queued with one write. When the disk does not keep up or
-fails, records are dropped and counted, and `/healthz` and the log of the program say so.
+fails, records are dropped and counted, and whoever asked to be told is told. Every file begins with a header; a full
+one is followed by the next at a place between two lines that is chosen when they are queued, so that the order of the
+records is their order in the files.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from pathlib import Path
+from collections.abc import Callable
+from math import inf
 
 import trio
 
 from bridge.errors import ConfigError
+from bridge.protolog.rotation import LogFiles, Part
 
 log = logging.getLogger("bridge.protolog")
 
 MAX_QUEUED = 64 * 1024 * 1024
+RETRY = 5.0
+"""Seconds until a file that could not be begun is tried again; until then the old one goes on."""
+
+Head = Callable[[str | None], None]
+"""Writes the first line of a file, with the name of the file that it continues."""
 
 
 class LogWriter:
-    """Appends lines to one file (0600). `run` is its task; `write` never waits."""
+    """Appends lines to the files of a log. `run` is its task; `write` never waits.
 
-    def __init__(self, path: Path, *, max_queued: int = MAX_QUEUED) -> None:
-        self.path = path
+    A file is ended by the lines that bring it to `max_bytes`, and `max_age` seconds after its first record (0: never);
+    `keep` files are kept (0: all). `on_drop` hears each time that records are lost; without it the program's log does.
+    """
+
+    def __init__(
+        self,
+        files: LogFiles,
+        *,
+        max_bytes: int = 0,
+        max_age: float = 0,
+        keep: int = 0,
+        max_queued: int = MAX_QUEUED,
+        on_drop: Callable[[], None] | None = None,
+    ) -> None:
         self.dropped = 0
         self.fault: str | None = None
+        """What is wrong now."""
+        self.failure: str | None = None
+        """What was wrong when the first record was lost."""
+        self.begun = 0
+        """Files so far."""
+        self._files = files
+        self._max_bytes = max_bytes or inf
+        self._max_age = max_age or inf
+        self._keep = keep
         self._max_queued = max_queued
-        self._queue: list[bytes] = []
+        self._on_drop = on_drop
+        self._queue: list[bytes | Part] = []
         self._size = 0
         self._wakeup = trio.Event()
-        self._reopening = False
-        self._torn = False
+        self._head: Head | None = None
+        self._heading = False
+        self._first_record: float | None = None
+        self._wanted: Callable[[Part], Part | None] | None = None
+        """How a file is to be begun that could not be."""
+        self._not_before = -inf
         try:
-            self._descriptor = self._open()
+            self._last = files.begin()
         except OSError as error:
-            raise ConfigError(f"The event log {path} cannot be written: {error.strerror}") from error
+            raise ConfigError(f"The event log {files.shown} cannot be written: {error.strerror}") from error
+        self._current = self._last
+
+    @property
+    def shown(self) -> str:
+        """Where the log is: its file, or when there are several where they lie."""
+        return str(self._last.path) if self.begun <= 1 else self._files.shown
 
     def write(self, lines: bytes) -> None:
         """Queue whole lines."""
+        if self._heading:
+            self._last.header = lines
+            self._last.size += len(lines)
+            return
         if self._size > self._max_queued:
             self._drop(lines.count(b"\n"), "the disk is too slow")
             return
-        if not self._queue:
-            self._wakeup.set()
-        self._queue.append(lines)
-        self._size += len(lines)
+        self._enqueue(lines)
+        size = len(lines)
+        self._size += size
+        self._last.size += size
+        if self._first_record is None:
+            self._first_record = trio.current_time()
+        if self._last.size >= self._max_bytes:
+            self._begin_next(self._files.rotate)
 
     def reopen(self) -> None:
-        """From the next lines on, write to the file that has the name then."""
-        self._reopening = True
+        """From the next lines on, write to the file that has the name then, or in a directory to a new one."""
+        self._not_before = -inf
+        self._begin_next(self._files.reopen)
 
-    async def run(self) -> None:
-        """Append what is queued, until cancelled; what is queued then is still written."""
+    async def run(
+        self, head: Head | None = None, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Append what is queued, until cancelled; what is queued then is still written.
+
+        `head` is called for each file and calls `write` once. It is started when the first line has been written.
+        """
+        self._head = head
+        self._write_head(self._last)
         try:
+            await self._append()
+            await self._prune()
+            task_status.started()
             while True:
-                await self._wakeup.wait()
+                with trio.move_on_at(self._deadline()) as waiting:
+                    await self._wakeup.wait()
+                if waiting.cancelled_caught:
+                    self._begin_next(self._wanted or self._files.rotate)
                 self._wakeup = trio.Event()
                 await self._append()
         finally:
-            with trio.CancelScope(shield=True):
-                await self._append()
-            os.close(self._descriptor)
+            await self._append()
+            os.close(self._current.descriptor)
+
+    # Beginning files
+
+    def _deadline(self) -> float:
+        """When a file is to be begun although nothing comes: this one is old, or the last attempt has failed."""
+        if self._wanted is not None:
+            return self._not_before
+        if self._first_record is None or not self._last.can_rotate:
+            return inf
+        return max(self._first_record + self._max_age, self._not_before)
+
+    def _begin_next(self, begin: Callable[[Part], Part | None]) -> None:
+        """Let what is queued from now on go to another file."""
+        if trio.current_time() < self._not_before or (begin == self._files.rotate and not self._last.can_rotate):
+            return
+        try:
+            part = begin(self._last)
+        except OSError as error:
+            # Nothing is lost as long as the old file can be written.
+            self._wanted, self._not_before = begin, trio.current_time() + RETRY
+            self._wakeup.set()
+            log.error(
+                "event log %s: no new file can be begun, the old one goes on: %s", self._files.shown, error.strerror
+            )
+            return
+        self._wanted = None
+        if part is None:
+            return
+        self._last, self._first_record = part, None
+        self._enqueue(part)
+        self._write_head(part)
+
+    def _write_head(self, part: Part) -> None:
+        self.begun += 1
+        if self._head is not None:
+            self._heading = True
+            self._head(part.continues)
+            self._heading = False
+
+    def _enqueue(self, entry: bytes | Part) -> None:
+        if not self._queue:
+            self._wakeup.set()
+        self._queue.append(entry)
+
+    # Writing
 
     async def _append(self) -> None:
-        queued, self._queue = self._queue, []
-        if not queued:
-            return
-        self._size = 0
-        try:
-            if self._reopening:
-                new = self._open()
-                os.close(self._descriptor)
-                self._descriptor, self._reopening = new, False
-            chunks = [b"\n", *queued] if self._torn else queued
-            await trio.to_thread.run_sync(_write_all, self._descriptor, chunks)
-            self.fault, self._torn = None, False
-        except OSError as error:
-            self._drop(sum(lines.count(b"\n") for lines in queued), error.strerror or str(error))
-            # Part of a line may be out; the next one must not be glued to it.
-            self._torn = True
+        """Write all that is queued, each piece to its file. Not to be cancelled: nothing of it may get lost."""
+        with trio.CancelScope(shield=True):
+            queued, self._queue = self._queue, []
+            self._size = 0
+            lines: list[bytes] = []
+            for entry in queued:
+                if isinstance(entry, bytes):
+                    lines.append(entry)
+                    continue
+                await self._write_lines(lines)
+                lines = []
+                os.close(self._current.descriptor)
+                self._current = entry
+                await self._prune()
+            await self._write_lines(lines)
 
-    def _open(self) -> int:
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.fchmod(descriptor, 0o600)
-        # A torn last line of an earlier run must not swallow our first one.
-        if os.fstat(descriptor).st_size:
-            with open(self.path, "rb") as file:
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    os.write(descriptor, b"\n")
-        return descriptor
+    async def _write_lines(self, lines: list[bytes]) -> None:
+        part = self._current
+        if not lines and not part.header:
+            return
+        # Part of a line may be out; the next one must not be glued to it.
+        first = b"\n" + part.header if part.torn else part.header
+        chunks = [first, *lines]
+        written, error = await trio.to_thread.run_sync(_write_all, part.descriptor, chunks)
+        if error is None:
+            self.fault, part.torn, part.header = None, False, b""
+            return
+        data = b"".join(chunks)
+        if written:
+            part.torn = data[written - 1] != ord("\n")
+        if written >= len(first):
+            part.header = b""  # else it goes before whatever can be written next
+        self._drop(data.count(b"\n", max(written, len(first))), error.strerror or str(error))
+
+    async def _prune(self) -> None:
+        if self._keep:
+            try:
+                await trio.to_thread.run_sync(self._files.prune, self._keep)
+            except OSError as error:
+                log.error("event log %s: old files cannot be deleted: %s", self._files.shown, error.strerror)
 
     def _drop(self, count: int, why: str) -> None:
-        if self.fault != why:
-            log.error("event log %s: records are being dropped: %s", self.path, why)
+        if self._on_drop is None and self.fault != why:
+            log.error("event log %s: records are being dropped: %s", self._files.shown, why)
         self.fault = why
+        self.failure = self.failure or why
         self.dropped += count
+        if self._on_drop is not None:
+            self._on_drop()
 
 
-def _write_all(descriptor: int, chunks: list[bytes]) -> None:
-    """Append all chunks. The file is opened to append, so each chunk's lines stay together."""
-    for chunk in chunks:
-        view = memoryview(chunk)
-        while view:
-            view = view[os.write(descriptor, view) :]
+def _write_all(descriptor: int, chunks: list[bytes]) -> tuple[int, OSError | None]:
+    """Append all chunks; how many bytes are out, and why not all of them.
+
+    The file is opened to append, so each chunk's lines stay together.
+    """
+    written = 0
+    try:
+        for chunk in chunks:
+            view = memoryview(chunk)
+            while view:
+                size = os.write(descriptor, view)
+                written += size
+                view = view[size:]
+    except OSError as error:
+        return written, error
+    return written, None

@@ -28,7 +28,7 @@ from bridge.backends.answers import start_answer
 from bridge.backends.base import Backend, EventStream
 from bridge.backends.router import Router
 from bridge.errors import BridgeError, InvalidRequest, NotReady
-from bridge.protolog.record import error_record
+from bridge.protolog.turn_records import turn_end, turn_start
 from bridge.server.continuation import NOTHING, Continuation, continue_with, find_continuation, item_objects
 from bridge.server.ratelimits import limit_headers, tell_reset
 from bridge.server.service import Service
@@ -121,12 +121,14 @@ class Exchange:
 
         Without `generate` nothing is answered: the input is only taken in, to be continued.
         """
+        if self._service.player is not None:
+            self._service = self._service.player.choose(self._service, self._path, data)
         service = self._service
         self._keeps = self._path == "responses" and service.keeps_responses and data.get("store") is not False
         if self._path == "responses":
             _check_background(data, keeps=self._keeps)
         await wait_for_model(service.router, data.get("model"))
-        continuation = known or await find_continuation(service.store, self._key, data, enabled=service.keeps_responses)
+        continuation = known or await self._find_continuation(data)
         resolve = partial(service.router.resolve, keyed=self.provider_key is not None)
         turn = parse_request(data, self._path, resolve, continuation.context)
         if self._path == "responses":
@@ -143,24 +145,34 @@ class Exchange:
         if isinstance(self.encoder, ResponsesEncoder):
             service.running[self._key, self.encoder.id] = self
 
+    async def _find_continuation(self, data: dict[str, Any]) -> Continuation:
+        service = self._service
+        try:
+            return await find_continuation(service.store, self._key, data, enabled=service.keeps_responses)
+        except InvalidRequest:
+            if not service.forgiving:
+                raise
+            return NOTHING
+
     def _announce(self, data: dict[str, Any], turn: Turn, backend: Backend) -> None:
         takes = backend.takes
         dropped = dropped_fields(data, turn, self._path, samples=takes.sampling, hosted=takes.hosted_tools)
-        dropped += backend.drops(turn)
+        dropped = list(dict.fromkeys([*dropped, *backend.drops(turn)]))
         if self.provider_key is not None and not takes.provider_key:
             dropped.append("x-provider-key")
         apply_policy(self._service.policy, dropped)
         if dropped:
             self.headers.append((HEADER, ",".join(dropped).encode()))
         self.headers += limit_headers(backend.rate_limits())
-        about = {"model": turn.model, "requested_model": turn.requested_model, "effort": turn.effort}
-        self.record("turn", "none", "turn_start", about | {"backend": backend.name, "dropped": dropped})
+        self.record("turn", "none", "turn_start", turn_start(turn, backend.name, dropped))
 
     def _make_encoder(self, data: dict[str, Any], turn: Turn) -> Encoder:
         service, created_at = self._service, int(self._service.now())
         if self._path == "responses":
             echo = echo_of(data, turn, store=self._keeps)
-            return ResponsesEncoder(echo, service.new_id, created_at=created_at, streaming=bool(turn.stream), now=service.now)
+            return ResponsesEncoder(
+                echo, service.new_id, created_at=created_at, streaming=bool(turn.stream), now=service.now
+            )
         options: dict[str, Any] = {
             "created_at": created_at,
             "include_usage": turn.include_usage,
@@ -332,36 +344,13 @@ class Exchange:
         failed = Finished("failed", error=self.failure) if self.failure else None
         end = failed or self._end or Finished("cancelled", reason="client_gone")
         self._count(end)
-        self.record(
-            "turn",
-            "none",
-            "turn_end",
-            {
-                "outcome": end.outcome,
-                "reason": end.reason,
-                "error": error_record(end.error) if end.error else None,
-                "usage": self._usage(),
-                "calls": [call.name for call in self._calls],
-                "repairs": [repair for call in self._calls for repair in call.repairs],
-                "first_event_s": self._first,
-                "total_s": round(trio.current_time() - self._started, 6),
-            },
-        )
+        usage = self.encoder.usage if self.encoder is not None else None
+        total = round(trio.current_time() - self._started, 6)
+        self.record("turn", "none", "turn_end", turn_end(end, usage, self._calls, self._first, total))
 
     def _unregister(self) -> None:
         if isinstance(self.encoder, ResponsesEncoder):
             self._service.running.pop((self._key, self.encoder.id), None)
-
-    def _usage(self) -> dict[str, int] | None:
-        usage = self.encoder.usage if self.encoder is not None else None
-        if usage is None:
-            return None
-        return {
-            "input_tokens": usage.input,
-            "cached_tokens": usage.cached,
-            "output_tokens": usage.output,
-            "reasoning_tokens": usage.reasoning,
-        }
 
     def _count(self, end: Finished) -> None:
         if self.turn is None:

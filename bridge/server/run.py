@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import logging
 import os
-import secrets
-import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -32,21 +28,24 @@ from bridge.backends.setup import (
     prepare_workdir,
     supervisor,
 )
-from bridge.config import Settings, api_key_file, store_file
+from bridge.config import Settings, store_file
 from bridge.config_file import FileConfig
 from bridge.errors import ConfigError
-from bridge.protolog.record import Recorder
-from bridge.protolog.writer import LogWriter
+from bridge.protolog.event_log import EventLog, about
 from bridge.redact import Redactor
 from bridge.server.app import build_app
 from bridge.server.gate import Gate
+from bridge.server.keys import check_bind, load_keys
 from bridge.server.listener import Listener, open_sockets
 from bridge.server.service import Service
+from bridge.server.stopping import Stop, stop_on_signals
 from bridge.store.base import Store
 from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
-from bridge.tools.stage import Record
 from bridge.urls import is_loopback
+
+if TYPE_CHECKING:
+    from bridge.server.player import LogPlayer
 
 log = logging.getLogger("bridge")
 
@@ -78,9 +77,10 @@ class Bridge:
     def __init__(self, settings: Settings, keys: tuple[str, ...], config: FileConfig | None = None) -> None:
         self.settings = settings
         self.draining = False
-        self._writer = LogWriter(settings.log_events) if settings.log_events else None
-        self._recorder = Recorder(self._writer.write, _now, Redactor(keys), secrets.token_hex(4)) if self._writer else None
+        self.log = open_log(settings, keys)
+        self._recorder = self.log.recorder if self.log is not None else None
         self.runners: list[Runner] = []
+        self.player = open_player(settings, keys)
         self.router = self._make_router(config or FileConfig())
         self.store = make_store(settings)
         self._service = Service(
@@ -94,16 +94,24 @@ class Bridge:
             policy=settings.unsupported,
             reasoning=settings.reasoning,
             recorder=self._recorder,
+            player=self.player,
         )
         app = build_app(self._service, fault=self._fault, started_at=int(time.time()))
         self.app = Gate(app, keys=keys, check_host=is_loopback(settings.host), allowed_origins=settings.allowed_origins)
 
-    async def run(self, sockets: list[socket.socket], stop: Stop) -> None:
-        """Serve until `stop`, then drain: no new connections, the grace period, then a clean failure for the rest."""
+    async def run(
+        self,
+        sockets: list[socket.socket],
+        stop: Stop,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until `stop`, then drain: no new connections, the grace period, then a clean failure for the rest.
+
+        It stops by itself when the event log fails and nothing may go unrecorded (see `EventLog.check`).
+        """
         async with trio.open_nursery() as outer:
-            if self._writer is not None and self._recorder is not None:
-                self._recorder.header(dialect=self.settings.dialect, settings=translation_settings(self.settings))
-                outer.start_soon(self._writer.run)
+            if self.log is not None:
+                await outer.start(self.log.run, stop.at_once)
             await outer.start(self.store.run)
             async with trio.open_nursery() as children:
                 for runner in self.runners:
@@ -118,6 +126,7 @@ class Bridge:
                         ping_interval=self.settings.keepalive,
                     )
                     connections.start_soon(listener.run, connections)
+                    task_status.started()
                     await stop.asked.wait()
                     self.draining = True
                     await listener.stop_accepting()
@@ -135,14 +144,14 @@ class Bridge:
 
     def reopen_log(self) -> None:
         """SIGHUP: whoever rotates logs has moved the file away."""
-        if self._writer is not None:
-            self._writer.reopen()
+        if self.log is not None:
+            self.log.writer.reopen()
 
     def _fault(self) -> str | None:
         """What is wrong with the bridge itself; `shutdown_initiated` also ends readiness."""
         if self.draining:
             return "shutdown_initiated"
-        if self._writer is not None and self._writer.fault is not None:
+        if self.log is not None and self.log.writer.fault is not None:
             return "event_log_failing"
         if self.store.fault is not None:
             return "store_failing"
@@ -150,11 +159,11 @@ class Bridge:
 
     async def _drain(self, stop: Stop) -> None:
         # What has just been answered is freed in the child within a moment; only the rest is worth a word.
-        with trio.move_on_after(min(0.2, self.settings.grace)):
+        with trio.move_on_after(0 if stop.hurried.is_set() else min(0.2, self.settings.grace)):
             for runner in self.runners:
                 await runner.drain()
         turns = sum(runner.turns for runner in self.runners)
-        if turns:
+        if turns and not stop.hurried.is_set():
             log.warning(
                 "stopping: %d running turn(s) have %g s to finish; another signal stops them at once",
                 turns,
@@ -172,6 +181,8 @@ class Bridge:
     def _make_router(self, config: FileConfig) -> Router:
         """All backends: the stand-in, Codex, and what is configured beside them."""
         settings = self.settings
+        if self.player is not None and not self.player.forwards:
+            return self.player.router
         mock = self._backend("mock", self._mock_pool())
         if settings.mock_only:
             return Router(mock, aliases=settings.aliases)
@@ -192,7 +203,7 @@ class Bridge:
     def _provider(self, plan: Plan) -> Served:
         from bridge.backends.build import build_backend  # what it needs is large
 
-        built = build_backend(plan, self.settings, self._record_upstream if self._recorder else None)
+        built = build_backend(plan, self.settings, self._recorder.upstream if self._recorder else None)
         if built.upstream is not None:
             self.runners.append(built.upstream)
         return Served(built.backend, plan.kind, tuple(plan.config.models), plan.off)
@@ -226,22 +237,38 @@ class Bridge:
             settings=child_settings(self.settings),
             configured=configured,
             max_turns=self.settings.max_turns,
-            recorder=self._tool_records if self._recorder else None,
+            recorder=self._recorder.tool_calls if self._recorder else None,
         )
 
-    def _record_upstream(self, req_id: str, direction: str, data: bytes) -> None:
-        assert self._recorder is not None
-        self._recorder.upstream(req_id, direction, data)
 
-    def _tool_records(self, req_id: str) -> Record:
-        recorder = self._recorder
-        assert recorder is not None
-        return lambda kind, payload: recorder.event("tool_parse", "none", kind, req_id, payload)
+def open_player(settings: Settings, keys: tuple[str, ...]) -> LogPlayer | None:
+    """Whoever answers from the log that the operator names. Raises ConfigError when it cannot be read."""
+    if settings.replay is None:
+        return None
+    from bridge.server.player import load_player
+
+    return load_player(
+        settings.replay,
+        on_miss=settings.on_miss,
+        speed=settings.speed,
+        ignore=settings.ignore,
+        redactor=Redactor(keys),
+    )
 
 
-def translation_settings(settings: Settings) -> dict[str, Any]:
-    """What the operator has decided about how answers look; a replay needs to know it."""
-    return settings.model_dump(include={"reasoning", "stream_default", "store", "unsupported"})
+def open_log(settings: Settings, keys: tuple[str, ...]) -> EventLog | None:
+    """The event log that the operator wants; `keys` never stand in it. Raises ConfigError when it cannot be written."""
+    if settings.log_events is None:
+        return None
+    return EventLog(
+        settings.log_events,
+        Redactor(keys),
+        about(settings),
+        max_bytes=settings.log_max_bytes,
+        max_age=settings.log_max_age,
+        keep=settings.log_keep,
+        on_error=settings.log_on_error,
+    )
 
 
 def make_store(settings: Settings) -> Store:
@@ -259,77 +286,13 @@ def make_store(settings: Settings) -> Store:
         return MemoryStore(**options)
 
 
-def load_keys(settings: Settings) -> tuple[tuple[str, ...], Path | None]:
-    """(the API keys, the file that holds the one made at first start — None when keys are configured)."""
-    if settings.api_keys:
-        return settings.api_keys, None
-    path = api_key_file()
-    try:
-        key = path.read_text(encoding="ascii").strip()
-        if key:
-            return (key,), path
-    except FileNotFoundError:
-        pass
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The API key in {path} cannot be read: {error}") from error
-    key = f"cb-{secrets.token_urlsafe(32)}"
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(key + "\n")
-    except OSError as error:
-        raise ConfigError(
-            f"No API key can be kept in {path}: {error.strerror}. "
-            "Set PROXY_API_KEY, or XDG_STATE_HOME to another directory."
-        ) from error
-    return (key,), path
-
-
-def check_bind(settings: Settings) -> None:
-    """Refuse to listen to the world with the key that was made for this machine alone."""
-    if not is_loopback(settings.host) and not settings.api_keys:
-        raise ConfigError(
-            f"--host {settings.host} is reachable from other machines: set a key of your own with PROXY_API_KEY."
-        )
-
-
-class Stop:
-    """How the bridge is told to stop: `asked` once, and `hurried` by a second signal."""
-
-    def __init__(self) -> None:
-        self.asked = trio.Event()
-        self.hurried = trio.Event()
-
-
-@asynccontextmanager
-async def stop_on_signals(on_hangup: Callable[[], None]) -> AsyncIterator[Stop]:
-    """SIGTERM or SIGINT asks for a stop, the second one hurries it, the third ends the program on the spot."""
-    stop = Stop()
-
-    async def listen(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            task_status.started()
-            async for number in signals:
-                if number == signal.SIGHUP:
-                    on_hangup()
-                    continue
-                if stop.hurried.is_set():
-                    nursery.cancel_scope.cancel()
-                elif stop.asked.is_set():
-                    stop.hurried.set()
-                stop.asked.set()
-
-    async with trio.open_nursery() as nursery:
-        await nursery.start(listen)
-        yield stop
-        nursery.cancel_scope.cancel()
-
-
 async def serve(settings: Settings, config: FileConfig, announce: Callable[[str], None]) -> None:
-    """Run the bridge until a signal. `announce` gets the lines that a person sees at start."""
+    """Run the bridge until a signal. `announce` gets the lines that a person sees at start.
+
+    Raises LogFailed when it ended because of its event log.
+    """
     check_bind(settings)
-    if not settings.mock_only:
+    if not settings.mock_only and (settings.replay is None or settings.on_miss == "forward"):
         check_binary(settings)
         prepare_workdir(settings.workdir)
     keys, key_file = load_keys(settings)
@@ -344,9 +307,13 @@ async def serve(settings: Settings, config: FileConfig, announce: Callable[[str]
         if key_file is not None:
             announce(f"api key in {key_file}; to use it:")
             announce(f'  export OPENAI_API_KEY="$(cat {key_file})"')
-        if settings.log_events:
-            announce(f"event log in {settings.log_events}")
+        if bridge.player is not None:
+            announce(f"answering from {len(bridge.player)} recorded request(s) in {settings.replay}")
+        if bridge.log is not None:
+            announce(f"event log in {bridge.log.writer.shown}")
         await bridge.run(sockets, stop)
+    if bridge.log is not None:
+        bridge.log.check()
 
 
 async def list_models(settings: Settings, config: FileConfig) -> dict[str, Any]:
@@ -354,7 +321,7 @@ async def list_models(settings: Settings, config: FileConfig) -> dict[str, Any]:
     if not settings.mock_only:
         check_binary(settings)
         prepare_workdir(settings.workdir)
-    bridge = Bridge(settings.model_copy(update={"log_events": None, "store": "memory"}), (), config)
+    bridge = Bridge(settings.model_copy(update={"log_events": None, "store": "memory", "replay": None}), (), config)
     async with trio.open_nursery() as nursery:
         for runner in bridge.runners:
             nursery.start_soon(runner.run)
@@ -368,8 +335,3 @@ async def list_models(settings: Settings, config: FileConfig) -> dict[str, Any]:
 async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
     await event.wait()
     scope.cancel()
-
-
-def _now() -> tuple[str, float]:
-    now = datetime.datetime.now(datetime.UTC)
-    return now.isoformat(timespec="microseconds").replace("+00:00", "Z"), time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -14,6 +14,7 @@ from bridge.api.dropped import Policy
 from bridge.backends.router import Router
 from bridge.protolog.record import Recorder
 from bridge.store.base import Store
+from bridge.turn.turn import Endpoint
 
 if TYPE_CHECKING:
     from bridge.server.exchange import Exchange
@@ -22,6 +23,16 @@ NewId = Callable[[str], str]
 
 HOLD = 2.0
 """Seconds for which an answer is held back while nothing of it is visible: so long a failure can be an error."""
+
+
+class Player(Protocol):
+    """Whoever answers from recordings."""
+
+    def choose(self, service: Service, path: Endpoint, data: dict[str, Any]) -> Service:
+        """The service that plays the answer to a body; `service` itself for one that is to be answered live.
+
+        Raises a BridgeError when there is no recording of it.
+        """
 
 
 @dataclass(slots=True)
@@ -40,6 +51,10 @@ class Service:
     recorder: Recorder | None = None
     now: Callable[[], float] = time
     hold: float = HOLD
+    player: Player | None = None
+    """Whoever answers from recordings."""
+    forgiving: bool = False
+    """What a request continues need not be there: it was, when its answer was recorded."""
     running: dict[tuple[str, str], Exchange] = field(default_factory=dict)
     """The responses that are being written, by key and id."""
     background: trio.Nursery | None = None

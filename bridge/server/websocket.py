@@ -137,14 +137,16 @@ class _Connection:
             await self._stream(exchange, lane)
             self._remember(exchange)
         except BridgeError as error:
-            exchange.fail(error)
-            await self._refuse(error, lane)
+            await self._fail(exchange, error, lane)
         except Exception:
-            mistake = exchange.mistake()
-            exchange.fail(mistake)
-            await self._refuse(mistake, lane)
+            await self._fail(exchange, exchange.mistake(), lane)
         finally:
             exchange.end()
+
+    async def _fail(self, exchange: Exchange, error: BridgeError, lane: str | None) -> None:
+        exchange.fail(error)
+        exchange.record_json(orjson.dumps(error.body()))
+        await self._refuse(error, lane)
 
     async def _stream(self, exchange: Exchange, lane: str | None) -> None:
         out = await exchange.begin()

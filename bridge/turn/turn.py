@@ -51,6 +51,10 @@ class Turn:
     """The name of the backend that was chosen for its model."""
     tool_text: str | None = None
     """The injected text for the tools, where it has been built beforehand (it can take seconds for many schemas)."""
+    native: bool | None = None
+    """Whether the tools are offered natively, where that can be chosen; None: as the operator has decided."""
+    verbatim: bool = False
+    """The text is wanted as the model writes it: calls in it are left there."""
 
     @property
     def functions(self) -> tuple[FunctionTool, ...]:

@@ -191,7 +191,7 @@ async def test_native_calls_are_given_out_and_the_turn_is_cut() -> None:
     tape = Tape()
     async with supervised(python(CALLING), NATIVE, tap=tape.recorder) as supervisor:
         child = await supervisor.acquire()
-        assert child.uses_native_tools
+        assert child.offers_natively(turn_with_tools("two calls"))
         result = await finish(child.start(turn_with_tools("two calls")))
         assert [(call.call_id, call.name, call.arguments) for call in result.calls] == [
             ("call_0", "find", '{ "n": 0 }'),
@@ -251,7 +251,7 @@ async def test_a_child_without_native_tools_is_offered_them_in_text(
     """And the operator is told."""
     async with supervised(prompted, NATIVE) as supervisor:
         child = await supervisor.acquire()
-        assert not child.uses_native_tools
+        assert not child.offers_natively(turn_with_tools("two calls"))
     assert "no native tools" in caplog.text
 
 

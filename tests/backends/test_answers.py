@@ -154,7 +154,7 @@ async def test_each_choice_is_a_turn_of_its_own(autojump_clock: Any) -> None:
     assert [of(events, index)[-1] for index in range(3)] == [DONE] * 3
     assert events[-1] == DONE
     assert sum(isinstance(event, Finished) for event in events) == 1
-    assert backend.started == ["req"] * 3
+    assert backend.started == ["req", "req#1", "req#2"]
 
 
 async def test_a_choice_that_fails_ends_the_answer(autojump_clock: Any) -> None:

@@ -61,7 +61,7 @@ class Tape:
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
-        self.recorder = Recorder(self._lines.append, lambda: ("", 0.0), Redactor())
+        self.recorder = Recorder(self._lines.append, lambda: ("", 0.0), Redactor(), "run")
 
     @property
     def records(self) -> list[dict[str, Any]]:

@@ -42,6 +42,14 @@ def command(
     log_responses: Annotated[
         str | None, typer.Option(metavar="PATH", help="Append the events (the lines of --json) to this file.")
     ] = None,
+    log_events: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|FILE",
+            help="Append everything that happens to this event log, or to a new one in this directory "
+            "(one that exists, or ends in /).",
+        ),
+    ] = None,
     session_id: Annotated[
         str | None, typer.Option(help="The session and prompt cache key. [a new one for each run]")
     ] = None,
@@ -103,6 +111,7 @@ def command(
             trace=trace,
             log_requests=log_requests,
             log_responses=log_responses,
+            log_events=log_events,
             session_id=session_id,
             effort=effort,
             output_schema=output_schema,

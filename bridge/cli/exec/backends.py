@@ -50,14 +50,15 @@ async def _app_server(options: Options, choice: Choice, output: Output) -> Async
     from bridge.appserver.pool import Pool
     from bridge.backends import setup
     from bridge.backends.app_server import AppServerBackend
-    from bridge.cli.exec.tap import ExecTap
+    from bridge.cli.exec.tap import ExecTap, Taps
 
     settings = _settings(choice)
     setup.check_binary(settings)
     setup.prepare_workdir(settings.workdir)
     if find_codex(settings.codex_bin) is None:
         raise NotReady(NO_CODEX, code="codex_not_found")
-    tap = ExecTap(sent=output.request, trace=output.trace)
+    shown, recorder = ExecTap(sent=output.request, trace=output.trace), output.recorder
+    tap = shown if recorder is None else Taps(shown, recorder)
     pool = Pool([setup.supervisor(settings, setup.codex_launcher(settings), tap=tap)])
     backend = AppServerBackend(
         "app-server",
@@ -65,6 +66,7 @@ async def _app_server(options: Options, choice: Choice, output: Output) -> Async
         new_id=setup.new_id,
         settings=setup.child_settings(settings),
         configured=setup.configured_models(settings),
+        recorder=None if recorder is None else recorder.tool_calls,
     )
     named = None if options.model is not None else read_codex_home(settings.codex_home_path).model
     async with trio.open_nursery() as nursery:
@@ -93,7 +95,7 @@ async def _url(options: Options, choice: Choice, output: Output) -> AsyncIterato
     settings = _settings(choice)
     url = base_url(options.url)
     upstream = make_upstream(url, settings)
-    door = KeyDoor(f"{url}/responses", options.provider_key or _key_for(url, settings))
+    door = KeyDoor(f"{url}/responses", bridge_key(options, choice))
     backend = ResponsesBackend("url", upstream, door, new_session=new_session, record=output.record)
     async with _running(upstream):
         yield backend, _ready_for(backend, choice)
@@ -142,14 +144,17 @@ def _settings(choice: Choice) -> Settings:
     return choice.settings
 
 
-def _key_for(url: str, settings: Settings) -> str:
-    """The key of the bridge at `url`. The one that was made for this machine is given to nobody else."""
+def bridge_key(options: Options, choice: Choice) -> str:
+    """The key of the bridge at --url. The one that was made for this machine is given to nobody else."""
     from bridge.config import api_key_file
     from bridge.urls import leads_here
 
-    if settings.api_keys:
-        return settings.api_keys[0]
-    if leads_here(url):
+    assert options.url is not None
+    if options.provider_key is not None:
+        return options.provider_key
+    if _settings(choice).api_keys:
+        return _settings(choice).api_keys[0]
+    if leads_here(base_url(options.url)):
         try:
             return api_key_file().read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):

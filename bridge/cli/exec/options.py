@@ -49,6 +49,7 @@ class Options:
     trace: bool = False
     log_requests: str | None = None
     log_responses: str | None = None
+    log_events: str | None = None
     session_id: str | None = None
     effort: str | None = None
     output_schema: str | None = None
@@ -84,7 +85,17 @@ class Options:
 
 
 _PATHS = frozenset(
-    {"tool", "input_json", "log_requests", "log_responses", "output_schema", "codex_bin", "codex_home", "config"}
+    {
+        "tool",
+        "input_json",
+        "log_requests",
+        "log_responses",
+        "log_events",
+        "output_schema",
+        "codex_bin",
+        "codex_home",
+        "config",
+    }
 )
 
 
@@ -109,6 +120,8 @@ def check_options(options: Options) -> None:
         raise UsageError("--prompt and --input-json cannot both be read from stdin.")
     if options.tool_output and not options.auto_tools:
         raise UsageError("--tool-output needs --auto-tools.")
+    if options.log_events == "":
+        raise UsageError("--log-events is empty: name a file or a directory.")
     if options.provider_key is not None and not is_header_safe(options.provider_key):
         raise UsageError("--provider-key has visible ASCII characters only.")
 

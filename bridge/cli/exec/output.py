@@ -8,10 +8,15 @@ import select
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import trio
 
 from bridge.errors import BridgeError, UsageError
+
+if TYPE_CHECKING:
+    from bridge.cli.exec.recording import RunLog
+    from bridge.protolog.event_log import RunRecorder
 
 STDOUT, STDERR = 1, 2
 _WRITING = threading.Lock()
@@ -45,6 +50,8 @@ class Output:
         log_responses: str | None = None,
     ) -> None:
         self.json = json
+        self.log: RunLog | None = None
+        """Where all of it is recorded, too."""
         self._traces = trace
         self._requests = _open(log_requests, "--log-requests", os.O_TRUNC)
         self._responses = _open(log_responses, "--log-responses", os.O_APPEND)
@@ -54,8 +61,16 @@ class Output:
         self._on_terminal = os.isatty(STDOUT)
         self._column = 0
 
+    @property
+    def recorder(self) -> RunRecorder | None:
+        """What records the backend's frames, where somebody wants them."""
+        return self.log.recorder if self.log is not None else None
+
     async def lines(self, lines: list[bytes]) -> None:
-        """Events: on stdout with --json, and in the log of responses."""
+        """Events: on stdout with --json, and in the logs."""
+        if self.log is not None:
+            for line in lines:
+                self.log.line(line)
         await self.flush()
         data = b"".join(line + b"\n" for line in lines)
         if data:
@@ -86,6 +101,8 @@ class Output:
 
     def record(self, req_id: str, direction: str, data: bytes) -> None:
         """A payload that is about to be sent (`out`), or a raw event of the upstream (`in`)."""
+        if self.log is not None:
+            self.log.recorder.upstream(req_id, direction, data)
         if direction == "out":
             self.request(data)
         else:

@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -19,8 +20,11 @@ from bridge.cli.exec.choice import Choice, choose
 from bridge.cli.exec.options import Options, check_options, make_turn, tool_outputs
 from bridge.cli.exec.output import Output, OutputError, StdoutClosed, say, write_stdout
 from bridge.errors import BridgeError, ConfigError
-from bridge.turn.events import TextDelta, ToolCall, TurnEvent
+from bridge.turn.events import Finished, TextDelta, ToolCall, TurnEvent
 from bridge.turn.turn import Turn
+
+if TYPE_CHECKING:
+    from bridge.cli.exec.recording import RunLog
 
 OK, FAILED, MISUSED = 0, 1, 2
 BY_SIGNAL = 128
@@ -100,12 +104,21 @@ class Run:
         self._unread: OutputError | None = None
         self._beside: trio.Nursery | None = None
         """For what goes on beside the run, until it is over."""
+        self._recording: trio.Nursery | None = None
+        """For its log, which ends last."""
+        self._log: RunLog | None = None
 
     async def run(self) -> int:
         """The whole run; its exit code."""
-        failure = await self._within_limits()
-        with trio.move_on_after(LAST_WORDS):
-            failure = await self._end(failure)
+        async with trio.open_nursery() as self._recording:
+            failure = await self._within_limits()
+            with trio.move_on_after(LAST_WORDS):
+                failure = await self._end(failure)
+            if self._log is not None:
+                self._log.end(_end_of(failure))
+            self._recording.cancel_scope.cancel()
+        if failure is None and (failure := self._unrecorded()) is not None:
+            await _tell("error", failure.message)
         if self._signal is not None:
             return BY_SIGNAL + self._signal
         if failure is None:
@@ -127,6 +140,8 @@ class Run:
             return Stopped("The run was interrupted.")
         if self._unread is not None:
             return self._unread
+        if (unrecorded := self._unrecorded()) is not None:
+            return unrecorded
         if whole.cancelled_caught:
             return TimedOut(f"The run took longer than {timeout:g} s (--timeout) and was stopped.")
         return failure
@@ -152,6 +167,27 @@ class Run:
             if self._whole is not None:
                 self._whole.cancel()
 
+    async def _record(self, prepared: Prepared) -> None:
+        """Begin the log. Raises ConfigError; when it fails later, the run is over."""
+        if self._options.log_events is None:
+            return
+        from bridge.cli.exec.recording import RunLog
+
+        assert self._recording is not None
+        assert self._whole is not None
+        self._log = prepared.output.log = RunLog(self._options, prepared.choice)
+        with trio.CancelScope(shield=True):
+            await self._recording.start(self._log.run, self._whole.cancel)
+
+    def _unrecorded(self) -> BridgeError | None:
+        """Why not everything is in the log."""
+        try:
+            if self._log is not None:
+                self._log.check()
+        except BridgeError as error:
+            return error
+        return None
+
     async def _serve(self) -> BridgeError | None:
         try:
             # Beside the event loop: an input that does not come must not hold a signal up.
@@ -161,6 +197,7 @@ class Run:
             self._beside.start_soon(self._follow, prepared.output)
             if prepared.choice.kind == "mock":
                 self._new_id = fixed_ids()
+            await self._record(prepared)
             async with open_backend(self._options, prepared.choice, prepared.output) as (backend, ready):
                 # Not through the backend's tasks: they would make a group of it.
                 try:
@@ -176,20 +213,37 @@ class Run:
         for name in self._left_out(backend, turn):
             say("warning", f"left out: {name}")
         self._encoder = encoder = WireEncoder(turn.requested_model, self._new_id)
+        if self._log is not None:
+            self._ask(turn)
+            self._log.start(turn, backend)
         stream = await self._start(backend, turn)
         try:
             await output.lines(encoder.begin())
             while not encoder.finished:
                 await self._show(encoder, await stream.next(), output)
+            if self._log is not None:
+                self._log.end(_end_of(encoder.failure))
         finally:
             stream.close()
 
-    async def _start(self, backend: Backend, turn: Turn) -> EventStream:
-        async def start(step: Turn) -> EventStream:
-            return await backend.start(step, self._new_id("req"))
+    def _ask(self, turn: Turn) -> None:
+        """Record what is asked, if that has not been done."""
+        if self._log is not None and self._prepared is not None:
+            self._log.request(turn, self._prepared.tool_outputs)
 
+    async def _start(self, backend: Backend, turn: Turn) -> EventStream:
+        req_id = self._log.id if self._log is not None else self._new_id("req")
         if not self._options.auto_tools:
-            return await start(turn)
+            return await backend.start(turn, req_id)
+        from bridge.backends.answers import attempt_id
+
+        steps = 0
+
+        async def start(step: Turn) -> EventStream:
+            nonlocal steps
+            steps += 1
+            return await backend.start(step, attempt_id(req_id, steps - 1))
+
         return ToolLoop(start, turn, self._handle, max_steps=self._options.max_steps)
 
     async def _handle(self, call: ToolCall) -> str:
@@ -204,12 +258,16 @@ class Run:
         if not output.json and not self._options.trace:
             await output.text(_said(events))
         self._calls += [event.name for event in events if isinstance(event, ToolCall)]
+        if self._log is not None:
+            self._log.saw(events)
         await output.lines(encoder.feed(events))
 
     async def _end(self, failure: BridgeError | None) -> BridgeError | None:
         """The last line, on stdout and on stderr; what the run came to."""
         encoder = self._encoder
         output = self._prepared.output if self._prepared is not None else Output(json=self._options.json)
+        if self._prepared is not None:
+            self._ask(self._prepared.turn)
         try:
             if failure is not None:
                 await output.lines([error_line(failure)] if encoder is None else encoder.fail(failure))
@@ -232,6 +290,15 @@ class Run:
         if turn.session is not None and backend.name == "app-server":
             names.append("--session-id (Codex names its own threads)")
         return names
+
+
+def _end_of(failure: BridgeError | None) -> Finished:
+    """How a run ended, in the words of the log."""
+    if failure is None:
+        return Finished("completed")
+    if isinstance(failure, Stopped | StdoutClosed):
+        return Finished("cancelled", "interrupted" if isinstance(failure, Stopped) else "client_gone", failure)
+    return Finished("failed", error=failure)
 
 
 async def _tell(kind: str, message: str) -> None:

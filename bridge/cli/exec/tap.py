@@ -1,11 +1,11 @@
-"""What --trace and --log-requests see of a Codex app-server."""
+"""What --trace, --log-requests and --log-events see of a Codex app-server."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from bridge.appserver.tap import Owner
+from bridge.appserver.tap import Owner, Tap
 
 _PROMPTING = frozenset(
     {"thread/start", "thread/inject_items", "turn/start", "newConversation", "sendUserTurn", "sendUserMessage"}
@@ -51,3 +51,44 @@ class ExecTap:
 
     def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
         pass
+
+
+class Taps:
+    """Several taps that see the same."""
+
+    def __init__(self, *taps: Tap) -> None:
+        self._taps = taps
+
+    def begin_read(self) -> None:
+        for tap in self._taps:
+            tap.begin_read()
+
+    def end_read(self) -> None:
+        for tap in self._taps:
+            tap.end_read()
+
+    def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
+        for tap in self._taps:
+            tap.deltas(lines, texts, owners)
+
+    def rpc(
+        self,
+        direction: str,
+        kind: str,
+        line: bytes,
+        *,
+        method: str | None = None,
+        rpc_id: int | str | None = None,
+        key: str | None = None,
+        req_id: str | None = None,
+    ) -> None:
+        for tap in self._taps:
+            tap.rpc(direction, kind, line, method=method, rpc_id=rpc_id, key=key, req_id=req_id)
+
+    def forget(self, key: str) -> None:
+        for tap in self._taps:
+            tap.forget(key)
+
+    def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
+        for tap in self._taps:
+            tap.lifecycle(kind, payload)

@@ -1,0 +1,136 @@
+"""A turn of an app-server, played again from its recording through the code that reads a live one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from bridge.appserver.affinity import KeptThread, KeptThreads, Place
+from bridge.appserver.child import as_overload
+from bridge.appserver.current import CurrentTurn, read_counts
+from bridge.appserver.legacy import LegacyTurn, Sends
+from bridge.appserver.routes import Call, RunningTurn
+from bridge.appserver.rpc import RpcError
+from bridge.appserver.settings import ChildSettings
+from bridge.errors import BackendProtocolError, BridgeError
+from bridge.protolog.recording import Frame
+from bridge.turn.events import Finished, TurnEvent, Usage
+from bridge.turn.items import Item
+from bridge.turn.turn import Turn
+
+SETTINGS = ChildSettings()
+"""What is sent to a child is not sent again, so the operator's own settings do not matter."""
+
+
+class ChildPlayback:
+    """`feed` it the frames in their order; `take` what they mean.
+
+    The turn makes its calls as it would today and is given the recorded replies, so the calls need not be the same.
+    """
+
+    def __init__(self, turn: Turn, frames: Sequence[Frame], used: dict[str, Any] | None = None) -> None:
+        self.running = _running(turn, frames, used)
+        self.in_text = bool(turn.functions) and not self.running.parks_tool_calls
+        """Whether calls stand in the text."""
+        self._flow = self.running.begin()
+        self._call: Call | None = None
+        self._step(lambda: next(self._flow))
+
+    def feed(self, frame: Frame) -> None:
+        """What the child said next."""
+        message = frame.payload
+        if frame.direction != "in" or not isinstance(message, dict):
+            return
+        if frame.kind in ("rpc_response", "rpc_error"):
+            self._reply(frame.method, message)
+        elif frame.kind == "rpc_notification" and isinstance(frame.method, str):
+            params = message.get("params")
+            # As with a live child, a notification of an unknown shape says nothing.
+            with suppress(KeyError, TypeError, AttributeError, ValueError):
+                self.running.receive(frame.method, params if isinstance(params, dict) else {})
+
+    def take(self) -> list[TurnEvent]:
+        """The events since the last call."""
+        return self.running.take()
+
+    def finish(self, end: Finished) -> None:
+        """Nothing more was recorded; the turn ends as it did then, unless it has ended by itself."""
+        if self._call is not None and end.outcome == "completed":
+            method = self._call.method
+            end = Finished("failed", error=BackendProtocolError(f"The recording holds no answer to {method}."))
+        self.running.finish(end)
+
+    def _reply(self, method: str | None, message: dict[str, Any]) -> None:
+        call = self._call
+        if call is None or method != call.method:
+            return
+        self.running.prompted = self.running.prompted or call.prompts
+        failure = message.get("error")
+        if failure is not None:
+            detail = failure if isinstance(failure, dict) else {}
+            code = detail.get("code")
+            error = RpcError(call.method, code if isinstance(code, int) else 0, str(detail.get("message", failure)))
+            self._step(lambda: self._flow.throw(error))
+            return
+        result = message.get("result")
+        try:
+            if call.claim is not None:
+                self.running.key = call.claim(result)
+        except (KeyError, TypeError) as error:
+            self._call = None
+            self.running.fail(BackendProtocolError(f"{method} was answered in an unknown form: {error!r}"))
+            return
+        self._step(lambda: self._flow.send(result))
+
+    def _step(self, step: Callable[[], Call]) -> None:
+        try:
+            self._call = step()
+        except StopIteration:
+            self._call = None
+        except BridgeError as error:
+            self._call = None
+            self.running.fail(as_overload(error))
+        except Exception:
+            # As with a live child, whose answer no code understands.
+            self._call = None
+            self.running.fail(BackendProtocolError("The turn could not be started; the bridge's log tells why."))
+
+
+def _running(turn: Turn, frames: Sequence[Frame], used: dict[str, Any] | None) -> RunningTurn:
+    """The turn as it was begun: in the dialect, and by the calls, that were recorded."""
+    asked = {frame.method: frame for frame in reversed(frames) if frame.kind == "rpc_request"}
+    if "newConversation" in asked:
+        return LegacyTurn(turn, SETTINGS, sends=_sends(asked))
+    start = _params(asked.get("thread/start"))
+    injects = "thread/inject_items" in asked or "turn/start" not in asked
+    native = "dynamicTools" in start or ("experimentalRawEvents" in start and not turn.encrypted_reasoning)
+    kept = asked.get("thread/inject_items") if "thread/start" not in asked else None
+    threads = _Continued(kept.key, used) if kept is not None and kept.key is not None else None
+    return CurrentTurn(turn, SETTINGS, can_inject=injects, native=native, threads=threads)
+
+
+def _sends(asked: dict[str | None, Frame]) -> Sends:
+    if "sendUserMessage" not in asked:
+        return "turn"
+    return "both" if "sendUserTurn" in asked else "message"
+
+
+def _params(frame: Frame | None) -> dict[str, Any]:
+    payload = frame.payload if frame is not None else None
+    params = payload.get("params") if isinstance(payload, dict) else None
+    return params if isinstance(params, dict) else {}
+
+
+class _Continued(KeptThreads):
+    """Finds the thread that the recorded turn continued, whatever was said in it."""
+
+    def __init__(self, thread: str, used: dict[str, Any] | None) -> None:
+        super().__init__(0)
+        usage = Usage()
+        with suppress(KeyError, TypeError):
+            usage = read_counts(used or {})
+        self._thread = KeptThread(thread, usage, (), 0.0)
+
+    def find(self, start: dict[str, Any], items: Sequence[Item], now: float) -> Place:
+        return Place(b"", self._thread, max(len(items) - 1, 0))

@@ -1,0 +1,157 @@
+"""`codex-bridge log redact`: a copy of a log with more removed, to be given away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bridge.cli.log.options import LogPath
+
+if TYPE_CHECKING:
+    import re
+
+    from bridge.protolog.read import RecordReader
+    from bridge.protolog.scrub import Scrubber
+
+SHOWN = 10
+"""So many places of a secret that remains are named."""
+
+
+def command(
+    log: LogPath,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="Where the copy goes.", show_default=False)],
+    secret: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Remove this text wherever it stands. May be repeated.")
+    ] = None,
+    secret_file: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Remove each line of this file: other programs cannot see it there."),
+    ] = None,
+    pattern: Annotated[
+        list[str] | None, typer.Option(metavar="REGEX", help="Remove what this finds in any text. May be repeated.")
+    ] = None,
+    texts: Annotated[
+        bool, typer.Option("--texts", help="Remove all that was said; times and shapes of events stay.")
+    ] = False,
+) -> None:
+    """Copy a log with more removed from it.
+
+    What is removed leaves a hash; secrets go also where they are cut into deltas. At the end the copy is searched for
+    them. Where one remains, the places are named, no copy is left, and the exit code is 1.
+    """
+    import secrets
+
+    from bridge.cli.exec.output import say
+    from bridge.cli.log.terminal import Progress
+    from bridge.errors import ConfigError, UsageError
+    from bridge.protolog.export.loose import dump
+    from bridge.protolog.export.output import refuse_input, unfinished
+    from bridge.protolog.leaks import Leak, LeakFinder
+    from bridge.protolog.read import RecordReader, log_files
+    from bridge.protolog.scrub import Scrubber
+
+    named = _secrets(secret or [], secret_file or [])
+    if not (named or pattern or texts):
+        raise UsageError("Say what to remove: --secret, --secret-file, --pattern or --texts.")
+    files = log_files(log)
+    refuse_input(output, files)
+    if log.is_dir() and output.resolve().parent == log.resolve():
+        raise ConfigError(f"{output} would become a part of the log. Put the copy outside of {log}.")
+    progress = Progress()
+    progress.size = sum(file.stat().st_size for file in files)
+    reader = RecordReader(files, told=progress.told)
+    scrubber = Scrubber(named, _patterns(pattern or []), texts=texts, key=secrets.token_bytes(32))
+    leaks: list[Leak] = []
+    with unfinished(output) as copy:
+        count = -1  # the header
+        with copy.open("wb") as file:
+            for entry in _copied(reader, scrubber, [] if texts else named):
+                file.write(dump(entry) + b"\n")
+                count += 1
+        finder = LeakFinder(named)
+        with copy.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                leaks += finder.feed(number, line)
+        if not leaks:
+            copy.replace(output)
+    progress.clear()
+    for sentence in reader.trouble.sentences():
+        say("note", sentence + ".")
+    if leaks:
+        for leak in leaks[:SHOWN]:
+            say("error", f"a secret remains: {leak}")
+        more = f" (and {len(leaks) - SHOWN} more places)" if len(leaks) > SHOWN else ""
+        say("error", f"no copy was written{more}; --texts leaves nothing that was said")
+        raise typer.Exit(1)
+    gone = ", ".join(f"{number} {what}" for what, number in scrubber.removed.items() if number) or "nothing"
+    typer.echo(f"{output}: {max(count, 0)} records, removed {gone}", err=True)
+
+
+def _copied(reader: RecordReader, scrubber: Scrubber, in_pieces: list[str]) -> Iterator[dict[str, Any]]:
+    from bridge.protolog.pieces import PieceScrubber
+    from bridge.protolog.scrub import scrubbed
+
+    pieces = PieceScrubber(in_pieces, scrubber.count_secret)
+    for entry in scrubbed(_entries(reader), scrubber):
+        yield from pieces.feed(entry)
+    yield from pieces.rest()
+
+
+def _secrets(given: list[str], files: list[Path]) -> list[str]:
+    from bridge.errors import ConfigError, UsageError
+    from bridge.protolog.scrub import SHORTEST
+
+    found = list(given)
+    for path in files:
+        try:
+            found += [line for line in path.read_text().splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}.") from error
+    if any(not _is_unicode(text) for text in found):
+        raise UsageError("A secret is not valid UTF-8: no log can hold it.")
+    short = sum(len(text) < SHORTEST for text in found)
+    if short:
+        raise UsageError(f"{short} secret(s) have fewer than {SHORTEST} characters: they would be found everywhere.")
+    return list(dict.fromkeys(found))
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _patterns(given: list[str]) -> list[re.Pattern[str]]:
+    import re
+
+    from bridge.errors import UsageError
+
+    found = []
+    for text in given:
+        try:
+            pattern = re.compile(text)
+        except re.error as error:
+            raise UsageError(f"--pattern {text}: {error}.") from None
+        if pattern.search(""):
+            raise UsageError(f"--pattern {text} fits an empty text: it would be found everywhere.")
+        found.append(pattern)
+    return found
+
+
+def _entries(reader: RecordReader) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Each line, and what it says: records, and lines of transcripts, which the reader would turn into records."""
+    from bridge.protolog.read import is_record, parse_line, read_lines
+    from bridge.protolog.scrub import is_transcript_line
+
+    for path in reader.files:
+        for offset, line in read_lines(path, reader.trouble):
+            reader.told(len(line) + 1)
+            entry = parse_line(line)
+            if is_record(entry):
+                reader.check(entry)
+                yield line, entry
+            elif is_transcript_line(entry):
+                yield line, entry
+            else:
+                reader.note_foreign(path, offset)

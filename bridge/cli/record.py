@@ -1,0 +1,99 @@
+"""`codex-bridge record -- COMMAND…`: a bridge for one command, and the log of all that happens in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    argv: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run, with its arguments.")],
+    log_events: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|FILE",
+            help="Where the log goes: a file that is appended to, or a new one in a directory "
+            "(one that exists, or ends in /). [codex-bridge-TIME.ndjson, here]",
+        ),
+    ] = None,
+    mock_only: Annotated[bool | None, typer.Option("--mock-only", help="As for serve. [PROXY_MOCK_ONLY]")] = None,
+    codex_bin: Annotated[str | None, typer.Option(help="As for serve. [CODEX_BIN]")] = None,
+    codex_home: Annotated[Path | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None,
+    dialect: Annotated[str | None, typer.Option(help="As for serve. [PROXY_DIALECT]")] = None,
+    tool_mode: Annotated[str | None, typer.Option(help="As for serve. [PROXY_TOOL_MODE]")] = None,
+    native_tools: Annotated[
+        bool | None, typer.Option("--native-tools", help="As for serve. [PROXY_NATIVE_TOOLS]")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="As for serve. [PROXY_CONFIG]")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
+) -> None:
+    """Run a command with a bridge of its own, and keep a log of everything that it asks and is answered.
+
+    The command gets OPENAI_BASE_URL and OPENAI_API_KEY; stdin, stdout and stderr are its own, and so are signals. The
+    bridge listens on this machine alone, with a key for this run, and ends with the command.
+
+    The exit code is the command's (128 and more: ended by a signal; 126, 127: it cannot be run). When the log cannot be
+    written the command is stopped, and the exit code is 1: nothing happens unrecorded.
+    """
+    from bridge.cli.exec.output import say
+    from bridge.cli.foreground import CannotRun, check_program
+    from bridge.config_file import load_configuration
+
+    flags: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "port": 0,
+        "codex_bin": codex_bin,
+        "codex_home": codex_home,
+        "mock_only": mock_only,
+        "dialect": dialect,
+        "tool_mode": tool_mode,
+        "native_tools": native_tools,
+        "config": config,
+        # One log for one run, and all of it.
+        "log_max_bytes": 0,
+        "log_max_age": 0,
+        "log_keep": 0,
+        "log_on_error": "stop",
+    }
+    settings, file = load_configuration(**flags)
+    if verbose:
+        logging.getLogger("bridge").setLevel(logging.DEBUG)
+    try:
+        check_program(argv[0])
+    except CannotRun as error:
+        say("error", error.message)
+        raise typer.Exit(error.exit_code) from None
+    import trio
+
+    from bridge.cli.recorded_run import record
+
+    with _log_at(log_events) as target:
+        code = trio.run(record, settings.model_copy(update={"log_events": target}), file, argv)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _log_at(target: str | None) -> Iterator[str]:
+    """Where the log goes: as it was typed, else a new file in the current directory, unless nothing comes of it."""
+    from bridge.errors import ConfigError
+    from bridge.protolog.rotation import Names, reserve
+
+    if target is not None:
+        yield target
+        return
+    # The Z tells it from the files that `serve` may be told to delete one day.
+    names = Names(lambda stamp, later: f"codex-bridge-{stamp}Z{later}.ndjson")
+    try:
+        path = reserve(Path(), names)
+    except OSError as error:
+        raise ConfigError(f"The event log cannot be written here: {error.strerror}. Use --log-events.") from None
+    try:
+        yield str(path)
+    finally:
+        if not path.stat().st_size:
+            path.unlink()

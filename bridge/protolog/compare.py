@@ -1,0 +1,132 @@
+"""What a client got then, and what it would get now: equal, or where they part. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import orjson
+
+from bridge.protolog.recording import Recording
+
+_COMMENT = re.compile(rb"^:[^\n]*\n\n", re.MULTILINE)
+_OWN_ID = re.compile(rb"\b([a-z]{2,10}[_-])[0-9a-f]{32}\b")
+CONTEXT = 2
+"""Equal events that are shown before the first that differs."""
+MAX_LINES = 60
+
+Outcome = Literal["same", "different", "not_played"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The outcome for one request; `lines` tell a person about it."""
+
+    recording: Recording
+    outcome: Outcome
+    lines: tuple[str, ...] = ()
+    now: Recording | None = None
+    """What the client would get now."""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.outcome != "different"
+
+
+def compare(recording: Recording, played: Recording) -> Comparison:
+    """Compare byte for byte. Comments, which keep a stream alive, depend on the clock and do not count.
+
+    Who left before the end got only the beginning; and of a log that was cut only the beginning is known.
+    """
+    then, now = without_comments(recording.sent), without_comments(played.sent)
+    if None not in (recording.status, played.status) and recording.status != played.status:
+        lines = (f"HTTP status {played.status}, recorded was {recording.status}", *show_difference(then, now))
+        return Comparison(recording, "different", lines, played)
+    partial = _is_partial(recording)
+    choices = isinstance(n := (recording.body or {}).get("n"), int) and n > 1
+    lines = ("only the recorded beginning was compared",) if partial else ()
+    if _alike(then, now, partial=partial, choices=choices):
+        return Comparison(recording, "same", lines, played)
+    if _alike(renamed(then), renamed(now), partial=partial, choices=choices):
+        return Comparison(recording, "same", (*lines, "ids that the log does not name were made anew"), played)
+    return Comparison(recording, "different", tuple(show_difference(then, now)), played)
+
+
+def _alike(then: bytes, now: bytes, *, partial: bool, choices: bool) -> bool:
+    if not choices:
+        return now == then or (partial and now.startswith(then))
+    before, after = by_choice(then), by_choice(now)
+    if not partial:
+        return before == after
+    return all(after.get(choice, b"").startswith(said) for choice, said in before.items())
+
+
+def without_comments(stream: bytes) -> bytes:
+    """A stream without what only keeps it alive."""
+    return _COMMENT.sub(b"", stream) if b":" in stream else stream
+
+
+def renamed(stream: bytes) -> bytes:
+    """With numbers in place of ids of ours: one that was made for something which was never told is not in the log."""
+    numbers: dict[bytes, int] = {}
+    return _OWN_ID.sub(lambda found: found[1] + b"%d" % numbers.setdefault(found[0], len(numbers)), stream)
+
+
+def by_choice(stream: bytes) -> dict[int, bytes]:
+    """What is said of each choice, for which of them is told first is a matter of the moment; -1 is all of them."""
+    said: dict[int, bytes] = {}
+    for event in filter(None, stream.split(b"\n\n")):
+        choice = _choice(event)
+        said[choice] = said.get(choice, b"") + event + b"\n\n"
+    return said
+
+
+def _choice(event: bytes) -> int:
+    try:
+        choices = orjson.loads(event.removeprefix(b"data: "))["choices"]
+        return int(choices[0]["index"])
+    except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
+        return -1
+
+
+def show_difference(then: bytes, now: bytes) -> list[str]:
+    """A unified diff of the events around the first that differs, as pretty JSON."""
+    before, after = _events(then), _events(now)
+    same = 0
+    while same < min(len(before), len(after)) and before[same] == after[same]:
+        same += 1
+    start = max(0, same - CONTEXT)
+    left = [line for event in before[start : same + 20] for line in _pretty(event)]
+    right = [line for event in after[start : same + 20] for line in _pretty(event)]
+    found = list(difflib.unified_diff(left, right, "recorded", "now", lineterm="", n=3))
+    head = f"event {same + 1} of {len(before)} (now {len(after)}) is the first that differs"
+    if len(found) > MAX_LINES:
+        found = [*found[:MAX_LINES], f"… {len(found) - MAX_LINES} more lines"]
+    return [head, *found]
+
+
+def _is_partial(recording: Recording) -> bool:
+    end = recording.end
+    return end is None or (end.get("outcome") == "cancelled" and end.get("reason") == "client_gone")
+
+
+def _events(stream: bytes) -> list[bytes]:
+    """The events of a stream; a body or lines are one each."""
+    separator = b"\n\n" if b"\n\n" in stream else b"\n"
+    return [event for event in stream.split(separator) if event]
+
+
+def _pretty(event: bytes) -> list[str]:
+    lines: list[str] = []
+    for line in event.split(b"\n"):
+        name, found, data = line.partition(b"data: ")
+        try:
+            value = orjson.loads(data if found and not name else line)
+        except orjson.JSONDecodeError:
+            lines.append(line.decode("utf-8", "replace"))
+            continue
+        lines += orjson.dumps(value, option=orjson.OPT_INDENT_2).decode("utf-8", "replace").splitlines()
+    return lines

@@ -1,0 +1,115 @@
+// One turn: its facts, its timeline, and three ways to look at it.
+
+const TABS = [
+  ["conversation", "Conversation"],
+  ["wire", "Frames and events"],
+  ["heard", "Model's text"],
+];
+
+function showTurn(row, tab, go) {
+  const place = byId("turn");
+  const said = block(`c${row.number}`);
+  const wire = block(`w${row.number}`);
+  const items = wireItems(wire, row);
+  const [day, time] = moment(row.ts);
+
+  const title = make("h2", "", oneLine(shorten(row.model, 120)), badge(row));
+  const steps = make("div", "steps",
+    button("Back to the list", go.back, "back"), button("Previous", go.previous), button("Next", go.next));
+  const run = said.run || {};
+  const about = [
+    day ? `${day} ${time} UTC` : null, said.path, said.backend && `backend ${said.backend}`,
+    said.requested && said.requested !== row.model && `asked for ${said.requested}`, said.effort && `effort ${said.effort}`,
+    said.status && `HTTP ${said.status}`, said.streamed ? "streamed" : null,
+    run.redacted ? "redacted copy" : null,
+  ].filter(Boolean).map((fact) => oneLine(shorten(String(fact), 200)));
+  const head = make("div", "turnhead", make("div", "line", title, steps),
+    make("p", "facts", about.join(" · "), make("br"), make("code", "", oneLine(shorten(row.id, 200)))));
+
+  const parts = [head, metrics(row, said)];
+  if (said.error) parts.push(errorBox(said.error));
+  if (Array.isArray(said.dropped) && said.dropped.length) parts.push(make("p", "notice", `Left out of the request: ${oneLine(said.dropped.map(String).join(", "))}`));
+
+  const panel = make("div", "panel");
+  panel.id = "panel";
+  panel.setAttribute("role", "tabpanel");
+  const views = {
+    conversation: () => conversation(said),
+    wire: () => wireView(items),
+    heard: () => heard(said),
+  };
+  const tabs = make("div", "tabs");
+  tabs.setAttribute("role", "tablist");
+  const choose = (name) => {
+    for (const each of tabs.children) {
+      const on = each.dataset.tab === name;
+      each.setAttribute("aria-selected", String(on));
+      each.tabIndex = on ? 0 : -1;
+    }
+    panel.replaceChildren(views[name]());
+    panel.className = `panel ${name}`;
+  };
+  for (const [name, label] of TABS) {
+    const each = button(label, () => go.tab(name));
+    if (name === "heard" && row.repairs.length) each.append(make("span", "note", ` (${plural(row.repairs.length, "repair")})`));
+    each.dataset.tab = name;
+    each.setAttribute("role", "tab");
+    each.setAttribute("aria-controls", "panel");
+    tabs.append(each);
+  }
+  tabs.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const at = [...tabs.children].indexOf(document.activeElement);
+    const next = tabs.children[(at + step + TABS.length) % TABS.length];
+    next.focus();
+    next.click();
+  });
+  parts.push(timeline(items, timeMarks(row, wire), (at) => {
+    go.tab("wire");
+    const view = panel.firstElementChild;
+    if (view && view.goTo) view.goTo(at);
+  }), tabs, panel);
+  place.replaceChildren(...parts);
+  place.scrollTop = 0;
+  choose(tab);
+  return choose;
+}
+
+function badge(row) {
+  const known = ["completed", "incomplete", "failed", "cancelled"].includes(row.outcome) ? row.outcome : "other";
+  return make("span", `badge ${known}`, oneLine(shorten(row.outcome, 40)));
+}
+
+function metrics(row, said) {
+  const usage = said.usage || {};
+  const list = make("dl", "metrics");
+  const add = (label, value, more) => list.append(make("div", "", make("dt", "", label), make("dd", "", value, more ? hinted(make("span", "more", more), more) : null)));
+  add("first event", seconds(row.first));
+  add("total", seconds(row.total));
+  add("tokens in", number(row.in), usage.cached_tokens ? `${number(usage.cached_tokens)} cached` : "");
+  add("tokens out", number(row.out), usage.reasoning_tokens ? `${number(usage.reasoning_tokens)} reasoning` : "");
+  add("calls", number(row.calls.length), oneLine(shorten([...new Set(row.calls)].join(", "), 60)));
+  add("repairs", number(row.repairs.length), oneLine(shorten([...new Set(row.repairs)].join(", "), 60)));
+  return list;
+}
+
+function hinted(element, text) {
+  element.title = text;
+  return element;
+}
+
+function errorBox(error) {
+  const text = typeof error.message === "string" ? error.message : JSON.stringify(error);
+  const facts = [error.http_status && `HTTP ${error.http_status}`, error.type, error.param && `parameter ${error.param}`];
+  return make("div", "error", make("p", "", make("code", "", oneLine(shorten(String(error.code || "error"), 100))), " ",
+    make("span", "note", oneLine(facts.filter(Boolean).join(" · ")))), putText(make("p", "message"), text, 2000));
+}
+
+function timeMarks(row, wire) {
+  // The most telling first: a label that has no room is left out.
+  const marks = [];
+  if (wire.end !== null) marks.push({ at: wire.end, label: `end ${seconds(wire.end)}` });
+  if (row.first !== null) marks.push({ at: row.first, label: `first event ${seconds(row.first)}` });
+  return [...marks, { at: 0, label: "request" }];
+}

@@ -1,0 +1,111 @@
+"""The ids and times that a recorded answer has, given out again in the same order: so it can be made byte for byte.
+
+They are taken from where an answer names them: its own id, its items' and calls', its creation and end. What the
+backend named itself is no name of ours and is left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+
+from bridge.protolog.recording import Recording
+
+
+class Names:
+    """Gives out the names of one recording, and then those of `new_id` and `now`."""
+
+    def __init__(self, recording: Recording, new_id: Callable[[str], str], now: Callable[[], float]) -> None:
+        self._new_id = new_id
+        self._now = now
+        self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
+        self._times: deque[float] = deque()
+        foreign = _said_by_backend(recording)
+        for name in dict.fromkeys(_named(recording)):
+            prefix, _, rest = name.replace("-", "_", 1).partition("_")
+            if rest and name not in foreign:
+                self._ids[prefix].append(f"{prefix}_{rest}")
+        self._times.extend(dict.fromkeys(_moments(recording)))
+
+    def new_id(self, prefix: str) -> str:
+        """The next recorded id of this kind; a new one when there are no more."""
+        return self._ids[prefix].popleft() if self._ids[prefix] else self._new_id(prefix)
+
+    def now(self) -> float:
+        """The next recorded time; the last of them is then the time."""
+        if len(self._times) > 1:
+            return self._times.popleft()
+        return self._times[0] if self._times else self._now()
+
+
+def parse_stream(stream: bytes) -> Iterator[Any]:
+    """The JSON of each event of a stream, or of each line, or of a body; what is none is left out."""
+    for line in stream.split(b"\n"):
+        try:
+            yield orjson.loads(line.removeprefix(b"data: "))
+        except orjson.JSONDecodeError:
+            continue
+
+
+def _named(recording: Recording) -> Iterator[str]:
+    for event in parse_stream(recording.sent):
+        if isinstance(event, dict):
+            yield from _names_in(event)
+
+
+def _names_in(event: dict[str, Any]) -> Iterator[str]:
+    """Ids of an event, a response, an item, a chunk; in the order in which they were made."""
+    for holder in (event, event.get("response"), event.get("item"), event.get("error")):
+        if not isinstance(holder, dict):
+            continue
+        for name in ("id", "item_id", "call_id"):
+            if isinstance(value := holder.get(name), str):
+                yield value
+        for item in holder.get("output") or () if isinstance(holder.get("output"), list) else ():
+            if isinstance(item, dict):
+                yield from _names_in(item)
+    for choice in event.get("choices") or () if isinstance(event.get("choices"), list) else ():
+        for said in (choice.get("delta"), choice.get("message")) if isinstance(choice, dict) else ():
+            for call in (said.get("tool_calls") or ()) if isinstance(said, dict) else ():
+                if isinstance(call, dict) and isinstance(call.get("id"), str):
+                    yield call["id"]
+
+
+def _moments(recording: Recording) -> Iterator[float]:
+    """When the answer was begun, and completed."""
+    for event in parse_stream(recording.sent):
+        holder = event.get("response") if isinstance(event, dict) and "response" in event else event
+        if not isinstance(holder, dict):
+            continue
+        for name in ("created_at", "created", "completed_at"):
+            if isinstance(value := holder.get(name), int | float):
+                yield float(value)
+
+
+def _said_by_backend(recording: Recording) -> set[str]:
+    """Names that stand in what the backend said."""
+    found: set[str] = set()
+    for frames in recording.attempts.values():
+        for frame in frames:
+            if frame.direction == "in" and isinstance(frame.payload, dict):
+                found |= set(_strings(frame.payload))
+    return found
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """The ids anywhere in a message: short texts under a name that ends in id."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            for name, member in node.items():
+                if isinstance(member, str):
+                    if name.lower().endswith("id"):
+                        yield member
+                else:
+                    stack.append(member)
+        elif isinstance(node, list):
+            stack += node

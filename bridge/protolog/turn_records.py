@@ -1,0 +1,46 @@
+"""What the log says of a turn's beginning and end, however the request came. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bridge.protolog.record import error_record
+from bridge.turn.events import Finished, ToolCall, Usage
+from bridge.turn.turn import Turn
+
+
+def turn_start(turn: Turn, backend: str, dropped: Sequence[str]) -> dict[str, Any]:
+    """The payload of `turn_start`: who is asked, and what is not passed on."""
+    return {
+        "model": turn.model,
+        "requested_model": turn.requested_model,
+        "effort": turn.effort,
+        "backend": backend,
+        "dropped": list(dropped),
+    }
+
+
+def turn_end(
+    end: Finished, usage: Usage | None, calls: Sequence[ToolCall], first_event_s: float | None, total_s: float
+) -> dict[str, Any]:
+    """The payload of `turn_end`: how it ended, what it cost, and what was called. Times in seconds."""
+    return {
+        "outcome": end.outcome,
+        "reason": end.reason,
+        "error": error_record(end.error) if end.error else None,
+        "usage": None if usage is None else _tokens(usage),
+        "calls": [call.name for call in calls],
+        "repairs": [repair for call in calls for repair in call.repairs],
+        "first_event_s": first_event_s,
+        "total_s": total_s,
+    }
+
+
+def _tokens(usage: Usage) -> dict[str, int]:
+    return {
+        "input_tokens": usage.input,
+        "cached_tokens": usage.cached,
+        "output_tokens": usage.output,
+        "reasoning_tokens": usage.reasoning,
+    }

@@ -1,0 +1,99 @@
+"""A log with what clients get now in place of what they got then; everything else as it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import orjson
+
+from bridge.errors import ConfigError
+from bridge.protolog.read import parse_record
+from bridge.protolog.recording import EGRESS, Assembler, Piece, Recording
+from bridge.protolog.transcript import TranscriptReader
+
+NOTHING = Piece(0.0, "client_sse", "")
+"""What stands in a record that has nothing to say any more; it stays, so that the numbers have no gap."""
+
+
+def update_log(files: list[Path], changed: Iterable[tuple[Recording, Recording]]) -> None:
+    """Rewrite the files; `changed` are requests as they were recorded, and as they are now. Each is replaced whole.
+
+    Lines that nothing is changed in stay as they are, byte for byte. Raises ConfigError.
+    """
+    slots = {then.number: _fill(then, now) for then, now in changed}
+    assembler = Assembler()
+    for path in (path.resolve() for path in files):
+        aside = path.with_name(f".{path.name}.new")
+        try:
+            with (
+                path.open("rb") as old,
+                open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new,
+            ):
+                new.writelines(_rewritten(path, old, assembler, slots))
+                os.fchmod(new.fileno(), os.fstat(old.fileno()).st_mode)
+                new.flush()
+                os.fsync(new.fileno())
+            aside.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            raise ConfigError(f"{path} cannot be rewritten: {error.strerror}.") from error
+
+
+def _rewritten(
+    path: Path, old: IO[bytes], assembler: Assembler, slots: Mapping[int, Iterator[list[Piece]]]
+) -> Iterator[bytes]:
+    transcript = TranscriptReader(path.stem)
+    for line in old:
+        record = parse_record(line) or transcript.record(line)
+        if record is None or record["req_id"] is None:
+            yield line
+            continue
+        assembler.add(path, record)
+        number = assembler.number(record["req_id"])
+        if record["phase"] != EGRESS or number is None or number not in slots:
+            yield line
+            continue
+        for piece in next(slots[number], ()):
+            yield orjson.dumps(record | {"kind": piece.kind, "payload": piece.payload}) + b"\n"
+
+
+def _fill(then: Recording, now: Recording) -> Iterator[list[Piece]]:
+    """What stands in each of the records that there were: as many events in each as before, the rest in the last."""
+    new = _single(now.client)
+    counts = [_events(piece) for piece in then.client]
+    for index, count in enumerate(counts):
+        last = index == len(counts) - 1
+        taken, new = (new, []) if last else (new[:count], new[count:])
+        yield _joined(taken) or [NOTHING]
+
+
+def _events(piece: Piece) -> int:
+    return piece.payload.count("\n\n") if piece.kind == "client_sse" and isinstance(piece.payload, str) else 1
+
+
+def _single(pieces: list[Piece]) -> list[Piece]:
+    """Each event of a stream by itself."""
+    single: list[Piece] = []
+    for piece in pieces:
+        if piece.kind != "client_sse":
+            single.append(piece)
+        else:
+            events = piece.payload.split("\n\n")[:-1]
+            single += [Piece(piece.mono, piece.kind, f"{event}\n\n") for event in events]
+    return single
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Events that stand beside each other in one record."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        if joined and joined[-1].kind == piece.kind == "client_sse":
+            joined[-1] = Piece(piece.mono, piece.kind, joined[-1].payload + piece.payload)
+        else:
+            joined.append(piece)
+    return joined

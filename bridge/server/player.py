@@ -1,0 +1,218 @@
+"""Answers from recordings: for each request the one that says the same, played through the code of today."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from bridge.backends.base import EventStream, PlainBackend
+from bridge.backends.replay.backend import ReplayBackend
+from bridge.backends.router import Router
+from bridge.errors import BridgeError, ConfigError
+from bridge.protolog.match import Ignore, Leaf, differences, fingerprint, leaves, nearness
+from bridge.protolog.names import Names
+from bridge.protolog.read import RecordReader, log_files
+from bridge.protolog.recording import Recording, read_recordings
+from bridge.redact import Redactor
+from bridge.server.service import Service
+from bridge.turn.models import ModelChoice
+from bridge.turn.turn import Endpoint, Turn
+
+log = logging.getLogger("bridge.replay")
+
+OnMiss = Literal["error", "forward", "nearest"]
+PATHS: Mapping[str, Endpoint] = {"/v1/responses": "responses", "/v1/chat/completions": "chat", "exec": "responses"}
+"""The places whose answers can be played."""
+
+
+def asked_of(recording: Recording) -> dict[str, Any] | None:
+    """The body of a recorded request; what came over a WebSocket may be wrapped."""
+    body = recording.body or {}
+    nested = body.get("response")
+    return nested if isinstance(nested, dict) and "input" not in body else recording.body
+
+
+class NoRecording(BridgeError):
+    """Nothing like this request is in the log."""
+
+    code = "no_recording"
+    http_status = 404
+    kind = "invalid_request_error"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    recording: Recording
+    said: frozenset[Leaf]
+
+
+MAX_LOG = 256 * 1024 * 1024
+"""Bytes of a log that are held to be played."""
+
+
+class LogPlayer:
+    """Plays a log. Equal requests get their answers in the recorded order, and then the last of them again.
+
+    `speed`: how fast the answers come, as in Pace.
+    """
+
+    def __init__(
+        self,
+        recordings: Iterable[Recording],
+        *,
+        on_miss: OnMiss = "error",
+        speed: float = 0,
+        ignore: Iterable[str] = (),
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._on_miss = on_miss
+        self._speed = speed
+        self._ignore = Ignore(ignore)
+        # What was a secret when it was recorded must look the same now.
+        self._redactor = redactor or Redactor()
+        self._entries: dict[bytes, list[_Entry]] = {}
+        self._played: Counter[bytes] = Counter()
+        for recording in recordings:
+            path, body = PATHS.get(recording.path), asked_of(recording)
+            if path is not None and body is not None:
+                key = fingerprint(body, path, self._ignore)
+                said = leaves(body, path, self._ignore)
+                self._entries.setdefault(key, []).append(_Entry(recording, said))
+
+    @property
+    def forwards(self) -> bool:
+        """Whether requests that are not in the log are answered live."""
+        return self._on_miss == "forward"
+
+    @property
+    def router(self) -> Router:
+        """What there is when nobody is asked live: the names of recorded models."""
+        return _ModelNames(self.models())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._entries.values()))
+
+    def models(self) -> list[str]:
+        """The names that recorded requests used."""
+        starts = [entry.recording.start or {} for entries in self._entries.values() for entry in entries]
+        return list(dict.fromkeys(str(start["requested_model"]) for start in starts if start.get("requested_model")))
+
+    def choose(self, service: Service, path: Endpoint, data: dict[str, Any]) -> Service:
+        body = orjson.loads(self._redactor.json(orjson.dumps(data)))
+        key = fingerprint(body, path, self._ignore)
+        entries = self._entries.get(key)
+        if entries is not None:
+            number = self._played[key]
+            self._played[key] += 1
+            return play(service, entries[min(number, len(entries) - 1)].recording, self._speed)
+        if self._on_miss == "forward":
+            return service
+        said = leaves(body, path, self._ignore)
+        nearest = self._nearest(said)
+        if nearest is None:
+            raise NoRecording("The log holds no recording that could be played.")
+        what = "; ".join(differences(said, nearest.said)) or "the kind of request"
+        if self._on_miss == "nearest":
+            log.warning("no recording of this request; %s is played, although %s", nearest.recording.id, what)
+            return play(service, nearest.recording, self._speed)
+        raise NoRecording(
+            f"No recording says the same as this request. The nearest is {nearest.recording.id}, but {what}. "
+            "Record it anew, or start with --ignore PLACE or --on-miss nearest|forward."
+        )
+
+    def _nearest(self, said: frozenset[Leaf]) -> _Entry | None:
+        entries = [entry for entries in self._entries.values() for entry in entries]
+        return max(entries, key=lambda entry: nearness(said, entry.said), default=None)
+
+
+def play(service: Service, recording: Recording, speed: float = 0, *, copies: bool = True) -> Service:
+    """A service that plays this recording, with its ids and times, whatever it is asked.
+
+    `copies`: whether what the backend said is recorded anew.
+    """
+    names = Names(recording, service.new_id, service.now)
+    backend = ReplayBackend(recording, new_id=names.new_id, speed=speed, recorder=service.recorder if copies else None)
+    settings = recording.header.get("settings")
+    told = settings if isinstance(settings, dict) else {}
+    return replace(
+        service,
+        router=RecordedRouter(backend),
+        new_id=names.new_id,
+        now=names.now,
+        hold=_hold(recording, speed),
+        reasoning=told["reasoning"] if told.get("reasoning") in ("content", "think", "hidden") else service.reasoning,
+        stream_default=bool(told.get("stream_default", service.stream_default)),
+        policy="drop",
+        player=None,
+        forgiving=recording.start is not None,
+    )
+
+
+def _hold(recording: Recording, speed: float) -> float:
+    """An answer that began as a stream does so again, whatever became of it; one that did not, does not."""
+    first = next((piece.mono for piece in recording.client if piece.kind == "client_sse" and piece.payload), None)
+    if first is None:
+        return float("inf") if recording.client else 0.0
+    return max(0.0, (first - recording.at) / speed) if speed > 0 else 0.0
+
+
+def load_player(path: Path, **options: Any) -> LogPlayer:
+    """Read a log to play it. Raises ConfigError when it cannot be read, is too large, or holds nothing to be played."""
+    files = log_files(path)
+    size = sum(file.stat().st_size for file in files)
+    if size > MAX_LOG:
+        raise ConfigError(
+            f"{path} has {size:,} bytes, more than the {MAX_LOG:,} that can be played. "
+            "Play a part of it, such as one file of a directory."
+        )
+    reader = RecordReader(files)
+    player = LogPlayer(read_recordings(reader), **options)
+    for sentence in reader.trouble.sentences():
+        log.warning("%s: %s", path, sentence)
+    if not len(player):
+        raise ConfigError(f"{path} holds no request that could be played.")
+    return player
+
+
+class _ModelNames(Router):
+    """Lists models, and answers for none of them."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(_Nobody())
+        self._names = names
+
+    def models(self) -> list[str]:
+        return self._names
+
+
+class _Nobody(PlainBackend):
+    name = "replay"
+
+    async def start(self, turn: Turn, req_id: str) -> EventStream:
+        raise NoRecording("Nobody is asked live here; only recordings are played.")
+
+    def status(self) -> tuple[bool, str]:
+        return True, "answers are played from a log"
+
+
+class RecordedRouter(Router):
+    """Leads everything to one recording."""
+
+    def __init__(self, backend: ReplayBackend) -> None:
+        super().__init__(backend)
+        self._backend = backend
+
+    def backend(self, name: str) -> ReplayBackend:
+        return self._backend
+
+    def resolve(self, requested: str, *, keyed: bool = False) -> ModelChoice:
+        return self._backend.resolve(requested)
+
+    async def wait_for(self, requested: str) -> None:
+        return

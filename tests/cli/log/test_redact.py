@@ -1,0 +1,136 @@
+"""`codex-bridge log redact` on the log of a real bridge."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from cli.log.exported import QUESTION, ask_everything, typed
+from harness import running_bridge, scripted_codex, turns
+
+PIECES = ["the pass", "word is hun", "ter", "2-and-more", ", is it not?"]
+SPLIT = "hunter2-and-more"
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log with five requests."""
+    directory = tmp_path_factory.mktemp("redacted")
+    path = directory / "day.ndjson"
+    with running_bridge(directory, "--mock-only", "--log-events", str(path)) as bridge:
+        ask_everything(bridge)
+    return path
+
+
+@pytest.fixture(scope="module")
+def spelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log in which the model spells a secret out, piece by piece."""
+    directory = tmp_path_factory.mktemp("spelled")
+    path = directory / "spelled.ndjson"
+    program = scripted_codex(directory, turns([{"deltas": PIECES}]))
+    settings = {"CODEX_BIN": str(program), "PROXY_MODELS": "scripted"}
+    with running_bridge(directory, "--log-events", str(path), **settings) as bridge:
+        bridge.events("/responses", {"model": "scripted", "input": "tell me"})
+    return path
+
+
+def test_secrets_go_and_the_rest_stays(log: Path, tmp_path: Path) -> None:
+    listed = tmp_path / "secrets.txt"
+    listed.write_text("mock response text\n\n")
+    copy = tmp_path / "copy.ndjson"
+    done = typed("redact", log, "--output", copy, "--secret", "<b>fox</b>", "--secret-file", listed)
+    assert b"<b>fox" in log.read_bytes()
+    assert b"<b>fox" not in copy.read_bytes()
+    assert b"mock response text" not in copy.read_bytes()
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert b"%d records" % (len(log.read_bytes().splitlines()) - 1) in done.stderr
+    before, after = (typed("export", path, "--jsonl", "-").stdout.splitlines() for path in (log, copy))
+    assert [json.loads(row)["total_s"] for row in before] == [json.loads(row)["total_s"] for row in after]
+    assert json.loads(after[0])["text"].startswith("what does the [redacted:")
+    assert json.loads(copy.read_bytes().splitlines()[0])["redacted"][0]["secrets"] == 2
+
+
+def test_texts_go_and_the_shape_stays(log: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.ndjson"
+    typed("redact", log, "--output", copy, "--texts")
+    assert b"fox" not in copy.read_bytes()
+    assert b"Bern" not in copy.read_bytes()
+    before, after = (
+        [json.loads(row) for row in typed("export", path, "--jsonl", "-").stdout.splitlines()] for path in (log, copy)
+    )
+    assert [len(row["text"]) for row in before] == [len(row["text"]) for row in after]
+    assert len(after[0]["text"]) == len(QUESTION)
+    for name in ("id", "ts", "model", "outcome", "usage", "first_event_s", "status", "finish_reason", "tools"):
+        assert [row[name] for row in before] == [row[name] for row in after]
+    assert [call["name"] for call in after[2]["calls"]] == ["weather"]
+
+
+def test_a_secret_in_pieces_goes_from_every_piece(spelled: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.ndjson"
+    typed("redact", spelled, "--output", copy, "--secret", SPLIT)
+    (row,) = (json.loads(line) for line in typed("export", copy, "--jsonl", "-").stdout.splitlines())
+    records = [json.loads(line) for line in copy.read_bytes().splitlines()]
+    deltas = [each["payload"]["params"]["delta"] for each in records if each.get("method") == "item/agentMessage/delta"]
+    assert re.fullmatch(r"the password is \[redacted:[0-9a-f]{8}\], is it not\?", row["text"])
+    assert "".join(deltas) == row["text"]
+    assert len(deltas) == len(PIECES)
+
+
+def test_a_secret_that_remains_is_told_and_no_copy_is_left(log: Path, tmp_path: Path) -> None:
+    """The log's own words are never changed; who calls one of them a secret gets no copy."""
+    copy = tmp_path / "copy.ndjson"
+    done = typed("redact", log, "--output", copy, "--secret", "client_request", code=1)
+    assert re.search(rb"a secret remains: line \d+, client_request of req_", done.stderr)
+    assert b"no copy was written" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pattern(log: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.ndjson"
+    done = typed("redact", log, "--output", copy, "--pattern", r"[Ff]ox|B\w+n")
+    assert b"patterns" in done.stderr
+    assert b"fox" not in copy.read_bytes()
+    assert b"Bern" not in copy.read_bytes()
+
+
+def test_a_copy_can_be_put_over_an_older_one_but_not_over_the_log(log: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.ndjson"
+    copy.write_text("older")
+    typed("redact", log, "--output", copy, "--texts")
+    assert copy.read_bytes().startswith(b'{"ts"')
+    before = log.read_bytes()
+    link = tmp_path / "link.ndjson"
+    link.symlink_to(log)
+    for same in (log, link):
+        assert b"the log itself" in typed("redact", log, "--output", same, "--texts", code=2).stderr
+    beside = log.with_name("beside.ndjson")
+    assert b"part of the log" in typed("redact", log.parent, "--output", beside, "--texts", code=2).stderr
+    assert log.read_bytes() == before
+
+
+def test_foreign_lines_are_not_copied_and_told(log: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.ndjson"
+    broken.write_bytes(log.read_bytes() + b'{"password": "of somebody else"}\ntorn {')
+    done = typed("redact", broken, "--output", tmp_path / "copy.ndjson", "--secret", "nothing")
+    assert b"1 line(s) are no records" in done.stderr
+    assert b"torn" in done.stderr
+    assert b"somebody" not in (tmp_path / "copy.ndjson").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), b"what to remove"),
+        (("--secret", "abc"), b"fewer than 4"),
+        (("--secret-file", "/no/such/file"), b"cannot be read"),
+        (("--pattern", "("), b"--pattern ("),
+        (("--pattern", "x*"), b"empty text"),
+    ],
+)
+def test_mistakes_are_one_line(log: Path, tmp_path: Path, arguments: tuple[str, ...], said: bytes) -> None:
+    done = typed("redact", log, "--output", tmp_path / "copy.ndjson", *arguments, code=2)
+    assert said in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,212 @@
+"""`codex-bridge replay`: what it prints, what it compares, what it writes, and what it says of logs that are broken."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.exec.command import Command, environment, steps
+from cli.running import run_command
+from harness import ROOT
+from protolog.replayed import play_log, recordings_in
+from server.prompted import MODEL, prompted_codex
+
+Json = dict[str, Any]
+LOGS = ROOT / "fixtures/logs"
+CALL = '<tool_call>{"name":"look","arguments":"{\\"q\\":\\"tea\\"}"}</tool_call>'
+
+
+def some_requests(log: Path, wanted: Callable[[Json], bool], most: int = 3) -> list[Json]:
+    """The header and the records of the first few requests whose records hold what is wanted."""
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    names = list(dict.fromkeys(record["req_id"].partition("#")[0] for record in records[1:] if record["req_id"]))
+    found = {name: [r for r in records if (r["req_id"] or "").partition("#")[0] == name] for name in names}
+    chosen = [name for name in names if any(map(wanted, found[name]))][:most]
+    kept = [records[0], *(record for name in chosen for record in found[name])]
+    return [record | {"seq": number} for number, record in enumerate(kept)]
+
+
+def write(path: Path, records: list[Json]) -> Path:
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+    return path
+
+
+@pytest.fixture
+def tools_log(tmp_path: Path) -> Path:
+    """Two requests whose answers call a tool."""
+    return write(tmp_path / "tools.ndjson", some_requests(LOGS / "current.ndjson", is_call, 2))
+
+
+def is_call(record: Json) -> bool:
+    return bool(record["kind"] == "tool_call")
+
+
+def test_prints_what_the_clients_got(tools_log: Path) -> None:
+    ran = run_command("replay", tools_log)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    for recording in recordings_in(tools_log):
+        assert f": {recording.id} {recording.path}\n" in ran.stdout
+        assert recording.sent.decode() in ran.stdout
+
+
+def test_prints_it_as_something_else(tools_log: Path) -> None:
+    text = run_command("replay", tools_log, "--as", "text").stdout
+    assert text.count('[call look {"q":"tea"}]') == 2
+    for line in run_command("replay", tools_log, "--as", "wire").stdout.splitlines():
+        assert "type" in json.loads(line)
+    assert "chat.completion.chunk" in run_command("replay", tools_log, "--as", "chat").stdout
+    assert "response.completed" in run_command("replay", tools_log, "--as", "responses").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--as", "cap"), "choose one of responses, chat, wire, text"),
+        (("--as", "text", "--verify"), "does not go with --as"),
+        (("--update",), "--update goes with --verify"),
+        (("--req", "req_none"), "holds no request that fits"),
+    ],
+)
+def test_what_was_typed_wrong_is_told(tools_log: Path, words: tuple[str, ...], told: str) -> None:
+    ran = run_command("replay", tools_log, *words)
+    assert ran.returncode == 2
+    assert told in ran.stderr
+
+
+def test_a_log_of_which_one_is_chosen(tools_log: Path) -> None:
+    first, second = recordings_in(tools_log)
+    ran = run_command("replay", tools_log, "--verify", "-v", "--req", first.id)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert first.id in ran.stdout
+    assert second.id not in ran.stdout
+
+
+def test_one_of_a_conversation_needs_not_the_ones_before(tmp_path: Path) -> None:
+    """What it continues may be filtered out, or in a log that is gone."""
+    log = LOGS / "current-ends.ndjson"
+    later = [each for each in recordings_in(log) if (each.body or {}).get("previous_response_id")]
+    assert later
+    for recording in later:
+        ran = run_command("replay", log, "--verify", "--req", recording.id)
+        assert (ran.returncode, ran.stdout) == (0, "1 request(s): 1 the same, 0 different, 0 not played\n")
+
+
+def test_a_renamed_tool_is_a_difference(tools_log: Path) -> None:
+    """The model calls what is not offered any more: its call is text now, and the diff shows it."""
+    renamed = [json.loads(line) for line in tools_log.read_text().splitlines()]
+    for record in renamed:
+        if record["kind"] == "client_request":
+            text = json.dumps(record["payload"]["body"]["tools"]).replace('"look"', '"peek"')
+            record["payload"]["body"]["tools"] = json.loads(text)
+    ran = run_command("replay", write(tools_log, renamed), "--verify")
+    assert ran.returncode == 1
+    assert "2 request(s): 0 the same, 2 different, 0 not played" in ran.stdout
+    assert "is the first that differs" in ran.stdout
+    assert "--- recorded" in ran.stdout
+    assert "+++ now" in ran.stdout
+    assert any(line.strip().startswith("+") and "tool_call" in line for line in ran.stdout.splitlines())
+
+
+def test_a_difference_can_be_accepted(tools_log: Path) -> None:
+    """--update writes what clients get today, and nothing else; then there is no difference any more."""
+    data = tools_log.read_text().replace("response.output_item.added", "response.something_else")
+    data = data.replace('"object":"chat.completion"', '"object":"other"') + "a foreign line\n\n" + '{"torn":'
+    tools_log.write_text(data)
+    tools_log.chmod(0o640)
+    before = tools_log.read_bytes().split(b"\n")
+    assert run_command("replay", tools_log, "--verify").returncode == 1
+    ran = run_command("replay", tools_log, "--verify", "--update")
+    assert ran.returncode == 0
+    assert f"{tools_log} now holds what the clients get today." in ran.stdout
+    after = tools_log.read_bytes().split(b"\n")
+    play_log(tools_log)
+    assert len(after) == len(before)
+    assert stat.S_IMODE(tools_log.stat().st_mode) == 0o640
+    for old, new in zip(before, after, strict=True):
+        assert old == new or b"client_egress" in old
+    assert [path.name for path in tools_log.parent.iterdir() if path.name.endswith(".new")] == []
+
+
+def test_a_log_that_cannot_be_rewritten_stays_as_it_is(tmp_path: Path, tools_log: Path) -> None:
+    tools_log.write_text(tools_log.read_text().replace("response.output_item.added", "response.something_else"))
+    before = tools_log.read_bytes()
+    (tmp_path / ".tools.ndjson.new").mkdir()
+    ran = run_command("replay", tools_log, "--verify", "--update")
+    assert ran.returncode == 2
+    assert "cannot be rewritten" in ran.stderr
+    assert tools_log.read_bytes() == before
+
+
+def test_a_log_that_was_put_together_twice_is_two_logs(tools_log: Path) -> None:
+    """Ids that stand in it twice are two requests each, for --update too."""
+    broken = tools_log.read_text().replace("response.output_item.added", "response.something_else")
+    tools_log.write_text(tools_log.read_text() + broken)
+    ran = run_command("replay", tools_log, "--verify", "--update")
+    assert ran.returncode == 0
+    assert len(play_log(tools_log)) == 4
+
+
+def test_torn_foreign_and_cut_logs_are_told_of(tools_log: Path) -> None:
+    lines = tools_log.read_bytes().splitlines(keepends=True)
+    tools_log.write_bytes(b"".join([lines[0], b"not ours\n", b"[1, 2]\n", *lines[1:]]) + b'{"ts": "half')
+    ran = run_command("replay", tools_log, "--verify")
+    assert ran.returncode == 0
+    assert "2 line(s) are no records of an event log" in ran.stderr
+    assert "the last line of 1 file(s) is torn" in ran.stderr
+    tools_log.write_bytes(b"".join([lines[0], *lines[10:-10]]))
+    ran = run_command("replay", tools_log, "--verify", "-v")
+    assert ran.returncode == 0
+    assert "its request is not in the log" in ran.stdout
+    assert "only the recorded beginning was compared" in ran.stdout
+    assert "9 record(s) are missing" in ran.stderr
+
+
+def test_two_interleaved_runs_are_one_log(tmp_path: Path) -> None:
+    one = (LOGS / "current-ends.ndjson").read_text().splitlines(keepends=True)
+    other = (LOGS / "legacy-ends.ndjson").read_text().splitlines(keepends=True)
+    mixed = tmp_path / "mixed.ndjson"
+    mixed.write_text("".join(line for pair in zip(one, other, strict=False) for line in pair))
+    left = max(one, other, key=len)[min(len(one), len(other)) :]
+    mixed.write_text(mixed.read_text() + "".join(left))
+    assert len(play_log(mixed)) == len(recordings_in(LOGS / "current-ends.ndjson", LOGS / "legacy-ends.ndjson"))
+
+
+def test_a_log_of_the_format_before_is_played(tmp_path: Path) -> None:
+    """Format 1: no run, no head of an answer, errors with code and message alone."""
+    records = some_requests(LOGS / "current.ndjson", lambda record: True, 99)
+    records[0]["format"] = 1
+    for record in records:
+        record.pop("run")
+        if record["kind"] == "turn_end":
+            error = record["payload"]["error"]
+            record["payload"]["error"] = error and {name: error[name] for name in ("code", "message")}
+            for name in ("calls", "repairs"):
+                record["payload"].pop(name)
+    old = write(tmp_path / "old.ndjson", [record for record in records if record["kind"] != "client_start"])
+    ran = run_command("replay", old, "--verify")
+    told = ran.stdout.splitlines()[-1]
+    assert ran.stderr == ""
+    assert told.endswith("0 not played")
+    different = [line.split()[1] for line in ran.stdout.splitlines() if line.startswith("different")]
+    ends = {each.id: (each.end or {}).get("error") for each in recordings_in(old)}
+    # The members of an error that are not in the log cannot be told again; everything else is.
+    assert all(ends[name] is not None for name in different)
+    assert len(different) <= 6
+
+
+def test_runs_of_exec_in_front_of_a_child_are_the_same_again(tmp_path: Path) -> None:
+    """Text, thoughts, a call and its output in the next step, a failure."""
+    settings = environment(tmp_path, CODEX_BIN=str(prompted_codex(tmp_path)), PROXY_MODELS=MODEL)
+    always = ("--backend", "app-server", "--model", MODEL, "--json", "--log-events", tmp_path / "log.ndjson")
+    command = Command(tmp_path, settings, always)
+    command.run(*steps({"reasoning": ["Hm."]}, {"deltas": ["Good ", "morning"]})).succeeded()
+    assert command.run(*steps({"text": "half"}, {"error": {"message": "it broke"}})).code == 1
+    tool = ("--tool", 'look:inline={"type":"object"}', "--auto-tools", "--tool-output", "look=found", "--max-steps", "2")
+    command.run(*steps({"text": CALL}), *tool)
+    found = play_log(tmp_path / "log.ndjson")
+    assert len(found) == 3
+    assert sorted(found[-1].recording.attempts) == [0, 1]

@@ -1,0 +1,12 @@
+"""kill -9 of a recording bridge, many times (tests/protolog/test_writer_killed.py does it a few times)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from protolog.killing import kill_and_look
+
+
+def test_a_hundred_times(tmp_path: Path) -> None:
+    """Every log can be read to its last whole line."""
+    kill_and_look(tmp_path, 100)

@@ -1,0 +1,177 @@
+"""Two requests are the same when nothing differs that could change the answer."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import pytest
+from bridge.errors import UsageError
+from bridge.protolog.match import IGNORED, Ignore, differences, fingerprint, leaves, nearness
+from hypothesis import given
+from hypothesis import strategies as st
+
+Json = dict[str, Any]
+NOTHING = Ignore()
+TOOL = {
+    "type": "function",
+    "name": "look",
+    "parameters": {"type": "object", "properties": {"role": {"type": "string"}, "id": {"type": "string"}}},
+}
+
+
+def key(body: Json, *ignore: str, path: Any = "responses") -> bytes:
+    return fingerprint(body, path, Ignore(ignore))
+
+
+texts = st.text(min_size=1, max_size=6)
+items = st.one_of(
+    st.builds(lambda text: {"role": "user", "content": text}, texts),
+    st.builds(lambda text: {"role": "assistant", "content": [{"type": "output_text", "text": text}]}, texts),
+    st.builds(lambda name: {"type": "function_call", "call_id": name, "name": "look", "arguments": "{}"}, texts),
+    st.builds(lambda text: {"type": "function_call_output", "call_id": "c", "output": text}, texts),
+)
+bodies = st.builds(
+    lambda model, said, more: {"model": model, "input": said, **more},
+    st.sampled_from(["gpt-5.2", "m"]),
+    st.one_of(texts, st.lists(items, min_size=1, max_size=4)),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "instructions": texts,
+            "tools": st.just([TOOL]),
+            "temperature": st.sampled_from([0, 0.5, 1]),
+            "reasoning": st.just({"effort": "low"}),
+        },
+    ),
+)
+
+
+def shuffled(value: Any, seed: int) -> Any:
+    """The same, with members in another order and with nulls between."""
+    if isinstance(value, dict):
+        members = [(name, shuffled(member, seed)) for name, member in value.items()]
+        random.Random(seed).shuffle(members)
+        return dict(members) | {f"unset{seed}": None}
+    return [shuffled(member, seed) for member in value] if isinstance(value, list) else value
+
+
+def respelled(body: Json) -> Json:
+    """The same in the words of another client."""
+    said = body["input"]
+    said = [{"role": "user", "content": said}] if isinstance(said, str) else copy.deepcopy(said)
+    for item in said:
+        if isinstance(item.get("content"), str):
+            item["content"] = [{"type": "input_text", "text": item["content"]}]
+        elif "content" in item:
+            item["content"] = item["content"][0]["text"]
+        if "role" in item:
+            item |= {"type": "message", "id": "msg_1", "status": "completed"}
+        else:
+            item |= {"id": "fc_1", "status": "completed"}
+    return body | {"input": said, "model": body["model"].upper()}
+
+
+def strings(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    if isinstance(value, str):
+        return [place]
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for name, member in members for found in strings(member, (*place, name))]
+
+
+@given(bodies, st.integers(0, 99))
+def test_order_nulls_and_spelling_make_no_difference(body: Json, seed: int) -> None:
+    assert key(shuffled(body, seed)) == key(body)
+    assert key(respelled(body)) == key(body)
+    assert key(body | dict.fromkeys(IGNORED, "whatever")) == key(body)
+
+
+@given(bodies, st.data())
+def test_any_other_text_is_another_request_and_is_told(body: Json, data: st.DataObject) -> None:
+    other = copy.deepcopy(body)
+    *above, last = data.draw(st.sampled_from(strings(other)))
+    holder: Any = other
+    for name in above:
+        holder = holder[name]
+    holder[last] += "~"
+    assert key(other) != key(body)
+    said, recorded = leaves(other, "responses", NOTHING), leaves(body, "responses", NOTHING)
+    assert 0 <= nearness(said, recorded) < 1
+    assert any('~"' in told for told in differences(said, recorded))
+
+
+@given(bodies)
+def test_a_request_is_nearest_to_itself(body: Json) -> None:
+    said = leaves(body, "responses", NOTHING)
+    assert nearness(said, said) == 1
+    assert differences(said, said) == []
+
+
+def test_a_schema_is_compared_as_it_is() -> None:
+    """Properties that are called like members of an item are no members of an item."""
+    other = copy.deepcopy(TOOL)
+    del other["parameters"]["properties"]["id"]  # type: ignore[index]
+    assert key({"model": "m", "input": "x", "tools": [TOOL]}) != key({"model": "m", "input": "x", "tools": [other]})
+
+
+def test_an_empty_list_differs_from_none_and_is_told() -> None:
+    one, other = {"model": "m", "input": "x", "tools": []}, {"model": "m", "input": "x"}
+    assert key(one) != key(other)
+    told = differences(leaves(one, "responses", NOTHING), leaves(other, "responses", NOTHING))
+    assert told == ["tools is [], which the recording does not have"]
+
+
+def test_chat_and_responses_are_spelled_by_their_own_rules() -> None:
+    chat = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+    assert key(chat, path="chat") == key(chat | {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]})
+    assert key(chat, path="chat") != key({"model": "m", "input": "x"})
+
+
+def test_two_parts_or_an_image_stay_as_they_are() -> None:
+    one = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
+    assert key({"model": "m", "input": [{"role": "user", "content": one}]}) != key({"model": "m", "input": "ab"})
+    image = [{"type": "input_image", "image_url": "data:,"}]
+    assert key({"model": "m", "input": [{"role": "user", "content": image}]}) != key({"model": "m", "input": "data:,"})
+
+
+@pytest.mark.parametrize(
+    ("places", "other"),
+    [
+        (["instructions"], {"instructions": "b"}),
+        (["input.*.content"], {"input": [{"role": "user", "content": "b"}]}),
+        (["input.0"], {"input": []}),
+        (["*"], {"input": "b", "instructions": "b", "tools": [1]}),
+        (["tools.*.parameters.properties.*"], {"tools": [{"parameters": {"properties": {"b": 1}}}]}),
+        (["none.such.place", "tools.5.name", "instructions"], {"instructions": None}),
+    ],
+)
+def test_places_that_do_not_count(places: list[str], other: Json) -> None:
+    body = {
+        "model": "m",
+        "input": [{"role": "user", "content": "a"}],
+        "instructions": "a",
+        "tools": [{"parameters": {"properties": {"a": 1}}}],
+    }
+    assert key(body, *places) == key(body | other, *places)
+    assert key(body) != key(body | other)
+
+
+@pytest.mark.parametrize("place", ["", ".", "a..b", "a."])
+def test_a_place_without_a_name_is_refused(place: str) -> None:
+    with pytest.raises(UsageError, match="--ignore takes members"):
+        Ignore([place])
+
+
+def test_only_the_first_differences_are_told_and_long_texts_are_cut() -> None:
+    one = frozenset((f"p{number}", '"a"') for number in range(9))
+    other = frozenset((f"p{number}", '"' + "b" * 500 + '"') for number in range(9))
+    told = differences(one, other)
+    assert told[-1] == "6 more"
+    assert all(len(each) < 200 for each in told)
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308, 2**63 - 1, 1.5, 1e29, True])
+def test_any_number_has_a_fingerprint(value: float) -> None:
+    assert key({"model": "m", "input": "x", "temperature": value}) != key({"model": "m", "input": "x", "temperature": 7})
+    assert key({"temperature": 1.0}) == key({"temperature": 1})
