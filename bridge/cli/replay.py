@@ -73,11 +73,12 @@ def recordings(log: Log, filters: Filters) -> Iterator[Recording]:
     """The requests that fit, whole, in the order in which they ended. Raises UsageError when there is none."""
     from bridge.cli.log.options import chosen
     from bridge.errors import UsageError
-    from bridge.protolog.read import RecordReader
+    from bridge.protolog.read import RecordReader, Trouble
     from bridge.protolog.recording import read_recordings
 
     wanted = None if filters.are_none else {summary.id for summary in chosen(log, filters)}
     found = False
+    log.trouble = Trouble()  # what the filters have seen of it is seen again now
     for recording in read_recordings(RecordReader(log.files, log.trouble)):
         if wanted is None or recording.id in wanted:
             found = True

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from cli.log.making import BRIDGE, USAGE, LogCommand, LogMaker, name_of
 from harness import ROOT
+from peak import peak, watched
 
 RATE = 100e6
 MEMORY = 150 * 1024 * 1024
@@ -206,7 +207,8 @@ def generated(directory: Path, size: str, tokens: int = 300) -> Path:
 def measured(log: LogCommand, *arguments: object) -> tuple[float, int, int]:
     """(seconds of processor time, bytes of memory at most, bytes of lines) of a command."""
     reader, writer = os.pipe()
-    words = [*BRIDGE, *map(str, arguments)]
+    told = log.directory / "peak"
+    words = [*watched(told), "log", *map(str, arguments)]
     with subprocess.Popen(words, stdout=writer, stderr=subprocess.DEVNULL, env=log.env(), cwd=ROOT) as process:
         os.close(writer)
         count = 0
@@ -216,7 +218,7 @@ def measured(log: LogCommand, *arguments: object) -> tuple[float, int, int]:
         process.returncode = os.waitstatus_to_exitcode(status)
     os.close(reader)
     assert process.returncode == 0
-    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, count
+    return used.ru_utime + used.ru_stime, peak(told), count
 
 
 def test_sixty_megabytes(log: LogCommand, tmp_path: Path) -> None:
