@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from bridge import __version__
-from bridge.cli import app_server, auth, doctor, exec, log, models, record, replay, serve, usage
+from bridge.cli import app_server, auth, doctor, exec, lab, log, models, record, replay, serve, usage
 from bridge.errors import BridgeError, UsageError
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -50,6 +50,7 @@ app.command("exec")(exec.command)
 app.command("record", context_settings={"allow_interspersed_args": False})(record.command)
 app.command("replay")(replay.command)
 app.add_typer(auth.app, name="auth", help="The login of Codex: its status, and how to get one.")
+app.add_typer(lab.app, name="lab", help="Test prompts that teach a model to call tools.")
 app.add_typer(log.app, name="log", help="Look at event logs: list, show, follow, count, compare.")
 app.command("app-server")(app_server.command)
 app.command("doctor")(doctor.command)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
+from typing import Literal
 
 from bridge.tools.examples import example_for
 from bridge.tools.schema import compact_json
 from bridge.tools.schema_reading import summarize_parameters
-from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
+from bridge.tools.tags import CLOSE_TAG, OPEN_TAG, TAG
 from bridge.turn.items import FunctionTool, ToolChoice
 
 _SPEC_BLOCKS: Mapping[str, str] = {
@@ -65,10 +66,13 @@ class Variant:
     - `single`, only when the client wants no parallel calls: no words.
     - `strict`, only when there are strict tools: `$names`.
     - `schemas`: `$schemas`, one line per tool. `guidance`: `$guidance`, one paragraph per tool.
+
+    `arguments` is what the examples of the guidance show: a JSON string, or an object.
     """
 
     name: str
     blocks: Mapping[str, str]
+    arguments: Literal["string", "object"] = "string"
 
     def __post_init__(self) -> None:
         if unknown := self.blocks.keys() - _SPEC_BLOCKS.keys():
@@ -76,14 +80,28 @@ class Variant:
 
     def fill(self, block: str, **values: str) -> str:
         """The text of one block, with `values` in place of its words."""
-        return Template(self.blocks.get(block, _SPEC_BLOCKS[block])).safe_substitute(values)
+        return Template(self.template(block)).safe_substitute(values)
+
+    def template(self, block: str) -> str:
+        """The text of one block as it was written."""
+        return self.blocks.get(block, _SPEC_BLOCKS[block])
+
+    def with_tag(self, tag: str) -> Variant:
+        """The same wording with other tags around a call, wherever it speaks of them."""
+        renamed = {block: _rename(self.template(block), tag) for block in _SPEC_BLOCKS}
+        return Variant(self.name, renamed, self.arguments)
 
 
 SPEC = Variant("spec", _SPEC_BLOCKS)
 
 
 def build_instructions(
-    tools: Sequence[FunctionTool], choice: ToolChoice, *, parallel: bool = True, variant: Variant = SPEC
+    tools: Sequence[FunctionTool],
+    choice: ToolChoice,
+    *,
+    parallel: bool = True,
+    variant: Variant = SPEC,
+    tag: str = TAG,
 ) -> str:
     """The injected text for these tools, without a newline at its end; empty when there are none.
 
@@ -93,15 +111,17 @@ def build_instructions(
     """
     if not tools:
         return ""
+    if tag != TAG:
+        variant = variant.with_tag(tag)
     strict = [tool.full_name for tool in tools if tool.strict]
     fixed = [variant.fill("header"), variant.fill("format"), _rules(variant)]
     demands = [
-        _choice(choice, variant),
+        _choice(choice, variant, tag),
         "" if parallel else variant.fill("single"),
         variant.fill("strict", names=", ".join(strict)) if strict else "",
     ]
     schemas = "\n".join(f"- {tool.full_name}: {_schema_json(tool)}" for tool in tools)
-    guidance = "\n\n".join(_guide(tool) for tool in tools)
+    guidance = "\n\n".join(_guide(tool, variant, tag) for tool in tools)
     sections = [
         "\n".join(filter(None, fixed)),
         "\n".join(filter(None, demands)),
@@ -122,17 +142,17 @@ def join_developer_text(*blocks: str | None) -> str | None:
 
 def _rules(variant: Variant) -> str:
     bad_example = variant.fill("bad_example")
-    rules = variant.blocks.get("rules", _SPEC_BLOCKS["rules"])
+    rules = variant.template("rules")
     if not bad_example:
         rules = "\n".join(line for line in rules.split("\n") if line != "$bad_example")
     return Template(rules).safe_substitute(bad_example=bad_example)
 
 
-def _choice(choice: ToolChoice, variant: Variant) -> str:
+def _choice(choice: ToolChoice, variant: Variant, tag: str) -> str:
     if choice.mode == "auto" or (choice.mode == "named" and choice.name is None):
         return ""
     name = choice.name or ""
-    line = _CHOICES[choice.mode].replace("{name}", name)
+    line = _rename(_CHOICES[choice.mode], tag).replace("{name}", name)
     return variant.fill("choice", choice=line, mode=choice.mode, name=name)
 
 
@@ -140,8 +160,14 @@ def _schema_json(tool: FunctionTool) -> str:
     return "{}" if tool.parameters is None else compact_json(tool.parameters)
 
 
-def _guide(tool: FunctionTool) -> str:
-    call = {"name": tool.full_name, "arguments": compact_json(example_for(tool.parameters))}
+def _rename(text: str, tag: str) -> str:
+    return text if tag == TAG else text.replace(OPEN_TAG, f"<{tag}>").replace(CLOSE_TAG, f"</{tag}>")
+
+
+def _guide(tool: FunctionTool, variant: Variant, tag: str) -> str:
+    example = example_for(tool.parameters)
+    shown = compact_json(example) if variant.arguments == "string" else example
+    call = {"name": tool.full_name, "arguments": shown}
     return "\n".join(
         [
             f"Tool: {tool.full_name}",
@@ -149,6 +175,6 @@ def _guide(tool: FunctionTool) -> str:
             "Parameters:",
             *summarize_parameters(tool.parameters),
             "Example tool_call:",
-            f"{OPEN_TAG}{compact_json(call)}{CLOSE_TAG}",
+            f"<{tag}>{compact_json(call)}</{tag}>",
         ]
     )

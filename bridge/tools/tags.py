@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-OPEN_TAG = "<tool_call>"
-CLOSE_TAG = "</tool_call>"
+TAG = "tool_call"
+OPEN_TAG = f"<{TAG}>"
+CLOSE_TAG = f"</{TAG}>"
 
 
 def neutralise(text: str) -> str:

@@ -1,0 +1,113 @@
+"""`codex-bridge lab run`: ask all cells, keep their results, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bridge.cli.lab.options import Cases, Categories, SuitePath, Tags
+
+
+def command(
+    suite: SuitePath,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", help="A model to ask; may be given several times.")
+    ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant",
+            "-V",
+            help="spec, no-bad-example, short, json-args-object, nonce-tag, native, or a .yaml file. [spec]",
+        ),
+    ] = None,
+    repeat: Annotated[int, typer.Option("--repeat", "-n", min=1, help="How often each case is asked.")] = 5,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=256, help="Requests at a time.")] = 4,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Where results are kept, a line each; a run that was broken off goes on. [lab-TIME.jsonl]"),
+    ] = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="LOG", help="Score the answers in this event log again; nobody is asked."),
+    ] = None,
+    max_requests: Annotated[int | None, typer.Option(min=1, help="Ask no more than so many times.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Ask no more once so many tokens are spent.")] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that an answer may take.")] = 180,
+    case: Cases = None,
+    category: Categories = None,
+    tag: Tags = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report as one HTML file.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write a report as JUnit XML.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write a report as JSON; it serves as a baseline.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write all results as CSV.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write a report as Markdown.")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="An earlier --json report: a case that got worse is a miss (exit code 100).")
+    ] = None,
+    min_pass: Annotated[
+        float | None,
+        typer.Option(min=0, max=100, help="Percent of samples that must pass, for each model and variant."),
+    ] = None,
+    min_clean: Annotated[
+        float | None, typer.Option(min=0, max=100, help="Percent of answers with calls that must be clean in form.")
+    ] = None,
+    max_errors: Annotated[
+        float, typer.Option(min=0, max=100, help="Percent of requests that may fail for reasons of the machinery.")
+    ] = 5,
+    mock_only: Annotated[bool | None, typer.Option("--mock-only", help="As for serve. [PROXY_MOCK_ONLY]")] = None,
+    codex_bin: Annotated[str | None, typer.Option(help="As for serve. [CODEX_BIN]")] = None,
+    codex_home: Annotated[Path | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None,
+    dialect: Annotated[str | None, typer.Option(help="As for serve. [PROXY_DIALECT]")] = None,
+    config: Annotated[Path | None, typer.Option(help="As for serve. [PROXY_CONFIG]")] = None,
+    log_events: Annotated[
+        str | None, typer.Option(metavar="DIR|FILE", help="Keep an event log, to be scored again with --from.")
+    ] = None,
+) -> None:
+    """Ask every case in every variant of every model, score the answers, and tell how variants compare.
+
+    Results are kept as they come: the same command with the same --results goes on where it was broken off. Errors of
+    the machinery are counted apart and tried again then.
+
+    Exit codes: 0, 1 (something failed), 2 (typed wrong, a bad suite), 100 (a threshold or the baseline was missed).
+    """
+    from bridge.cli.lab.reporting import Reports, Thresholds
+    from bridge.cli.lab.running import Wanted, run_lab
+    from bridge.config_file import load_configuration
+    from bridge.errors import UsageError
+
+    if from_ is not None and results is None:
+        results = Path(f"{from_.stem}.results.jsonl")
+    if from_ is None and not model:
+        raise UsageError("--model is missing: name at least one. `codex-bridge models` lists them.")
+    flags: dict[str, Any] = {
+        "codex_bin": codex_bin,
+        "codex_home": codex_home,
+        "mock_only": mock_only,
+        "dialect": dialect,
+        "config": config,
+        "log_events": log_events,
+        "store": "memory",
+    }
+    settings, file = load_configuration(**flags)
+    wanted = Wanted(
+        suite=suite,
+        cases=case,
+        categories=category,
+        tags=tag,
+        models=tuple(model or ()),
+        variants=tuple(variant or ("spec",)),
+        repeat=repeat,
+        concurrency=concurrency,
+        results=results,
+        log=from_,
+        max_requests=max_requests,
+        max_tokens=max_tokens,
+        timeout=timeout,
+    )
+    reports = Reports(html=html, junit=junit, json=json, csv=csv, markdown=markdown)
+    thresholds = Thresholds(min_pass=min_pass, min_clean=min_clean, max_errors=max_errors, baseline=baseline)
+    thresholds.check()
+    raise typer.Exit(run_lab(wanted, settings, file, reports, thresholds))

@@ -1,0 +1,59 @@
+"""What came back for a case: everything that a score is made of. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bridge.turn.collect import Result, TextOutput
+from bridge.turn.events import TurnEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call: the function's name and the arguments, as the JSON text that they came as."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is nothing to be scored: the machinery's fault, never the model's."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One answer. `texts` are its messages as the model wrote them, tags and all; `calls` those made natively."""
+
+    texts: tuple[str, ...] = ()
+    calls: tuple[Called, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+    failure: Failure | None = None
+
+
+def sample_of(events: Iterable[TurnEvent], seconds: float = 0.0) -> Sample:
+    """A sample from the events of a turn whose text was left as it was written."""
+    result = Result()
+    result.add(events)
+    usage, end = result.usage, result.end
+    failure = None
+    if end is None:
+        failure = Failure("no_end", "The answer has no end.")
+    elif end.error is not None:
+        failure = Failure(end.error.code, end.error.message)
+    elif end.outcome == "cancelled":
+        failure = Failure("cancelled", "The turn was interrupted.")
+    return Sample(
+        tuple(output.text for output in result.outputs if isinstance(output, TextOutput)),
+        tuple(Called(call.name, call.arguments) for call in result.calls),
+        usage.input if usage else 0,
+        usage.output if usage else 0,
+        seconds,
+        failure,
+    )

@@ -1,0 +1,130 @@
+"""The laboratory over a real Codex: every shipped case in three variants, and the same table from its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.scripted_model import MANNERS, NotPossible, answer
+from real import codex_binaries
+from real.provider import Json, Provider, codex_home
+
+from bridge.lab import SHIPPED, Case, LabVariant, load_suite
+from bridge.tools.tags import neutralise
+from bridge.turn.items import FunctionOutput, Message
+
+ROOT = Path(__file__).parents[2]
+SUITE = ROOT / "fixtures/cases"
+VARIANTS = ("spec", "short", "nonce-tag")
+
+
+class LabProvider(Provider):
+    """Finds the case and the variant in what Codex sends, and answers like the scripted model: now right, now wrong."""
+
+    def __init__(self, cases: tuple[Case, ...]) -> None:
+        super().__init__()
+        pairs = [(case, SHIPPED[name]) for case in cases for name in VARIANTS]
+        self._known = [(case, variant, variant.text_for(case), _said(case)) for case, variant in pairs]
+        self._known.sort(key=lambda known: -len("".join(known[3])))
+
+    def action_for(self, body: Json) -> Json:
+        texts = "\n".join(_texts(body["input"]) + [body.get("instructions") or ""])
+        for case, variant, injected, said in self._known:
+            if injected in texts and all(text in texts for text in said):
+                return {"do": "text", "pieces": [_answer(case, variant)], "chunk": 40}
+        return {"do": "failed", "message": "no such case"}
+
+
+def _answer(case: Case, variant: LabVariant) -> str:
+    number = zlib.crc32(f"{case.id} {variant.name}".encode())
+    manner = list(MANNERS)[number % len(MANNERS)] if number % 3 == 0 else "right"
+    try:
+        texts = answer(case, variant, manner).texts
+    except NotPossible:
+        texts = answer(case, variant).texts
+    return "\n".join(texts) or "I have nothing to say."
+
+
+def _said(case: Case) -> list[str]:
+    """The texts of a case, as they reach the model; Codex cuts long outputs of tools, so only how they begin."""
+    return [
+        (neutralise(item.text) if case.tools and case.tool_choice.mode != "none" else item.text)[:500]
+        for item in case.items
+        if isinstance(item, Message | FunctionOutput)
+    ]
+
+
+def _texts(items: list[Json]) -> list[str]:
+    found: list[str] = []
+    for item in items:
+        content = item.get("content") or item.get("output")
+        parts = content if isinstance(content, list) else [{"text": content}]
+        found += [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    return found
+
+
+def lab(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command itself."""
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(directory),
+        "XDG_STATE_HOME": str(directory / "state"),
+        "PROXY_CODEX_WORKDIR": str(directory / "work"),
+        **environment,
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "bridge", "lab", "run", str(SUITE), *arguments],
+        cwd=directory,
+        env=env | {"PYTHONPATH": str(ROOT)},
+        text=True,
+        capture_output=True,
+        timeout=500,
+        check=False,
+    )
+
+
+def run_and_rescore(directory: Path, repeat: int, *only: str) -> list[dict[str, Any]]:
+    """Ask a real Codex, then score its log again; the cells, which are the same both times."""
+    binary = codex_binaries.find(codex_binaries.CURRENT)
+    if isinstance(binary, str):
+        pytest.skip(binary)
+    chosen = [part for name in VARIANTS for part in ("--variant", name)] + list(only)
+    with LabProvider(load_suite(SUITE).cases) as provider:
+        home = codex_home(directory / "home", provider)
+        log = directory / "lab.ndjson"
+        done = lab(
+            directory,
+            *("--model", "gpt-5.2", *chosen, "--repeat", str(repeat), "--concurrency", "8"),
+            *("--log-events", str(log), "--results", "asked.jsonl", "--json", "asked.json"),
+            CODEX_BIN=str(binary),
+            CODEX_HOME=str(home),
+        )
+        assert done.returncode == 0, done
+    again = lab(directory, *chosen, "--from", str(log), "--results", "again.jsonl", "--json", "again.json")
+    assert again.returncode == 0, again
+    assert again.stdout == done.stdout
+    reports = [json.loads((directory / name).read_text()) for name in ("asked.json", "again.json")]
+    assert reports[0]["cases"] == reports[1]["cases"]
+    assert not [line for line in (directory / "asked.jsonl").read_text().splitlines() if '"status":"error"' in line]
+    return [cell for case in reports[0]["cases"] for cell in case["cells"]]
+
+
+def test_some_cases_over_a_real_codex(tmp_path: Path) -> None:
+    """The smoke cases once: right and wrong answers, and none that the machinery lost."""
+    cells = run_and_rescore(tmp_path, 1, "--tag", "smoke")
+    words = {(cell["passed"], cell["scored"]) for cell in cells}
+    assert words == {(0, 1), (1, 1)}
+
+
+@pytest.mark.deep
+def test_all_cases_over_a_real_codex(tmp_path: Path) -> None:
+    """Every case in three variants, twice."""
+    cells = run_and_rescore(tmp_path, 2)
+    assert len(cells) == len(load_suite(SUITE).cases) * len(VARIANTS)
+    assert all(cell["scored"] == 2 and cell["passed"] in (0, 2) for cell in cells)
