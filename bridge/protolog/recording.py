@@ -157,6 +157,7 @@ class Assembler:
         self._limits: dict[str, dict[str, Any]] = {}
         self._used: dict[tuple[str, str], dict[str, Any]] = {}
         self._ended: set[str] = set()
+        self._left: list[Recording] = []
         self._begun = 0
 
     def number(self, req_id: str) -> int | None:
@@ -174,6 +175,10 @@ class Assembler:
             return None
         name, attempt = request_of(record["req_id"])
         found = self._open.get(name)
+        if found is not None and found.request is not None and record["kind"] == "client_request":
+            # The same id again: logs were put together, and this one was cut before its end.
+            self._left.append(self._open.pop(name))
+            found = None
         if found is None:
             if name in self._ended and record["kind"] != "client_request":
                 # What comes after the end: the child is told to forget the thread.
@@ -181,9 +186,10 @@ class Assembler:
                     self._used.pop((run, record.get("conversation_id") or ""), None)
                 return None
             found = self._open[name] = Recording(name, path, record["ts"], record["mono"], self._headers.get(run, {}))
-            found.limits = self._limits.get(run)
             found.number = self._begun
             self._begun += 1
+        if record["kind"] in ("client_request", "turn_start"):
+            found.limits = self._limits.get(run)
         self._follow_thread(run, record, found)
         found.add(record, attempt)
         if record["kind"] != "turn_end":
@@ -193,8 +199,9 @@ class Assembler:
 
     def rest(self) -> Iterator[Recording]:
         """What has no end, in the order in which it began."""
-        rest, self._open = self._open, {}
-        for recording in rest.values():
+        rest = [*self._left, *self._open.values()]
+        self._left, self._open = [], {}
+        for recording in sorted(rest, key=lambda recording: recording.number):
             yield _from_transcript(recording) if recording.request is None else recording
 
     def _follow_thread(self, run: str, record: dict[str, Any], recording: Recording) -> None:

@@ -13,6 +13,7 @@ import orjson
 
 from bridge.backends.base import EventStream, PlainBackend
 from bridge.backends.replay.backend import ReplayBackend
+from bridge.backends.replay.copying import copy_limits
 from bridge.backends.router import Router
 from bridge.errors import BridgeError, ConfigError
 from bridge.protolog.match import Ignore, Leaf, differences, fingerprint, leaves, nearness
@@ -137,6 +138,8 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
     `copies`: whether what the backend said is recorded anew.
     """
     names = Names(recording, service.new_id, service.now)
+    if copies and service.recorder is not None and recording.limits is not None:
+        copy_limits(service.recorder, recording.limits)
     backend = ReplayBackend(recording, new_id=names.new_id, speed=speed, recorder=service.recorder if copies else None)
     settings = recording.header.get("settings")
     told = settings if isinstance(settings, dict) else {}

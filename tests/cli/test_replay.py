@@ -205,7 +205,15 @@ def test_runs_of_exec_in_front_of_a_child_are_the_same_again(tmp_path: Path) -> 
     command = Command(tmp_path, settings, always)
     command.run(*steps({"reasoning": ["Hm."]}, {"deltas": ["Good ", "morning"]})).succeeded()
     assert command.run(*steps({"text": "half"}, {"error": {"message": "it broke"}})).code == 1
-    tool = ("--tool", 'look:inline={"type":"object"}', "--auto-tools", "--tool-output", "look=found", "--max-steps", "2")
+    tool = (
+        "--tool",
+        'look:inline={"type":"object"}',
+        "--auto-tools",
+        "--tool-output",
+        "look=found",
+        "--max-steps",
+        "2",
+    )
     command.run(*steps({"text": CALL}), *tool)
     found = play_log(tmp_path / "log.ndjson")
     assert len(found) == 3

@@ -1,4 +1,4 @@
-"""The recordings of real Codex in fixtures/logs: each is answered again byte for byte, and together they hold all kinds."""
+"""The recordings of real Codex in fixtures/logs: each is answered again byte for byte; together they hold all kinds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bridge.protolog.recording import Recording
 from cli.running import run_command
 from harness import ROOT
-from protolog.replayed import play_log, recordings_in
+from protolog.replayed import compared, play_log, recordings_in
+
+from bridge.protolog.recording import Recording
 
 LOGS = sorted((ROOT / "fixtures/logs").glob("*.ndjson"))
 TRACES = sorted((ROOT / "fixtures/traces").glob("*.ndjson"))
@@ -19,6 +20,18 @@ EVERYTHING = recordings_in(*LOGS)
 @pytest.mark.parametrize("log", LOGS, ids=lambda path: path.stem)
 def test_every_recording_gives_the_same_again(log: Path) -> None:
     play_log(log)
+
+
+def test_the_heads_of_the_answers_are_the_same_too() -> None:
+    """All but the request's own id."""
+
+    def head(recording: Recording) -> list[list[str]]:
+        (start,) = [piece.payload for piece in recording.client if piece.kind == "client_start"]
+        return [header for header in start["headers"] if header[0] != "x-request-id"]
+
+    for found in compared(EVERYTHING):
+        assert found.now is not None
+        assert head(found.now) == head(found.recording)
 
 
 def test_the_command_says_so() -> None:
@@ -82,8 +95,9 @@ KINDS: dict[str, Callable[[Recording], bool]] = {
     "an answer that is cut": outcome("incomplete"),
     "a model that does not exist": outcome("failed", error="model_not_found"),
     "a client that leaves": outcome("cancelled", "client_gone"),
-    "a client that cancels": lambda recording: outcome("cancelled")(recording)
-    and (recording.end or {}).get("reason") != "client_gone",
+    "a client that cancels": lambda recording: (
+        outcome("cancelled")(recording) and (recording.end or {}).get("reason") != "client_gone"
+    ),
     "a child that dies": outcome("failed", error="backend_crashed"),
     "a background response": asked("background"),
     "several choices": asked("n"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import trio
+
 from bridge.protolog.compare import Comparison
 from bridge.protolog.read import RecordReader, log_files
 from bridge.protolog.recording import Recording, read_recordings

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bridge.protolog.compare import MAX_LINES, Comparison, compare, renamed, show_difference, without_comments
-from bridge.protolog.recording import Piece, Recording
 from harness import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from protolog.replayed import recordings_in
+
+from bridge.protolog.compare import MAX_LINES, Comparison, compare, renamed, show_difference, without_comments
+from bridge.protolog.recording import Piece, Recording
 
 LOG = Path("log.ndjson")
 ONE, OTHER = "0" * 32, "f" * 32

@@ -7,10 +7,11 @@ import random
 from typing import Any
 
 import pytest
-from bridge.errors import UsageError
-from bridge.protolog.match import IGNORED, Ignore, differences, fingerprint, leaves, nearness
 from hypothesis import given
 from hypothesis import strategies as st
+
+from bridge.errors import UsageError
+from bridge.protolog.match import IGNORED, Ignore, differences, fingerprint, leaves, nearness
 
 Json = dict[str, Any]
 NOTHING = Ignore()
@@ -124,7 +125,9 @@ def test_an_empty_list_differs_from_none_and_is_told() -> None:
 
 def test_chat_and_responses_are_spelled_by_their_own_rules() -> None:
     chat = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
-    assert key(chat, path="chat") == key(chat | {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]})
+    assert key(chat, path="chat") == key(
+        chat | {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}
+    )
     assert key(chat, path="chat") != key({"model": "m", "input": "x"})
 
 
@@ -173,5 +176,7 @@ def test_only_the_first_differences_are_told_and_long_texts_are_cut() -> None:
 
 @pytest.mark.parametrize("value", [1e308, -1e308, 2**63 - 1, 1.5, 1e29, True])
 def test_any_number_has_a_fingerprint(value: float) -> None:
-    assert key({"model": "m", "input": "x", "temperature": value}) != key({"model": "m", "input": "x", "temperature": 7})
+    assert key({"model": "m", "input": "x", "temperature": value}) != key(
+        {"model": "m", "input": "x", "temperature": 7}
+    )
     assert key({"temperature": 1.0}) == key({"temperature": 1})

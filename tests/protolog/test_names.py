@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from bridge.protolog.names import Names, parse_stream
-from bridge.protolog.recording import Frame, Piece, Recording
 from harness import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from protolog.replayed import recordings_in
+
+from bridge.protolog.names import Names, parse_stream
+from bridge.protolog.recording import Frame, Piece, Recording
 
 LOG = Path("log.ndjson")
 
@@ -55,7 +56,9 @@ def test_chat_names_are_written_with_a_hyphen() -> None:
 
 
 def test_what_the_backend_named_is_no_name_of_ours() -> None:
-    names = names_of(recorded({"item": {"id": "msg_theirs"}}, {"item": {"id": "msg_ours"}}, said={"itemId": "msg_theirs"}))
+    names = names_of(
+        recorded({"item": {"id": "msg_theirs"}}, {"item": {"id": "msg_ours"}}, said={"itemId": "msg_theirs"})
+    )
     assert names.new_id("msg") == "msg_ours"
 
 
@@ -85,7 +88,9 @@ def test_events_of_any_shape_are_looked_at(odd: Any) -> None:
 def test_no_recording_has_a_name_twice() -> None:
     for recording in recordings_in(ROOT / "fixtures/logs"):
         names = names_of(recording)
-        given_out = [names.new_id(prefix) for prefix in ("msg", "resp", "fc", "call", "rs", "chatcmpl") for _ in range(20)]
+        given_out = [
+            names.new_id(prefix) for prefix in ("msg", "resp", "fc", "call", "rs", "chatcmpl") for _ in range(20)
+        ]
         assert len(set(given_out)) == len(given_out)
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bridge.errors import ConfigError
 from bridge.protolog.read import (
     MAX_DEPTH,
@@ -20,8 +23,6 @@ from bridge.protolog.read import (
     read_lines,
     request_of,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 Json = dict[str, Any]
 

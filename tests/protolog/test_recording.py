@@ -81,6 +81,11 @@ def test_an_id_that_stands_in_a_log_twice_is_two_requests() -> None:
     assert [((found.body or {})["input"], found.number) for found in log.read()] == [("a", 0), ("b", 1)]
 
 
+def test_one_that_was_cut_off_is_two_requests_as_well() -> None:
+    log = Log().request("req_1", "a").sse("req_1", "x").request("req_1", "a").sse("req_1", "y").end("req_1")
+    assert [(found.sent, found.complete) for found in log.read()] == [(b"y", True), (b"x", False)]
+
+
 def test_attempts_of_one_request_are_kept_apart() -> None:
     log = Log().request("req_1").call("req_1", "thread/start").call("req_1#1", "thread/start").end("req_1")
     (found,) = log.read()
@@ -113,8 +118,14 @@ def test_a_thread_goes_on_counting_from_turn_to_turn() -> None:
 
 def test_what_a_client_got_in_each_form() -> None:
     found = Recording("req_1", LOG)
-    add = Log().add("client_egress", "client_json", "req_1", {"a": 1}).add("client_egress", "client_line", "req_1", {"b": 2})
-    add.add("client_egress", "client_line", "req_1", None).sse("req_1", "").add("client_egress", "client_sse", "req_1", 5)
+    add = (
+        Log()
+        .add("client_egress", "client_json", "req_1", {"a": 1})
+        .add("client_egress", "client_line", "req_1", {"b": 2})
+    )
+    add.add("client_egress", "client_line", "req_1", None).sse("req_1", "").add(
+        "client_egress", "client_sse", "req_1", 5
+    )
     for record in add.records[1:]:
         found.add(record, 0)
     assert found.sent == b'{"a":1}{"b":2}\n'

@@ -14,7 +14,9 @@ Json = dict[str, Any]
 
 
 def lines(*messages: tuple[str, Json]) -> list[bytes]:
-    return [json.dumps({"t": float(at), "dir": way, "msg": message}).encode() for at, (way, message) in enumerate(messages)]
+    return [
+        json.dumps({"t": float(at), "dir": way, "msg": message}).encode() for at, (way, message) in enumerate(messages)
+    ]
 
 
 def read(path: Path, *messages: tuple[str, Json]) -> list[Recording]:
@@ -64,7 +66,14 @@ def test_the_legacy_dialect_is_read_too(tmp_path: Path) -> None:
 
 def test_lines_of_another_kind_are_none_of_its_own() -> None:
     reader = TranscriptReader("trace")
-    odd: list[Any] = [5, [], {}, {"t": 1, "dir": "in"}, {"t": "1", "dir": "in", "msg": {}}, {"t": 1, "dir": "up", "msg": {}}]
+    odd: list[Any] = [
+        5,
+        [],
+        {},
+        {"t": 1, "dir": "in"},
+        {"t": "1", "dir": "in", "msg": {}},
+        {"t": 1, "dir": "up", "msg": {}},
+    ]
     assert [reader.record(json.dumps(entry).encode()) for entry in odd] == [None] * len(odd)
     assert reader.record(b"no json") is None
     strange = reader.record(json.dumps({"t": 1, "dir": "in", "msg": {"id": [1], "result": 5}}).encode())

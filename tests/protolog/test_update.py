@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bridge.protolog.update import update_log
 from harness import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from protolog.replayed import compared, play_log, recordings_in
+
+from bridge.protolog.update import update_log
 
 Json = dict[str, Any]
 LOGS = sorted((ROOT / "fixtures/logs").glob("*.ndjson"))
@@ -77,7 +78,9 @@ def test_foreign_lines_blanks_and_torn_ends_stay(data: st.DataObject, tmp_path_f
     lines = LOGS[0].read_bytes().splitlines(keepends=True)
     for _ in range(3):
         at = data.draw(st.integers(0, len(lines)))
-        lines.insert(at, data.draw(st.sampled_from([b"\n", b"  \n", b"foreign\r\n", b"{}\n", b"\xff\xfe\n", b'{"t":1}\n'])))
+        lines.insert(
+            at, data.draw(st.sampled_from([b"\n", b"  \n", b"foreign\r\n", b"{}\n", b"\xff\xfe\n", b'{"t":1}\n']))
+        )
     lines.append(data.draw(st.sampled_from([b"", b'{"torn', b"{}"])))
     path.write_bytes(b"".join(lines))
     update_log([path], [])

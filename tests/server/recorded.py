@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from bridge.protolog.recording import Recording
 from harness import RunningBridge, running_bridge
 from protolog.replayed import recordings_in
 from server.prompted import MODEL, EventLog, prompted_codex, wait_for
+
+from bridge.protolog.recording import Recording
 
 
 def recording(

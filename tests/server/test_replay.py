@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from bridge.protolog.compare import Comparison
 from harness import RunningBridge
 from protolog.replayed import compared, told
 from server.prompted import LOOK, ask, ask_chat, open_response, wait_for
 from server.recorded import ended, recording, recordings_of
 from server.talk import talking
+
+from bridge.protolog.compare import Comparison
 
 Json = dict[str, Any]
 Cases = dict[str, list[Comparison]]
@@ -23,7 +24,7 @@ STEPS: dict[str, list[Json]] = {
     "deltas": [{"deltas": ["Good ", "morning ☕", "\n"]}, {"usage": {"input": 7, "output": 3, "cached": 2}}],
     "chunks": [{"text": "one letter at a time", "chunk": 1}],
     "whole": [{"no_delta": "all at once"}],
-    "flood": [{"flood": 2000}],
+    "flood": [{"flood": 300}],
     "thoughts": [{"reasoning": ["First.", "Then."], "raw_reasoning": ["hm", "well"]}, {"text": "so"}],
     "again": [{"text": "begun"}, {"retry": "upstream broke"}, {"text": "anew"}],
     "failing": [{"text": "half"}, {"error": {"message": "it broke"}}],
@@ -107,8 +108,9 @@ def ask_in_the_background(bridge: RunningBridge) -> None:
         made = bridge.post("/responses", ask(*steps, background=True, **case("background"))).json()
         with bridge.client() as client:
             wait_for(
-                lambda made=made, client=client: client.get(f"/responses/{made['id']}").json()["status"]
-                not in ("queued", "in_progress"),
+                lambda made=made, client=client: (
+                    client.get(f"/responses/{made['id']}").json()["status"] not in ("queued", "in_progress")
+                ),
                 "it has ended",
             )
 
@@ -153,7 +155,7 @@ WAYS: dict[str, Callable[[RunningBridge], None]] = {
 
 
 @pytest.fixture(scope="module", params=["current", "legacy"])
-def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cases:
     """Every case, recorded by a bridge and played again from its log."""
     with recording(tmp_path_factory.mktemp(request.param), dialect=request.param) as bridge:
         with ThreadPoolExecutor(4) as pool:
@@ -168,7 +170,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     for found in compared(recordings):
         body = found.recording.body or {}
         cases[body.get("user") or body.get("response", {}).get("user")].append(found)
-    yield cases
+    return cases
 
 
 @pytest.mark.parametrize("name", [*STEPS, "dying"])

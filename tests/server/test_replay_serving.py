@@ -105,7 +105,9 @@ class Session:
     def _chat(self, content: str, **asked: Any) -> Any:
         asked |= {"model": MODEL, "messages": [{"role": "user", "content": content}]}
         whole = self.client.chat.completions.with_raw_response.create(**asked)
-        with self.client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **asked) as stream:
+        with self.client.chat.completions.create(
+            stream=True, stream_options={"include_usage": True}, **asked
+        ) as stream:
             chunks = [chunk.model_dump() for chunk in stream]
         # Which of several choices speaks first is a matter of the moment.
         chunks.sort(key=lambda chunk: chunk["choices"][0]["index"] if chunk["choices"] else 99)
@@ -235,6 +237,26 @@ def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bridge.post("/responses", ask({"text": CALL}, tools=[LOOK], metadata={"day": "monday"}))
         bridge.post("/chat/completions", ask_chat({"text": "two"}, tools=[CHAT_LOOK]))
         return ended(bridge)
+
+
+def test_what_was_left_of_the_quota_is_told_again(small_log: Path, tmp_path: Path) -> None:
+    """The last that the child had told before the request; also in a log of what was played."""
+    header, *rest = small_log.read_text().splitlines()
+    told = {"rateLimits": {"primary": {"usedPercent": 12.5, "windowDurationMins": 300, "resetsAt": 1794900000}}}
+    limits = json.loads(header) | {
+        "phase": "backend_io",
+        "kind": "rpc_notification",
+        "method": "account/rateLimits/updated",
+        "payload": {"params": told},
+    }
+    log, again = tmp_path / "log.ndjson", tmp_path / "again.ndjson"
+    log.write_text("\n".join([header, json.dumps(limits), *rest]) + "\n")
+    body = ask({"text": "one"}, instructions="Be brief.")
+    for number, source in enumerate((log, again)):
+        with replaying(tmp_path / str(number), source, "--log-events", str(again)) as player:
+            headers = player.post("/responses", body).headers
+            assert headers["x-codex-primary-used-percent"] == "12.5"
+            assert headers["x-codex-primary-reset-at"] == "1794900000"
 
 
 def missed(bridge: RunningBridge, body: Json, path: str = "/responses") -> str:

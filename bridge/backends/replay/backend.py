@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 import trio
@@ -84,7 +85,7 @@ class ReplayBackend(PlainBackend):
         in_text = playback.in_text and turn.parses_tool_calls and not turn.verbatim
         recorder, copy, note = self._recorder, None, None
         if recorder is not None:
-            copy = FrameCopy(recorder, req_id, recording.limits)
+            copy = FrameCopy(recorder, req_id)
             note = partial(_note, recorder, req_id)
         stage = ToolStage(turn, self._new_id, note) if in_text else None
         finish = Finish(end, recording.end_mono)
@@ -159,9 +160,10 @@ class RecordedStream:
 
     async def _go_on(self) -> None:
         if not self._reads:
-            self._order.leave(self._attempt)
-            if self._finish.mono is not None:
-                await self._pace.until(self._finish.mono)
+            end = self._finish.mono
+            if end is not None:
+                await self._pace.until(end)
+            await self._order.wait(self._attempt, inf if end is None else end)
             self._playback.finish(self._finish.end)
             return
         await self._pace.until(self._reads[-1][0].mono)

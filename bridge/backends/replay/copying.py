@@ -13,16 +13,19 @@ from bridge.protolog.recording import Frame
 LIMITS = "account/rateLimits/updated"
 
 
+def copy_limits(recorder: Recorder, limits: dict[str, Any]) -> None:
+    """Write what was left of the account's quota; before the turn begins, as its head tells it."""
+    message = {"method": LIMITS, "params": {"rateLimits": limits}}
+    recorder.rpc("in", "rpc_notification", orjson.dumps(message), method=LIMITS)
+
+
 class FrameCopy:
     """Writes the frames of one turn into another log, for the request that they answer now."""
 
-    def __init__(self, recorder: Recorder, req_id: str, limits: dict[str, Any] | None) -> None:
+    def __init__(self, recorder: Recorder, req_id: str) -> None:
         self._recorder = recorder
         self._req_id = req_id
         self._keys: set[str] = set()
-        if limits is not None:
-            message = {"method": LIMITS, "params": {"rateLimits": limits}}
-            recorder.rpc("in", "rpc_notification", orjson.dumps(message), method=LIMITS)
 
     def add(self, read: Sequence[Frame]) -> None:
         """What came with one read."""

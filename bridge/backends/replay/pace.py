@@ -43,6 +43,8 @@ class Order:
         self._tell()
         while attempt in self._next and min((moment, index) for index, moment in self._next.items())[1] != attempt:
             await self._changed.wait()
+            # Whoever has just gone on may have enough with that: then we are cancelled here.
+            await trio.lowlevel.checkpoint()
 
     def leave(self, attempt: int) -> None:
         """This one has nothing more to say."""

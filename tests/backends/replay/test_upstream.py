@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from bridge.protolog.compare import Comparison
 from cli.exec.command import Command, environment
 from harness import running_bridge
 from matrix.upstreams import (
@@ -22,6 +21,8 @@ from protolog.replayed import compared, play_log, recordings_in, told
 from server.prompted import LOOK, prompted_codex
 from upstream import anthropic_events, anthropic_server, events, openai_chat, openai_chat_chunks
 from upstream.answers import RESET, Stream
+
+from bridge.protolog.compare import Comparison
 
 CONFIG = """
 [backends.plain]
@@ -129,10 +130,10 @@ def played(
 
 
 @pytest.mark.parametrize("provider", ["responses", "anthropic", "openai"])
-@pytest.mark.parametrize("kind", ["text", "calls", "thoughts", "thoughts, calls", "cut", "refused", "limited", "broken"])
-def test_what_a_provider_said_is_the_same_again(
-    played: dict[str, list[Comparison]], provider: str, kind: str
-) -> None:
+@pytest.mark.parametrize(
+    "kind", ["text", "calls", "thoughts", "thoughts, calls", "cut", "refused", "limited", "broken"]
+)
+def test_what_a_provider_said_is_the_same_again(played: dict[str, list[Comparison]], provider: str, kind: str) -> None:
     found = played[f"{provider} {kind}"]
     assert [each.outcome for each in found] == ["same"] * len(FORMS), told(found)
 

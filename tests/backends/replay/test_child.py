@@ -1,0 +1,108 @@
+"""A recorded child is read by the code that reads a live one, whatever it said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.api.shape import parse_request
+from bridge.backends.replay.child import ChildPlayback
+from bridge.protolog.recording import Frame
+from bridge.turn.events import Finished, TextDelta, TurnEvent
+from bridge.turn.models import ModelChoice
+from bridge.turn.turn import Turn
+
+Json = dict[str, Any]
+THREAD = {"thread": {"id": "t"}}
+DELTA = {"threadId": "t", "turnId": "u", "itemId": "i", "delta": "hello"}
+DONE = {"threadId": "t", "turn": {"id": "u", "status": "completed", "items": [], "error": None}}
+
+
+def turn() -> Turn:
+    return parse_request({"model": "m", "input": "x"}, "responses", lambda name: ModelChoice(name, name, None, "a"))
+
+
+def asked(method: str, **params: Any) -> Frame:
+    return Frame(0.0, None, "out", "rpc_request", method, 1, None, {"method": method, "params": params})
+
+
+def replied(method: str, result: Any) -> Frame:
+    return Frame(0.0, 1, "in", "rpc_response", method, 1, None, {"result": result})
+
+
+def refused(method: str, error: Any) -> Frame:
+    return Frame(0.0, 1, "in", "rpc_error", method, 1, None, {"error": error})
+
+
+def told(method: str, params: Any) -> Frame:
+    return Frame(0.0, 1, "in", "rpc_notification", method, None, "t", {"params": params})
+
+
+BEGIN = [asked("thread/start"), replied("thread/start", THREAD), asked("thread/inject_items")]
+PROMPT = [replied("thread/inject_items", {}), asked("turn/start"), replied("turn/start", {"turn": {"id": "u"}})]
+
+
+def events(*frames: Frame, end: Finished | None = None) -> list[TurnEvent]:
+    playback = ChildPlayback(turn(), frames)
+    for frame in frames:
+        playback.feed(frame)
+    playback.finish(end or Finished("completed"))
+    return playback.take()
+
+
+def test_an_answer_is_what_its_frames_say() -> None:
+    said = events(*BEGIN, *PROMPT, told("item/agentMessage/delta", DELTA), told("turn/completed", DONE))
+    assert [piece for event in said if isinstance(event, TextDelta) for piece in event.pieces] == ["hello"]
+    assert isinstance(said[-1], Finished)
+
+
+def test_a_turn_ends_as_it_did_when_its_child_did_not_say_so() -> None:
+    said = events(*BEGIN, *PROMPT, told("item/agentMessage/delta", DELTA), end=Finished("cancelled", "client_gone"))
+    assert said[-1] == Finished("cancelled", "client_gone")
+
+
+def test_an_answer_that_is_missing_is_told() -> None:
+    (end,) = events(*BEGIN[:1])
+    assert isinstance(end, Finished)
+    assert end.error is not None
+    assert end.error.message == "The recording holds no answer to thread/start."
+
+
+def test_a_refusal_ends_the_turn() -> None:
+    (end,) = events(BEGIN[0], refused("thread/start", {"code": -32001, "message": "overloaded"}))
+    assert isinstance(end, Finished)
+    assert (end.outcome, end.error is None) == ("failed", False)
+
+
+@pytest.mark.parametrize("result", [None, 5, [], {}, {"thread": None}, {"thread": {"id": None}}, "x"])
+def test_a_reply_of_any_form_ends_in_events(result: Any) -> None:
+    for frames in (
+        [BEGIN[0], replied("thread/start", result)],
+        [*BEGIN, *PROMPT[:2], replied("turn/start", result), told("turn/completed", DONE)],
+        [BEGIN[0], refused("thread/start", result)],
+    ):
+        assert isinstance(events(*frames)[-1], Finished)
+
+
+@pytest.mark.parametrize(
+    "params", [None, 5, [], {}, {"turn": 5}, {"item": []}, {"delta": {}}, {"tokenUsage": {"total": []}}]
+)
+def test_a_notification_of_an_unknown_form_says_nothing(params: Any) -> None:
+    methods = [
+        "item/started",
+        "item/completed",
+        "item/agentMessage/delta",
+        "thread/tokenUsage/updated",
+        "error",
+        "none",
+    ]
+    odd = [told(method, params) for method in methods]
+    assert isinstance(events(*BEGIN, *PROMPT, *odd, told("turn/completed", DONE))[-1], Finished)
+
+
+def test_the_calls_of_today_need_not_be_those_of_then() -> None:
+    """A reply to a call that is not made now is passed over."""
+    extra = [asked("thread/other"), replied("thread/other", {"x": 1})]
+    said = events(BEGIN[0], *extra, *BEGIN[1:], *PROMPT, told("turn/completed", DONE))
+    assert isinstance(said[-1], Finished)
