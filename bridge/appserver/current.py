@@ -198,6 +198,8 @@ class CurrentTurn(RunningTurn):
                 self._calls += 1
                 self.called(call)
         elif item["type"] == "reasoning":
+            if not isinstance(item["id"], str):
+                raise TypeError(item["id"])
             asked_for = self._turn.encrypted_reasoning
             self.add(ReasoningDone(item["id"], item.get("encrypted_content") if asked_for else None))
 

@@ -43,19 +43,26 @@ class StopStage:
         return out
 
     def _text(self, event: TextDelta) -> list[str]:
-        text = self._held + "".join(event.pieces)
+        """Piece by piece: how a text is cut must not depend on how many pieces came at once."""
+        shown: list[str] = []
+        for piece in event.pieces:
+            if visible := self._piece(piece):
+                shown.append(visible)
+            if self.hit:
+                break
+        return shown
+
+    def _piece(self, piece: str) -> str:
+        text = self._held + piece
         # The first to be complete counts, as for whoever reads letter by letter.
         found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self.hit = True
             self._held = ""
-            _, at = min(found)
-            return [text[:at]] if at else []
+            return text[: min(found)[1]]
         keep = self._suspicious(text)
         self._held = text[len(text) - keep :]
-        shown = text[: len(text) - keep]
-        # While nothing is held, the pieces keep their boundaries.
-        return event.pieces if shown == text and len(text) == sum(map(len, event.pieces)) else [shown] if shown else []
+        return text[: len(text) - keep]
 
     def _suspicious(self, text: str) -> int:
         """How many characters at the end may be the beginning of a stop sequence."""

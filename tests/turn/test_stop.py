@@ -206,3 +206,24 @@ def test_it_does_not_matter_how_the_text_is_cut(text: str, stops: list[str], dat
 def test_one_stop_is_what_everybody_expects(text: str, stop: str) -> None:
     """The text before its first occurrence, letter by letter."""
     assert shown([stop], *text) == (text.partition(stop)[0], stop in text)
+
+
+@given(
+    st.lists(st.text(alphabet="STOP ab", max_size=6), max_size=12),
+    st.lists(st.integers(1, 4), min_size=12, max_size=12),
+)
+def test_how_the_text_is_cut_does_not_depend_on_how_many_pieces_come_at_once(
+    pieces: list[str], sizes: list[int]
+) -> None:
+    """The same pieces one by one, and in any batches."""
+    one_by_one, _ = run(["STOP"], *([TextDelta("m", [piece])] for piece in pieces), [TextDone("m"), END])
+    batches, left = [], list(pieces)
+    for size in sizes:
+        batches.append([TextDelta("m", left[:size])])
+        left = left[size:]
+    in_batches, _ = run(["STOP"], *batches, [TextDelta("m", left)], [TextDone("m"), END])
+    cut = [
+        [piece for event in out if isinstance(event, TextDelta) for piece in event.pieces]
+        for out in (one_by_one, in_batches)
+    ]
+    assert cut[0] == cut[1]
