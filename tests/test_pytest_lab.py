@@ -31,7 +31,18 @@ cases:
 
 def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """pytest with the plugin, on the mock models."""
-    command = [sys.executable, "-m", "pytest", "-p", "bridge.pytest_lab", "-p", "no:cacheprovider", "-v", "--rootdir", "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "bridge.pytest_lab",
+        "-p",
+        "no:cacheprovider",
+        "-v",
+        "--rootdir",
+        ".",
+    ]
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "XDG_STATE_HOME": str(directory / "state")}
     return subprocess.run(
         [*command, "--lab-mock-only", *arguments],

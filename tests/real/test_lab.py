@@ -34,7 +34,7 @@ class LabProvider(Provider):
         self._known.sort(key=lambda known: -len("".join(known[3])))
 
     def action_for(self, body: Json) -> Json:
-        texts = "\n".join(_texts(body["input"]) + [body.get("instructions") or ""])
+        texts = "\n".join([*_texts(body["input"]), body.get("instructions") or ""])
         for case, variant, injected, said in self._known:
             if injected in texts and all(text in texts for text in said):
                 return {"do": "text", "pieces": [_answer(case, variant)], "chunk": 40}
