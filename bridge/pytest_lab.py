@@ -146,9 +146,9 @@ class _Lab:
             self._ready.set()
 
     async def _serve(self) -> None:
-        from bridge.backends.setup import new_id
         from bridge.cli.lab.running import open_backends
         from bridge.config_file import load_configuration
+        from bridge.ids import new_id
 
         settings, config = load_configuration(mock_only=self._mock_only, store="memory")
         async with open_backends(settings, config) as bridge:

@@ -12,7 +12,7 @@ from bridge.appserver.transcript import client_instructions, flatten, system_tex
 from bridge.backends.app_server import AppServerBackend
 from bridge.backends.base import Backend
 from bridge.backends.router import Router
-from bridge.errors import BridgeError
+from bridge.errors import BackendProtocolError, BridgeError
 from bridge.lab.case import Case
 from bridge.lab.result import Cell
 from bridge.lab.sample import Failure, Sample, sample_of
@@ -94,6 +94,7 @@ class Asker:
                 backend = self._router.backend(choice.backend)
                 text = self._texts.of(case, variant)
                 turn = make_turn(case, variant, choice, text, offers_text=isinstance(backend, AppServerBackend))
+                await _check_native(backend, turn)
                 self._note(req_id, "turn", "none", "turn_start", turn_start(turn, backend.name, backend.drops(turn)))
                 sample = sample_of(await _collect(backend, turn, req_id), trio.current_time() - started)
         except trio.TooSlowError:
@@ -111,6 +112,16 @@ class Asker:
     def _note(self, req_id: str, phase: str, direction: str, kind: str, payload: dict[str, Any]) -> None:
         if self._recorder is not None:
             self._recorder.event(phase, direction, kind, req_id, payload)
+
+
+async def _check_native(backend: Backend, turn: Turn) -> None:
+    """A child that cannot be offered tools natively is offered them in text, which is another variant."""
+    if not turn.native or not turn.functions or not isinstance(backend, AppServerBackend):
+        return
+    await backend.wait_until_known()
+    child = backend.pool.child
+    if child is not None and not child.offers_natively(turn):
+        raise BackendProtocolError("This Codex cannot be offered tools natively.", code="not_native")
 
 
 async def _collect(backend: Backend, turn: Turn, req_id: str) -> list[TurnEvent]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from bridge.backends.replay.backend import ReplayBackend, recorded_end
@@ -30,9 +30,12 @@ def cell_of(recording: Recording) -> Cell | None:
 
 
 async def rescore(
-    recording: Recording, cases: Mapping[str, Case], variants: Mapping[str, LabVariant]
+    recording: Recording, cases: Mapping[str, Case], variants: Mapping[str, LabVariant], models: Collection[str] = ()
 ) -> Result | str | None:
-    """The result of a recorded cell, or why it has none; None for a request that is not the laboratory's."""
+    """The result of a recorded cell, or why it has none; None for a request that is not the laboratory's.
+
+    Only of these `models`, unless there are none.
+    """
     cell = cell_of(recording)
     if cell is None:
         return None
@@ -41,6 +44,10 @@ async def rescore(
         return f"the suite has no case {cell.case}"
     if variant is None:
         return f"there is no variant {cell.variant}"
+    if models and cell.model not in models:
+        return f"they are of another model, {cell.model}"
+    if not recording.complete:
+        return "the log ends before they do"
     return score_sample(cell, case, variant, await _sample(recording, case, variant), recording.id)
 
 

@@ -1,23 +1,28 @@
 """Results of a run, one JSON object a line, appended as they come: a broken run goes on where it was.
 
-The first line tells what was run. A line that is torn, or not ours, is passed over and counted.
+The first line tells what was run, and so does each line that begins a run of more cases or variants. A line that is
+torn, or not ours, is passed over and counted.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from bridge.errors import ConfigError
+from bridge.errors import BridgeError, ConfigError
 from bridge.lab.sample import Called, Sample
 from bridge.lab.score import CHECKS, FORMS, Form, Score
 
 FORMAT = 1
+_HEAD = b'{"lab":'
+"""How a line begins that tells what was run."""
 Status = Literal["scored", "error"]
 
 
@@ -81,14 +86,23 @@ def failed(cell: Cell, sample: Sample, req_id: str | None = None) -> Result:
     """The result of a sample that never came."""
     assert sample.failure is not None
     error = {"code": sample.failure.code, "message": sample.failure.message}
-    return Result(cell, "error", error=error, seconds=round(sample.seconds, 3), req_id=req_id)
+    return Result(
+        cell,
+        "error",
+        error=error,
+        input_tokens=sample.input_tokens,
+        output_tokens=sample.output_tokens,
+        seconds=round(sample.seconds, 3),
+        req_id=req_id,
+    )
+
+
+_MEMBERS = tuple(member.name for member in fields(Result) if member.name != "cell")
 
 
 def to_line(result: Result) -> bytes:
     """A result as a line of the file."""
-    data = asdict(result) | {"cell": None}
-    del data["cell"]
-    return orjson.dumps(result.cell._asdict() | data) + b"\n"
+    return orjson.dumps(result.cell._asdict() | {name: getattr(result, name) for name in _MEMBERS}) + b"\n"
 
 
 def from_line(line: bytes) -> Result | None:
@@ -118,6 +132,12 @@ def from_line(line: bytes) -> Result | None:
         return None
 
 
+class ResultsLost(BridgeError):
+    """What came back cannot be kept, so nothing more is asked."""
+
+    code = "results_lost"
+
+
 class ResultFile:
     """Appends results; reads them back one by one. Raises ConfigError for what is no file of results."""
 
@@ -128,24 +148,35 @@ class ResultFile:
         self._descriptor: int | None = None
 
     def open(self, about: Mapping[str, Any]) -> None:
-        """Make ready to append; a new file gets a first line that tells what it is about."""
+        """Make ready to append, after a line that tells what follows, unless there is nothing to tell.
+
+        One run at a time has the file: two would ask everything twice.
+        """
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             size = os.fstat(self._descriptor).st_size
-            if not size:
-                os.write(self._descriptor, orjson.dumps({"lab": FORMAT, **about}) + b"\n")
-            elif os.pread(self._descriptor, 1, size - 1) != b"\n":
-                os.write(self._descriptor, b"\n")
+            if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+                self._write(b"\n")
+        except BlockingIOError:
+            raise ConfigError(f"Another run is writing its results to {self.path}; name another file.") from None
         except OSError as error:
             raise ConfigError(f"The results cannot be written to {self.path}: {error.strerror}.") from error
+        if about:
+            self._write(orjson.dumps({"lab": FORMAT, **about}) + b"\n")
 
     def append(self, result: Result) -> None:
-        """Write one result, whole or not at all visible."""
+        """Write one result. Raises ResultsLost; what was written of it then is a torn line."""
+        self._write(to_line(result))
+
+    def _write(self, line: bytes) -> None:
         assert self._descriptor is not None
         try:
-            os.write(self._descriptor, to_line(result))
+            why = "the disk is full" if os.write(self._descriptor, line) < len(line) else None
         except OSError as error:
-            raise ConfigError(f"The results cannot be written to {self.path}: {error.strerror}.") from error
+            why = error.strerror
+        if why is not None:
+            raise ResultsLost(f"The results cannot be written to {self.path}: {why}.")
 
     def close(self) -> None:
         """Nothing more is appended."""
@@ -168,6 +199,17 @@ class ResultFile:
             raise ConfigError(f"{self.path} was written by a newer program than this.")
         return head
 
+    def known(self, name: str) -> dict[str, Any]:
+        """All that the lines which tell what was run say under a name."""
+        self.header()
+        found: dict[str, Any] = {}
+        with self.path.open("rb") as file:
+            for line in file:
+                if line.startswith(_HEAD):
+                    with suppress(orjson.JSONDecodeError, TypeError, ValueError):
+                        found.update(orjson.loads(line).get(name) or {})
+        return found
+
     def __iter__(self) -> Iterator[Result]:
         self.header()
         with self.path.open("rb") as file:
@@ -175,6 +217,6 @@ class ResultFile:
             for line in file:
                 result = from_line(line)
                 if result is None:
-                    self.unread += bool(line.strip())
+                    self.unread += bool(line.strip()) and not line.startswith(_HEAD)
                 else:
                     yield result

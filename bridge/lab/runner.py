@@ -76,6 +76,8 @@ class Run:
                 result = await self._one(cell)
                 self.budget.spent_tokens += result.input_tokens + result.output_tokens
                 self._keep(result)
+                # An answer that is refused at once waits for nothing: others, and signals, must have their turn.
+                await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:
             for _ in range(self._concurrency):

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from bridge.turn.collect import Result, TextOutput
 from bridge.turn.events import TurnEvent
 
+EMPTY = "empty_response"
+"""The error that a model which says nothing is to a client. Here it is an answer: nothing was called."""
+
 
 @dataclass(frozen=True, slots=True)
 class Called:
@@ -45,7 +48,7 @@ def sample_of(events: Iterable[TurnEvent], seconds: float = 0.0) -> Sample:
     failure = None
     if end is None:
         failure = Failure("no_end", "The answer has no end.")
-    elif end.error is not None:
+    elif end.error is not None and end.error.code != EMPTY:
         failure = Failure(end.error.code, end.error.message)
     elif end.outcome == "cancelled":
         failure = Failure("cancelled", "The turn was interrupted.")

@@ -32,6 +32,7 @@ GOALS = {
     "base memory, MB": ("<=", 60),
     "memory per idle stream, KB": ("<=", 40),
     "exec --mock --json, start to end, against importing its libraries": ("<=", 2.5),
+    "lab: cells per second on the stand-in": (">=", 300),
 }
 
 
@@ -241,6 +242,24 @@ def exec_start(pairs: int = 15) -> tuple[float, float]:
     return statistics.median(times), statistics.median(ratios)
 
 
+def lab_cells(least: int = 1000, concurrency: int = 8) -> float:
+    """Cells per second of a run of all shipped cases on the stand-in, without its start and its report."""
+    suite = HERE.parent.parent / "fixtures" / "cases"
+    run = [sys.executable, "-m", "bridge", "lab", "run", str(suite), "--mock-only", "-m", "mock-tool-call"]
+    with tempfile.TemporaryDirectory() as directory:
+
+        def timed(repeat: int) -> tuple[float, int]:
+            results = Path(directory) / f"{repeat}.jsonl"
+            options = ["-n", str(repeat), "-c", str(concurrency), "--results", str(results)]
+            began = time.monotonic()
+            subprocess.run([*run, *options], check=True, stdout=subprocess.DEVNULL)
+            return time.monotonic() - began, len(results.read_bytes().splitlines()) - 1
+
+        seconds, cells = timed(1)
+        more_seconds, more_cells = timed(1 + -(-least // cells))
+    return (more_cells - cells) / (more_seconds - seconds)
+
+
 def measure() -> dict[str, float]:
     results: dict[str, float] = {}
     with bridge() as running:
@@ -271,6 +290,7 @@ def measure() -> dict[str, float]:
         )
     results["exec --mock --json, start to end, ms"], ratio = exec_start()
     results["exec --mock --json, start to end, against importing its libraries"] = ratio
+    results["lab: cells per second on the stand-in"] = max(lab_cells() for _ in range(3))
     return results
 
 

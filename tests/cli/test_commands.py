@@ -109,7 +109,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, busy: str) -> dict[str, subpro
             text=True,
         )
         try:
-            printed, errors = process.communicate(timeout=6)
+            printed, errors = process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             # It serves, although it should not have started.
             process.terminate()

@@ -297,15 +297,16 @@ def test_typed_wrong(tmp_path: Path, words: tuple[str, ...]) -> None:
 def test_signals_are_the_command_s(tmp_path: Path, number: signal.Signals) -> None:
     """It may do with them what it likes; its end is the end."""
     program = """
-import signal, sys
+import os, signal, sys
 caught = []
+def catch(number, frame):
+    if caught:
+        sys.exit(7)
+    caught.append(number)
+    os.write(1, f"{caught}\\n".encode())  # print may be in the middle of its work
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-    signal.signal(number, lambda number, frame: caught.append(number))
+    signal.signal(number, catch)
 print("ready", flush=True)
-while not caught:
-    signal.pause()
-print(caught, flush=True)
-signal.signal(caught[0], lambda number, frame: sys.exit(7))
 while True:
     signal.pause()
 """

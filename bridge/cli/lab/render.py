@@ -18,11 +18,12 @@ def command(
 ) -> None:
     """Print the text that a variant injects for the tools of a case, byte for byte; its size goes to stderr.
 
-    Of several cases each distinct text is printed once.
+    Of several cases each distinct text is printed once, with a newline behind it, as on a terminal.
     """
-    import sys
+    import os
 
-    from bridge.cli.exec.output import say
+    from bridge.cli.exec.output import STDOUT, StdoutClosed, say, write_stdout
+    from bridge.cli.log.terminal import BROKEN_PIPE
     from bridge.lab.variant_file import find_variant
     from bridge.turn.estimate import estimate_text
 
@@ -30,7 +31,11 @@ def command(
     texts: dict[str, list[str]] = {}
     for each in chosen:
         texts.setdefault(found.text_for(each), []).append(each.id)
+    end = "\n" if len(texts) > 1 or os.isatty(STDOUT) else ""
     for text, ids in texts.items():
         shown = ", ".join(ids[:4]) + (f" and {len(ids) - 4} more" if len(ids) > 4 else "")
         say("note", f"{found.name} for {shown}: {len(text):,} characters, about {estimate_text(text):,} tokens")
-        sys.stdout.write(text + "\n" if text else "")
+        try:
+            write_stdout((text + end if text else "").encode("utf-8", "backslashreplace"))
+        except StdoutClosed:
+            raise typer.Exit(BROKEN_PIPE) from None

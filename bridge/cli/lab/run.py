@@ -20,7 +20,8 @@ def command(
         typer.Option(
             "--variant",
             "-V",
-            help="spec, no-bad-example, short, json-args-object, nonce-tag, native, or a .yaml file. [spec]",
+            help="spec, no-bad-example, short, json-args-object, nonce-tag, native, or a .yaml file. "
+            "[spec; with --from all of these]",
         ),
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", "-n", min=1, help="How often each case is asked.")] = 5,
@@ -69,14 +70,16 @@ def command(
     """Ask every case in every variant of every model, score the answers, and tell how variants compare.
 
     Results are kept as they come: the same command with the same --results goes on where it was broken off. Errors of
-    the machinery are counted apart and tried again then.
+    the machinery are counted apart and tried again then. More cases, variants, models and repetitions may be added.
 
-    Exit codes: 0, 1 (something failed), 2 (typed wrong, a bad suite), 100 (a threshold or the baseline was missed).
+    Exit codes: 0, 1 (something failed), 2 (typed wrong, a bad suite), 100 (a threshold or the baseline was missed),
+    130 (Ctrl-C; the results so far are kept).
     """
     from bridge.cli.lab.reporting import Reports, Thresholds
     from bridge.cli.lab.running import Wanted, run_lab
     from bridge.config_file import load_configuration
     from bridge.errors import UsageError
+    from bridge.lab.variant import SHIPPED
 
     if from_ is not None and results is None:
         results = Path(f"{from_.stem}.results.jsonl")
@@ -97,8 +100,8 @@ def command(
         cases=case,
         categories=category,
         tags=tag,
-        models=tuple(model or ()),
-        variants=tuple(variant or ("spec",)),
+        models=tuple(dict.fromkeys(model or ())),
+        variants=tuple(variant or (SHIPPED if from_ is not None else ("spec",))),
         repeat=repeat,
         concurrency=concurrency,
         results=results,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from sys import intern
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
+from bridge.backends.router import Router
 from bridge.backends.setup import check_binary, new_id, prepare_workdir
 from bridge.cli.exec.output import say
 from bridge.cli.lab.options import choose_cases
@@ -19,11 +22,11 @@ from bridge.cli.lab.progress import Progress
 from bridge.cli.lab.reporting import Reports, Thresholds, report
 from bridge.config import Settings
 from bridge.config_file import FileConfig
-from bridge.errors import UsageError
+from bridge.errors import BridgeError, ConfigError, ModelNotFound, UsageError
 from bridge.lab.ask import Asker
 from bridge.lab.case import Case
 from bridge.lab.offline import rescore
-from bridge.lab.result import Result, ResultFile
+from bridge.lab.result import Cell, Result, ResultFile
 from bridge.lab.runner import Budget, Run, plan_cells
 from bridge.lab.variant import LabVariant
 from bridge.lab.variant_file import find_variant
@@ -33,6 +36,11 @@ from bridge.server.run import Bridge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+
+FAILED = 1
+BY_SIGNAL = 128
+"""What is added to the number of the signal that ended a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,106 +63,232 @@ class Wanted:
 
 
 def run_lab(wanted: Wanted, settings: Settings, config: FileConfig, reports: Reports, thresholds: Thresholds) -> int:
-    """Ask or score again, then report; the exit code."""
+    """Ask or score again, then report; the exit code. Nothing is asked, or written, when something was typed wrong."""
     chosen = choose_cases(wanted.suite, wanted.cases, wanted.categories, wanted.tags)
     cases = {case.id: case for case in chosen}
-    variants = {found.name: found for found in map(find_variant, wanted.variants)}
-    file = _open(wanted, cases)
+    variants = _find_variants(wanted)
+    file = ResultFile(wanted.results or Path(f"lab-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl"))
+    reports.refuse(file.path, "the results themselves")
+    about = _tell_about(file, wanted, cases, variants)
+    stopped = None
     try:
         if wanted.log is not None:
-            trio.run(_rescore_all, wanted.log, cases, variants, file)
+            trio.run(_rescore_all, wanted, cases, variants, file, about)
         else:
-            trio.run(_ask_all, wanted, cases, variants, file, settings, config)
+            plan = _plan(file, wanted, chosen, list(variants))
+            run = _Asking(wanted, cases, variants, file, about)
+            stopped = trio.run(run.ask_all, plan, settings, config) if plan.size else None
+    except (BridgeError, ExceptionGroup) as error:
+        return _tell_failure(error)
     finally:
         file.close()
+    if stopped is not None:
+        kept = f" The results so far are kept: with --results {file.path} the same command goes on."
+        say("error", "Interrupted." + (kept if file.path.exists() else ""))
+        return BY_SIGNAL + stopped
+    if wanted.results is None:
+        say("note", f"the results are in {file.path}")
     return report(file, cases, variants, reports, thresholds)
 
 
-def _open(wanted: Wanted, cases: Mapping[str, Case]) -> ResultFile:
-    """The file of results: a new one, or one of the same cases. Raises UsageError for one of others."""
-    path = wanted.results or Path(f"lab-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl")
-    file = ResultFile(path)
-    prints = {name: fingerprint(case) for name, case in cases.items()}
-    if path.exists() and path.stat().st_size:
-        if wanted.log is not None:
-            raise UsageError(f"{path} exists already; name another file with --results.")
-        known = file.header().get("cases")
-        if not isinstance(known, dict) or any(known.get(name) != print_ for name, print_ in prints.items()):
-            raise UsageError(f"{path} holds results of other cases, or of cases that have changed; name another file.")
-    file.open({"suite": str(wanted.suite), "cases": prints})
-    return file
+def _find_variants(wanted: Wanted) -> dict[str, LabVariant]:
+    """By name. Raises UsageError for what is none, and for two of one name."""
+    found: dict[str, LabVariant] = {}
+    for text in wanted.variants:
+        variant = find_variant(text)
+        if found.setdefault(variant.name, variant) != variant:
+            raise UsageError(f"--variant {text}: another one is called {variant.name}, too. Give it a `name`.")
+    return found
+
+
+def _tell_about(
+    file: ResultFile, wanted: Wanted, cases: Mapping[str, Case], variants: Mapping[str, LabVariant]
+) -> dict[str, Any]:
+    """What the results will be about that their file does not tell yet. Raises UsageError when it is of something else.
+
+    Cases and variants may come to those that are there; what is there must be what it was.
+    """
+    told = {"cases": {name: fingerprint(case) for name, case in cases.items()}}
+    told["variants"] = {name: _print(repr((each.wording, each.nonce))) for name, each in variants.items()}
+    if not file.path.exists() or not file.path.stat().st_size:
+        return {"suite": str(wanted.suite), **told}
+    if wanted.log is not None:
+        raise UsageError(f"{file.path} exists already; name another file with --results.")
+    known = {kind: file.known(kind) for kind in told}
+    if not known["cases"].keys() & cases.keys():
+        raise UsageError(f"{file.path} holds results of other cases; name another file with --results.")
+    for kind, prints in told.items():
+        changed = [name for name, print_ in prints.items() if known[kind].get(name, print_) != print_]
+        if changed:
+            some = ", ".join(changed[:5]) + (" and more" if len(changed) > 5 else "")
+            raise UsageError(f"{file.path} holds results of {kind} that have changed since: {some}. Name another file.")
+    new = {kind: {name: prints[name] for name in prints if name not in known[kind]} for kind, prints in told.items()}
+    return {kind: prints for kind, prints in new.items() if prints}
 
 
 def fingerprint(case: Case) -> str:
     """The same while nothing of a case changes that matters to its results."""
-    matters = (case.items, case.expect, case.tools, case.instructions, case.tool_choice, case.parallel)
-    return blake2b(repr(matters).encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return _print(repr((case.items, case.expect, case.tools, case.instructions, case.tool_choice, case.parallel)))
 
 
-async def _ask_all(
-    wanted: Wanted,
-    cases: Mapping[str, Case],
-    variants: Mapping[str, LabVariant],
-    file: ResultFile,
-    settings: Settings,
-    config: FileConfig,
-) -> None:
-    done = {result.cell for result in file if result.status == "scored"}
-    planned = plan_cells(list(cases.values()), list(variants), wanted.models, wanted.repeat)
-    cells = [cell for cell in planned if cell not in done]
-    if done and cells:
-        say("note", f"{file.path}: {len(done)} result(s) are there already, {len(cells)} cell(s) are left")
-    progress = Progress(len(cells))
+def _print(text: str) -> str:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
-    def keep(result: Result) -> None:
-        file.append(result)
-        progress.told(result)
 
-    async with open_backends(settings, config) as bridge:
+class _Plan(NamedTuple):
+    """What is to be asked. Cells are made when their turn comes, so that a long run takes no more memory."""
+
+    cells: Iterable[Cell]
+    size: int
+
+
+def _plan(file: ResultFile, wanted: Wanted, cases: Sequence[Case], variants: Sequence[str]) -> _Plan:
+    """All cells that have no result yet; errors of the machinery are none."""
+    planned = plan_cells(cases, variants, wanted.models, wanted.repeat)
+    count = len(cases) * len(variants) * len(wanted.models) * wanted.repeat
+    if not file.path.exists() or not file.path.stat().st_size:
+        return _Plan(planned, count)
+    done = {_interned(result.cell) for result in file if result.status == "scored"}
+    left = sum(cell not in done for cell in plan_cells(cases, variants, wanted.models, wanted.repeat))
+    if left < count:
+        say("note", f"{file.path}: {count - left} result(s) are there already, {left} cell(s) are left")
+    return _Plan((cell for cell in planned if cell not in done), left)
+
+
+def _interned(cell: Cell) -> Cell:
+    """The same, with names that are kept once for all cells."""
+    return Cell(intern(cell.model), intern(cell.variant), intern(cell.case), cell.repeat)
+
+
+def _tell_failure(error: Exception) -> int:
+    """What has ended a run. Raises what was typed wrong, and what nobody has thought of."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, ConfigError) or not isinstance(error, BridgeError):
+        raise error
+    for line in error.message.splitlines():
+        say("error", line)
+    return FAILED
+
+
+class _Asking:
+    """A run that asks."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        cases: Mapping[str, Case],
+        variants: Mapping[str, LabVariant],
+        file: ResultFile,
+        about: Mapping[str, Any],
+    ) -> None:
+        self._wanted = wanted
+        self._cases = cases
+        self._variants = variants
+        self._file = file
+        self._about = about
+        self._stopped: int | None = None
+
+    async def ask_all(self, plan: _Plan, settings: Settings, config: FileConfig) -> int | None:
+        """Until all is asked, or the budget spent; the signal that ended it, if one did."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._listen, nursery.cancel_scope)
+            async with open_backends(settings, config) as bridge:
+                await _check_models(bridge.router, self._wanted.models)
+                self._file.open(self._about)
+                await self._ask(plan, bridge)
+            nursery.cancel_scope.cancel()
+        return self._stopped
+
+    async def _ask(self, plan: _Plan, bridge: Bridge) -> None:
+        wanted, progress = self._wanted, Progress(plan.size)
+
+        def keep(result: Result) -> None:
+            self._file.append(result)
+            progress.told(result)
+
         recorder = bridge.log.recorder if bridge.log is not None else None
         asker = Asker(bridge.router, new_id, timeout=wanted.timeout, recorder=recorder)
         budget = Budget(wanted.max_requests, wanted.max_tokens)
-        run = Run(asker, cases, variants, keep, concurrency=wanted.concurrency, budget=budget)
-        await run.run(cells)
-    progress.clear()
-    if progress.count < len(cells):
-        say("note", f"the budget is spent: {len(cells) - progress.count} cell(s) were not asked")
+        run = Run(asker, self._cases, self._variants, keep, concurrency=wanted.concurrency, budget=budget)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(progress.run)
+                await run.run(plan.cells)
+                nursery.cancel_scope.cancel()
+        finally:
+            progress.end()
+        if progress.count < plan.size:
+            say("note", f"the budget is spent: {plan.size - progress.count} cell(s) were not asked")
+
+    async def _listen(
+        self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for number in signals:
+                self._stopped = number
+                scope.cancel()
+                return
+
+
+async def _check_models(router: Router, models: Sequence[str]) -> None:
+    """Before anything is asked. Raises UsageError for a model that does not exist, NotReady when nobody can tell."""
+    for model in models:
+        await router.wait_for(model)
+        try:
+            router.resolve(model)
+        except ModelNotFound as error:
+            raise UsageError(f"--model {model}: {error.message}") from None
 
 
 @asynccontextmanager
 async def open_backends(settings: Settings, config: FileConfig) -> AsyncIterator[Bridge]:
-    """Everything of a bridge but its HTTP side."""
+    """Everything of a bridge but its HTTP side. Raises LogFailed where nothing may go unrecorded, and something did."""
     if not settings.mock_only:
         check_binary(settings)
         prepare_workdir(settings.workdir)
-    bridge = Bridge(settings, (), config)
+    bridge = Bridge(settings.model_copy(update={"replay": None}), (), config)
     async with trio.open_nursery() as outer:
         if bridge.log is not None:
-            await outer.start(bridge.log.run)
+            await outer.start(bridge.log.run, outer.cancel_scope.cancel)
         async with trio.open_nursery() as nursery:
             for runner in bridge.runners:
                 nursery.start_soon(runner.run)
+            # Before they run they take no turns.
+            await trio.lowlevel.checkpoint()
             yield bridge
             nursery.cancel_scope.cancel()
         outer.cancel_scope.cancel()
+    if bridge.log is not None:
+        bridge.log.check()
 
 
 async def _rescore_all(
-    log: Path, cases: Mapping[str, Case], variants: Mapping[str, LabVariant], file: ResultFile
+    wanted: Wanted,
+    cases: Mapping[str, Case],
+    variants: Mapping[str, LabVariant],
+    file: ResultFile,
+    about: Mapping[str, Any],
 ) -> None:
-    reader = RecordReader(log_files(log))
+    assert wanted.log is not None
+    reader = RecordReader(log_files(wanted.log))
+    file.open(about)
+    progress = Progress(0)
     others, reasons = 0, dict[str, int]()
     for recording in read_recordings(reader):
-        found = await rescore(recording, cases, variants)
+        found = await rescore(recording, cases, variants, wanted.models)
         if isinstance(found, Result):
             file.append(found)
+            progress.told(found)
         elif found is None:
             others += 1
         else:
             reasons[found] = reasons.get(found, 0) + 1
+    progress.end()
     for why, count in reasons.items():
         say("note", f"{count} answer(s) are not scored: {why}")
     if others:
-        say("note", f"{others} request(s) in {log} are not the laboratory's")
+        say("note", f"{others} request(s) in {wanted.log} are not the laboratory's")
     for sentence in reader.trouble.sentences():
         say("note", sentence)

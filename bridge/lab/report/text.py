@@ -70,7 +70,8 @@ class _Columns:
 
 def _chunks(summary: Summary, sheet: Sheet) -> Iterator[_Columns]:
     """As many columns as there is room for, then the others below; a model's stay together where they can."""
-    width = min(WIDEST, max(NARROWEST, *map(len, _everything(summary, sheet))))
+    widest = min(WIDEST, max(NARROWEST, sheet.width - SHORTEST - 2))
+    width = min(widest, max(NARROWEST, *map(len, _everything(summary, sheet))))
     room = max(1, (sheet.width - SHORTEST) // (width + 2))
     longest = max((len(row.case) + 2 for row in summary.rows), default=0)
     # The names take what the columns leave.

@@ -72,6 +72,7 @@ def test_some_of_the_cases(run: Path) -> None:
     assert "results of other cases left out" in done.stdout
 
 
+@pytest.mark.deep
 def test_on_a_terminal_words_have_colours(run: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80"}
     environment.pop("NO_COLOR", None)
@@ -132,6 +133,7 @@ def test_too_few_that_pass(tmp_path: Path) -> None:
     assert "case-0" in done.stdout, "the table is shown all the same"
 
 
+@pytest.mark.deep
 def test_too_few_that_are_clean(tmp_path: Path) -> None:
     cells = [Cell("m", "spec", "a", number) for number in range(4)]
     forms = ("clean", "repaired", "absent", "broken")
@@ -141,6 +143,7 @@ def test_too_few_that_are_clean(tmp_path: Path) -> None:
     assert "missed: m spec: 1 of 3 (33.3 %) answers with calls are clean; at least 34 % should be" in done.stderr
 
 
+@pytest.mark.deep
 def test_too_many_errors_of_the_machinery(tmp_path: Path) -> None:
     cells = [Cell("m", "spec", "a", number) for number in range(10)]
     file = write(tmp_path / "r.jsonl", trouble(cells[0]), *(answer(cell, "clean") for cell in cells[1:]))
@@ -150,6 +153,7 @@ def test_too_many_errors_of_the_machinery(tmp_path: Path) -> None:
     typed(tmp_path, file, "--max-errors", "10", "--min-pass", "100")
 
 
+@pytest.mark.deep
 def test_nothing_scored_is_no_success(tmp_path: Path) -> None:
     file = write(tmp_path / "r.jsonl", trouble(Cell("m", "spec", "a", 0)))
     done = typed(tmp_path, file, "--min-pass", "0", "--max-errors", "100", code=100)
@@ -196,6 +200,7 @@ def test_a_report_never_takes_the_place_of_what_it_is_made_from(run: Path) -> No
     assert (run / "r.jsonl").read_bytes() == before
 
 
+@pytest.mark.deep
 def test_two_reports_in_one_file_and_a_directory_that_is_not_there(run: Path) -> None:
     assert "cannot both be written" in typed(run, "r.jsonl", "--csv", "x", "--json", "./x", code=2).stderr
     assert "there is no directory" in typed(run, "r.jsonl", "--csv", "no/x", code=2).stderr

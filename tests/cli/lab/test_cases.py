@@ -1,0 +1,35 @@
+"""`codex-bridge lab cases`: what a suite asks, and whether it is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cli.lab.command import run_each
+from harness import ROOT
+
+GOOD, BAD = (ROOT / "tests/lab/suites" / name for name in ("good", "bad"))
+
+
+def test_the_cases_of_a_suite_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+    whole, some, none, bad, nowhere = run_each(
+        tmp_path,
+        ["cases", GOOD],
+        ["cases", GOOD, "--case", "*-bern", "--case", "no-cal?"],
+        ["cases", GOOD, "--tag", "nothing"],
+        ["cases", BAD / "unknown-key.yaml"],
+        ["cases", "nowhere"],
+        told=tmp_path / "told",
+    )
+    *lines, last = whole.stdout.splitlines()
+    assert (whole.code, whole.stderr, last) == (0, "", "5 case(s) in 5 categories")
+    assert lines[0].split() == ["single", "weather-in-bern", "2", "tools", "weather"]
+    assert [line.split()[1] for line in lines][2:] == ["no-call", "plain-words", "responses-items"]
+    assert any(line.endswith(" no call") for line in lines)
+
+    assert [line.split()[1] for line in some.stdout.splitlines()[:-1]] == ["weather-in-bern", "no-call"]
+    assert (none.code, none.stderr) == (2, f"error: {GOOD} holds no case that fits.\n")
+
+    assert (bad.code, bad.stdout) == (2, "")
+    assert all(line.startswith(f"error: {BAD}/unknown-key.yaml:") for line in bad.stderr.splitlines())
+    assert (nowhere.code, nowhere.stderr) == (2, "error: nowhere: there is no such file\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["told"], "nobody is asked"

@@ -1,0 +1,85 @@
+"""Recorded cells, scored again. (Whole logs are scored by the tests of the command.)"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.report.making import CASES
+
+from bridge.backends.setup import new_id
+from bridge.cli.lab.running import open_backends
+from bridge.config import Settings
+from bridge.config_file import FileConfig
+from bridge.lab.ask import Asker
+from bridge.lab.offline import cell_of, rescore
+from bridge.lab.result import Cell, Result
+from bridge.lab.runner import score_sample
+from bridge.lab.variant import SHIPPED
+from bridge.protolog.read import RecordReader, log_files
+from bridge.protolog.recording import Recording, read_recordings
+
+CELL = {"model": "m", "variant": "spec", "case": "weather-bern", "repeat": 0}
+
+
+def recorded(body: Any, path: str = "lab", end: dict[str, Any] | None = None) -> Recording:
+    return Recording("req_1", Path("log"), request={"path": path, "body": body}, end=end)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [None, "text", {}, CELL | {"repeat": "0"}, CELL | {"model": None}, CELL | {"case": 7}],
+)
+def test_what_the_laboratory_did_not_ask(body: Any) -> None:
+    assert cell_of(recorded(body)) is None
+    assert cell_of(recorded(CELL, "/v1/responses")) is None
+
+
+async def test_why_a_cell_has_no_result() -> None:
+    async def found(cell: dict[str, Any], **more: Any) -> Any:
+        return await rescore(recorded(cell, **more), CASES, {"spec": SHIPPED["spec"]}, ["m"])
+
+    assert await found({}) is None
+    assert await found(CELL | {"case": "gone"}) == "the suite has no case gone"
+    assert await found(CELL | {"variant": "short"}) == "there is no variant short"
+    assert await found(CELL | {"model": "x"}) == "they are of another model, x"
+    assert await found(CELL) == "the log ends before they do"
+
+
+async def test_an_error_before_anybody_was_asked_stays_one() -> None:
+    error = {"code": "model_not_found", "message": "No such model.", "http_status": 400}
+    end = {"outcome": "failed", "error": error, "total_s": 0.5}
+    found = await rescore(recorded(CELL, end=end), CASES, SHIPPED)
+    assert isinstance(found, Result)
+    assert found.status == "error"
+    assert found.error == {"code": "model_not_found", "message": "No such model."}
+
+
+async def test_the_same_results_from_the_log(tmp_path: Path) -> None:
+    """All cases of the small suite, in all variants that are text, on the stand-in."""
+    settings = Settings(mock_only=True, store="memory", log_events=str(tmp_path / "log.ndjson"))
+    cells = [Cell("mock-tool-call", name, case, 0) for name in ("spec", "short", "nonce-tag") for case in CASES]
+    asked: dict[str, Result] = {}
+    async with open_backends(settings, FileConfig()) as bridge:
+        assert bridge.log is not None
+        asker = Asker(bridge.router, new_id, timeout=20, recorder=bridge.log.recorder)
+        for cell in cells:
+            case, variant = CASES[cell.case], SHIPPED[cell.variant]
+            sample, req_id = await asker.ask(cell, case, variant)
+            asked[req_id] = score_sample(cell, case, variant, sample, req_id)
+    again = [
+        await rescore(recording, CASES, SHIPPED)
+        for recording in read_recordings(RecordReader(log_files(tmp_path / "log.ndjson")))
+    ]
+    assert len(again) == len(cells)
+    for result in again:
+        assert isinstance(result, Result)
+        first = asked[result.req_id or ""]
+        assert result.seconds == pytest.approx(first.seconds, abs=0.01)
+        assert {**vars_of(result), "seconds": 0} == {**vars_of(first), "seconds": 0}
+        assert result.status == "scored"
+
+
+def vars_of(result: Result) -> dict[str, Any]:
+    return {name: getattr(result, name) for name in result.__dataclass_fields__}

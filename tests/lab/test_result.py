@@ -1,0 +1,121 @@
+"""The file of results: read back as written, whatever happens to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lab.report.making import small_run, write_results
+
+from bridge.errors import ConfigError
+from bridge.lab.result import Cell, Result, ResultFile, ResultsLost, failed, from_line, to_line
+from bridge.lab.sample import Failure, Sample
+
+RUN = list(small_run())
+
+
+def test_results_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    file = write_results(tmp_path / "r.jsonl", RUN, "suites/small")
+    assert list(file) == RUN
+    assert file.unread == 0
+    assert file.header() == {"lab": 1, "suite": "suites/small", "cases": {}}
+
+
+@given(st.text(), st.text(), st.integers(0, 10**9))
+def test_any_text_is_kept(said: str, name: str, repeat: int) -> None:
+    said, name = (text.encode("utf-8", "replace").decode() for text in (said, name))
+    result = Result(Cell(name, "spec", name, repeat), "scored", "absent", texts=(said,))
+    line = to_line(result)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert from_line(line) == result
+
+
+def test_tokens_of_an_answer_that_failed_count() -> None:
+    sample = Sample(input_tokens=5, output_tokens=2, failure=Failure("overloaded", "Not now."))
+    result = failed(Cell("m", "spec", "a", 0), sample)
+    assert (result.input_tokens, result.output_tokens, result.status) == (5, 2, "error")
+    assert from_line(to_line(result)) == result
+
+
+def test_a_torn_line_costs_nothing_but_itself(tmp_path: Path) -> None:
+    """Cut at every byte of its last line, a file goes on, and what is appended is whole."""
+    path = tmp_path / "r.jsonl"
+    write_results(path, RUN[:3])
+    whole = path.read_bytes()
+    start = whole.rindex(b"\n", 0, len(whole) - 1) + 1
+    for cut in (*range(start, len(whole), 7), len(whole) - 2, len(whole) - 1, len(whole)):
+        path.write_bytes(whole[:cut])
+        file = ResultFile(path)
+        file.open({})
+        file.append(RUN[3])
+        file.close()
+        kept = 3 if cut >= len(whole) - 1 else 2
+        assert list(file) == [*RUN[:kept], RUN[3]]
+        assert file.unread == (kept == 2 and cut > start)
+
+
+def test_lines_that_are_no_results_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    write_results(path, RUN[:1])
+    with path.open("ab") as file:
+        file.write(b'not json\n[1]\n{"model":"m"}\n"text"\nnull\n\xff\xfe\n\n')
+    read = ResultFile(path)
+    assert list(read) == RUN[:1]
+    assert read.unread == 6
+
+
+def test_what_comes_later_is_told_in_lines_of_its_own(tmp_path: Path) -> None:
+    file = write_results(tmp_path / "r.jsonl", RUN[:1])
+    for about in ({"variants": {"a": "1"}}, {}, {"cases": {"x": "2"}, "variants": {"b": "3"}}):
+        file.open(about)
+        file.append(RUN[1])
+        file.close()
+    assert file.known("variants") == {"a": "1", "b": "3"}
+    assert file.known("cases") == {"x": "2"}
+    assert file.known("models") == {}
+    assert list(file) == [RUN[0], *[RUN[1]] * 3]
+    assert file.unread == 0
+
+
+def test_files_of_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    for content, why in (
+        (b"", "holds no results"),
+        (b"# notes\n", "holds no results"),
+        (b'{"lab": "1"}\n', "holds no results"),
+        (b"[" * 100_000, "holds no results"),
+        (json.dumps({"lab": 99}).encode(), "newer program"),
+    ):
+        path.write_bytes(content)
+        for reading in (
+            lambda: list(ResultFile(path)),
+            ResultFile(path).header,
+            lambda: ResultFile(path).known("cases"),
+        ):
+            with pytest.raises(ConfigError, match=why):
+                reading()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        ResultFile(tmp_path / "nowhere").header()
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    first, second = ResultFile(tmp_path / "r.jsonl"), ResultFile(tmp_path / "r.jsonl")
+    first.open({"cases": {}})
+    with pytest.raises(ConfigError, match="Another run"):
+        second.open({})
+    first.close()
+    second.open({})
+    second.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_is_told() -> None:
+    file = ResultFile(Path("/dev/full"))
+    with pytest.raises(ResultsLost, match=r"cannot be written to /dev/full: No space left on device\."):
+        file.open({"cases": {}})
+    file.close()

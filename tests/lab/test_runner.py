@@ -1,0 +1,108 @@
+"""Runs: every cell once, so many at a time, within a budget; whoever answers is a fake that is told what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+import trio
+from lab.report.making import CASES
+from lab.scripted_model import answer
+from trio.testing import wait_all_tasks_blocked
+
+from bridge.lab.case import Case
+from bridge.lab.result import Cell, Result
+from bridge.lab.runner import Budget, Run, plan_cells
+from bridge.lab.sample import Failure, Sample
+from bridge.lab.variant import SHIPPED, LabVariant
+
+
+class Answering:
+    """Answers rightly, when it is let; counts how many wait."""
+
+    def __init__(self, *, tokens: int = 0, failing: Callable[[int], bool] = lambda number: False) -> None:
+        self.waiting: list[trio.Event] = []
+        self.asked: list[Cell] = []
+        self.held = False
+        self._tokens = tokens
+        self._failing = failing
+
+    async def ask(self, cell: Cell, case: Case, variant: LabVariant) -> tuple[Sample, str]:
+        self.asked.append(cell)
+        number = len(self.asked)
+        if self.held:
+            let = trio.Event()
+            self.waiting.append(let)
+            await let.wait()
+        if self._failing(number):
+            return Sample(failure=Failure("overloaded", "Not now.")), f"req_{number}"
+        texts = answer(case, variant).texts
+        return Sample(texts, (), self._tokens, 0), f"req_{number}"
+
+
+def make_run(ask: Answering, kept: list[Result], concurrency: int, budget: Budget | None = None) -> Run:
+    return Run(ask, CASES, SHIPPED, kept.append, concurrency=concurrency, budget=budget)
+
+
+def cells(repeat: int = 2) -> list[Cell]:
+    return list(plan_cells(list(CASES.values()), ["spec", "short"], ["m"], repeat))
+
+
+def test_repetitions_come_last() -> None:
+    planned = cells(3)
+    first = planned[: len(planned) // 3]
+    assert {cell.repeat for cell in first} == {0}
+    assert {(cell.variant, cell.case) for cell in first} == {
+        (name, case) for name in ("spec", "short") for case in CASES
+    }
+    assert len(set(planned)) == len(planned) == 3 * 2 * len(CASES)
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 64])
+async def test_so_many_at_a_time(concurrency: int) -> None:
+    ask, kept = Answering(), list[Result]()
+    ask.held = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(make_run(ask, kept, concurrency).run, cells())
+        for done in count():
+            await wait_all_tasks_blocked()
+            assert len(ask.waiting) == min(concurrency, len(cells()) - done)
+            if not ask.waiting:
+                break
+            ask.waiting.pop().set()  # the last one first: the order does not matter
+    assert sorted(result.cell for result in kept) == sorted(cells())
+    assert sorted(ask.asked) == sorted(cells())
+    assert all(result.passed for result in kept)
+
+
+async def test_a_budget_of_requests_counts_those_that_fail() -> None:
+    ask, kept = Answering(failing=lambda number: number % 2 == 0), list[Result]()
+    run = make_run(ask, kept, 4, Budget(requests=7))
+    await run.run(cells())
+    assert len(ask.asked) == len(kept) == run.budget.spent_requests == 7
+    assert [result.status for result in kept].count("error") == 3
+
+
+async def test_what_runs_is_finished_when_the_tokens_are_spent() -> None:
+    ask, kept = Answering(tokens=100), list[Result]()
+    ask.held = True
+    run = make_run(ask, kept, 3, Budget(tokens=100))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run.run, cells())
+        await wait_all_tasks_blocked()
+        ask.waiting.pop().set()
+        await wait_all_tasks_blocked()
+        assert len(kept) == 1
+        for let in ask.waiting:
+            let.set()
+    assert len(kept) == 3
+    assert run.budget.spent_tokens == 300
+
+
+async def test_answers_that_fail_at_once_let_others_have_their_turn() -> None:
+    """A run that never waits could not be stopped."""
+    ask = Answering(failing=lambda number: True)
+    with trio.move_on_after(0.05) as scope:
+        await make_run(ask, [], 1).run(Cell("m", "spec", "weather-bern", number) for number in count())
+    assert scope.cancelled_caught
