@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import random
 import time
-import uuid
 from dataclasses import dataclass
 
 from bridge.auth.claude import TOKEN_URL, ClaudeLogin
@@ -24,6 +23,7 @@ from bridge.backends.upstream.client import Patience, Upstream
 from bridge.backends.upstream.discovery import ModelList
 from bridge.backends.upstream.door import KeyDoor
 from bridge.config import Settings
+from bridge.ids import new_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,3 @@ def make_upstream(url: str, settings: Settings, timeout: float | None = None) ->
         timeout or settings.first_event_timeout, timeout or settings.idle_timeout, settings.turn_timeout
     )
     return Upstream(url, patience, jitter=random.random, max_turns=settings.max_turns)
-
-
-def new_session() -> str:
-    """A name for a conversation that has none."""
-    return str(uuid.uuid4())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import stat
 from pathlib import Path
@@ -16,11 +15,7 @@ from bridge.appserver.supervisor import Supervisor
 from bridge.appserver.tap import Tap
 from bridge.config import Settings, state_dir
 from bridge.errors import ConfigError
-
-
-def new_id(prefix: str) -> str:
-    """An id that cannot be guessed."""
-    return f"{prefix}_{secrets.token_hex(16)}"
+from bridge.ids import new_id as new_id
 
 
 def child_settings(settings: Settings) -> ChildSettings:

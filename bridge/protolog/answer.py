@@ -1,8 +1,4 @@
-"""What a backend answered, put together again from its messages: of both dialects of the child, and of providers.
-
-It is what was said, before the bridge made anything of it: calls in text stand in the text. Whatever a message holds,
-it is taken as far as it makes sense.
-"""
+"""An answer, put together again from events, chunks, lines or one body: of the Responses API, chat, or Messages."""
 
 from __future__ import annotations
 
@@ -10,232 +6,209 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
+from bridge.protolog.asked import Part, chat_call, joined_text, parts_from_items
+from bridge.protolog.loose import loads, member, objects, text_of
 
-from bridge.protolog.asked import dump, read_content
+_DELTAS = {
+    "response.output_text.delta": ("message", "content"),
+    "response.refusal.delta": ("message", "content"),
+    "response.reasoning_summary_text.delta": ("reasoning", "summary"),
+    "response.reasoning_text.delta": ("reasoning", "content"),
+    "response.function_call_arguments.delta": ("function_call", "arguments"),
+    "response.custom_tool_call_input.delta": ("custom_tool_call", "input"),
+}
+"""Events that tell a piece of an item: which kind of item, and which member of it."""
+_BLOCKS = {
+    "text": ("message", "content"),
+    "thinking": ("reasoning", "content"),
+    "partial_json": ("function_call", "arguments"),
+}
+"""The same for the members of a content block of Messages, and of its deltas."""
+_PIECES = "\0pieces"
+"""Where an item that is not done yet has its deltas."""
+_ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 
 
 @dataclass(slots=True)
-class Part:
-    """One part of an answer. `kind`: text, reasoning, call, search, retry or error."""
+class Choice:
+    """One of the answers; almost always there is one alone."""
 
-    kind: str
-    pieces: list[str] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    def joined(self, kind: str) -> str:
+        """All of its texts of a kind."""
+        return "".join(part.text for part in self.parts if part.kind == kind)
 
     @property
-    def text(self) -> str:
-        """All of it."""
-        return "".join(self.pieces)
+    def calls(self) -> list[Part]:
+        """The calls, in order."""
+        return [part for part in self.parts if part.kind == "call"]
 
 
+@dataclass(slots=True)
 class Answer:
-    """Takes the payloads of the messages of one attempt in, in order."""
+    """What became of a request. `source`: `client`, or `backend` where the answer did not go to the client."""
 
-    def __init__(self) -> None:
-        self._parts: dict[Any, Part] = {}
-        self._named = False
-        """Legacy: whether texts come with the ids of their items; then they come without, too."""
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether anything was said."""
-        return bool(self._parts)
+    choices: list[Choice]
+    source: str = "client"
+    response_id: str | None = None
+    error: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
 
     @property
     def parts(self) -> list[Part]:
-        """What was said, in the order in which it began; nothing empty."""
-        return [part for part in self._parts.values() if any(part.pieces)]
-
-    @property
-    def text(self) -> str:
-        """The texts alone."""
-        return "\n".join(part.text for part in self.parts if part.kind == "text")
-
-    def add(self, kind: str, payload: Any) -> None:
-        """The payload of a record of this kind."""
-        if not isinstance(payload, dict):
-            return
-        if kind == "rpc_notification":
-            method, params = payload.get("method"), payload.get("params")
-            if isinstance(method, str) and isinstance(params, dict):
-                if method.startswith("codex/event"):
-                    self._legacy(_object(params, "msg"))
-                else:
-                    self._current(method, params)
-        elif kind == "rpc_error":
-            self._note("error", _object(payload, "error").get("message"))
-        elif kind == "upstream_event":
-            self._upstream(payload)
-
-    # The child
-
-    def _current(self, method: str, params: dict[str, Any]) -> None:
-        item = params.get("itemId")
-        if method == "item/agentMessage/delta":
-            self._piece("text", item, params.get("delta"))
-        elif method in ("item/reasoning/summaryTextDelta", "item/reasoning/textDelta"):
-            self._piece("reasoning", item, params.get("delta"))
-        elif method == "item/completed":
-            self._whole_item(_object(params, "item"))
-        elif method == "rawResponseItem/completed":
-            raw = _object(params, "item")
-            if raw.get("type") in ("function_call", "custom_tool_call"):
-                self._call(raw.get("call_id"), raw)
-        elif method == "error":
-            kind = "retry" if params.get("willRetry") else "error"
-            self._note(kind, _object(params, "error").get("message"))
-        elif method == "turn/completed":
-            self._note("error", _object(_object(params, "turn"), "error").get("message"))
-
-    def _legacy(self, message: dict[str, Any]) -> None:
-        kind = message.get("type")
-        if kind == "agent_message_content_delta":
-            self._named = True
-            self._parts.pop(("text", "plain"), None)
-            self._piece("text", message.get("item_id"), message.get("delta"))
-        elif kind == "agent_message_delta" and not self._named:
-            self._piece("text", "plain", message.get("delta"))
-        elif kind == "agent_message" and not self._named:
-            self._whole("text", "plain", message.get("message"))
-        elif kind in ("reasoning_content_delta", "reasoning_raw_content_delta"):
-            self._piece("reasoning", message.get("item_id"), message.get("delta"))
-        elif kind == "item_completed":
-            self._whole_item(_object(message, "item"))
-        elif kind in ("error", "stream_error"):
-            self._note("retry" if kind == "stream_error" else "error", message.get("message"))
-
-    def _whole_item(self, item: dict[str, Any]) -> None:
-        """An item that is complete: it counts where it was not told in pieces."""
-        kind = str(item.get("type", "")).lower()
-        if kind == "agentmessage":
-            text = item.get("text")
-            self._whole("text", item.get("id"), text if isinstance(text, str) else read_content(item.get("content")))
-        elif kind == "reasoning":
-            said = [
-                part for name in ("summary", "content", "summary_text", "raw_content") for part in _list(item, name)
-            ]
-            self._whole("reasoning", item.get("id"), read_content(said))
-        elif kind == "websearch":
-            self._whole("search", item.get("id"), str(item.get("query") or ""))
-
-    # Providers
-
-    def _upstream(self, event: dict[str, Any]) -> None:
-        kind = event.get("type")
-        if isinstance(kind, str) and kind.startswith("response."):
-            self._responses(kind, event)
-        elif isinstance(event.get("choices"), list):
-            for choice in event["choices"]:
-                if isinstance(choice, dict):
-                    self._chat(choice)
-        elif isinstance(kind, str) and kind.startswith("content_block"):
-            self._anthropic(event)
-        if isinstance(event.get("error"), dict):
-            self._note("error", event["error"].get("message"))
-
-    def _responses(self, kind: str, event: dict[str, Any]) -> None:
-        item = event.get("item_id")
-        if kind == "response.output_text.delta":
-            self._piece("text", item, event.get("delta"))
-        elif kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
-            self._piece("reasoning", item, event.get("delta"))
-        elif kind == "response.output_item.done":
-            self._output_item(_object(event, "item"))
-        elif kind in ("response.completed", "response.incomplete", "response.failed"):
-            response = _object(event, "response")
-            for each in _list(response, "output"):
-                if isinstance(each, dict):
-                    self._output_item(each)
-            self._note("error", _object(response, "error").get("message"))
-
-    def _output_item(self, item: dict[str, Any]) -> None:
-        kind = item.get("type")
-        if kind == "message":
-            self._whole("text", item.get("id"), read_content(item.get("content")))
-        elif kind == "reasoning":
-            said = [*_list(item, "summary"), *_list(item, "content")]
-            self._whole("reasoning", item.get("id"), read_content(said))
-        elif kind in ("function_call", "custom_tool_call"):
-            self._call(item.get("call_id"), item)
-
-    def _chat(self, choice: dict[str, Any]) -> None:
-        index = choice.get("index", 0)
-        delta = choice.get("delta") or choice.get("message")
-        if not isinstance(delta, dict):
-            return
-        for name in ("reasoning_content", "reasoning"):
-            if isinstance(delta.get(name), str):
-                self._piece("reasoning", index, delta[name])
-                break
-        self._piece("text", index, read_content(delta.get("content")))
-        for call in _list(delta, "tool_calls"):
-            if isinstance(call, dict):
-                function = _object(call, "function")
-                key = index, call.get("index", 0)
-                if function.get("name") and not self._parts.get(("call", key)):
-                    self._piece("call", key, f"{function['name']} ")
-                self._piece("call", key, function.get("arguments"))
-
-    def _anthropic(self, event: dict[str, Any]) -> None:
-        index, delta, block = event.get("index"), _object(event, "delta"), _object(event, "content_block")
-        if block.get("type") in ("tool_use", "server_tool_use"):
-            given = block.get("input")
-            self._piece("call", index, f"{block.get('name')} {dump(given) if given else ''}")
-        self._piece("text", index, block.get("text"))
-        self._piece("text", index, delta.get("text"))
-        self._piece("reasoning", index, delta.get("thinking"))
-        self._piece("call", index, delta.get("partial_json"))
-
-    # Parts
-
-    def _piece(self, kind: str, key: Any, text: Any) -> None:
-        if isinstance(text, str) and text:
-            self._parts.setdefault((kind, _hashable(key)), Part(kind)).pieces.append(text)
-
-    def _whole(self, kind: str, key: Any, text: Any) -> None:
-        if isinstance(text, str) and text:
-            self._parts.setdefault((kind, _hashable(key)), Part(kind)).pieces = [text]
-
-    def _call(self, key: Any, item: dict[str, Any]) -> None:
-        self._whole("call", key, f"{item.get('name')} {item.get('arguments', item.get('input'))}")
-
-    def _note(self, kind: str, message: Any) -> None:
-        last = next(reversed(self._parts.values()), None)
-        if isinstance(message, str) and message and not (last and last.kind == kind and last.text == message):
-            self._parts[(kind, len(self._parts))] = Part(kind, [message])
+        """All that it says, of every choice; last what went wrong."""
+        message = member(self.error, "message")
+        failed = [Part("assistant", "error", message)] if isinstance(message, str) and message else []
+        return [*(part for choice in self.choices for part in choice.parts), *failed]
 
 
-def client_answer(kind: str, payload: Any, answer: Answer) -> None:
-    """Give `answer` what a record of the client's side says, in the words of either endpoint."""
-    for event in client_events(kind, payload):
-        if isinstance(event, dict):
-            if isinstance(event.get("output"), list):  # a whole response
-                event = {"type": "response.completed", "response": event}
-            answer.add("upstream_event", event)
-
-
-def client_events(kind: str, payload: Any) -> Iterator[Any]:
-    """The events in a record of the client's side: those of a piece of a stream, a body, a line."""
+def sent_values(kind: str, payload: Any) -> Iterator[Any]:
+    """What a record of the client's side says: the events of a piece of a stream (else its text), a body, a line."""
     if kind in ("client_json", "client_line"):
         yield payload
     elif kind == "client_sse" and isinstance(payload, str):
         for line in payload.split("\n"):
             if line.startswith("data:"):
-                try:
-                    yield orjson.loads(line[5:])
-                except orjson.JSONDecodeError:
-                    yield line[5:].strip()
+                event = loads(line[5:])
+                yield line[5:].strip() if event is None else event
 
 
-def _object(value: dict[str, Any], name: str) -> dict[str, Any]:
-    inner = value.get(name)
-    return inner if isinstance(inner, dict) else {}
+class AnswerReader:
+    """Takes what was sent, in any of the protocols."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, dict[str, Any]] = {}
+        self._done: list[dict[str, Any]] | None = None
+        self._status: str | None = None
+        self._choices: dict[int, _ChatChoice] = {}
+        self._id: str | None = None
+        self._error: dict[str, Any] | None = None
+        self._usage: dict[str, Any] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was said."""
+        return bool(self._items or self._done or self._choices or self._error)
+
+    def take(self, event: Any) -> None:
+        """The next event, or the whole body. What is no object says nothing."""
+        if not isinstance(event, dict):
+            return
+        kind = text_of(event.get("type"))
+        if isinstance(event.get("error"), dict):
+            self._error = event["error"]
+        elif kind == "error":
+            self._error = {name: value for name, value in event.items() if name in ("code", "message", "param")}
+        if isinstance(event.get("choices"), list):
+            self._chat(event)
+        elif event.get("object") == "response" or isinstance(event.get("output"), list):
+            self._response(event)
+        elif kind in _DELTAS:
+            index = event.get("summary_index" if "summary" in kind else "content_index")
+            self._piece(_item_key(event), _DELTAS[kind], text_of(event.get("delta")), index)
+        elif kind in ("response.output_item.added", "response.output_item.done"):
+            if isinstance(event.get("item"), dict):
+                self._items[_item_key(event)] = event["item"].copy()
+        elif isinstance(event.get("response"), dict):
+            self._response(event["response"], final=kind in _ENDS)
+            if kind in _ENDS:
+                self._status = self._status or kind.removeprefix("response.")
+        elif kind.startswith("content_block_"):
+            self._block(event)
+
+    def answer(self) -> Answer:
+        """What was said until now."""
+        if self._choices:
+            choices = [choice.whole() for _, choice in sorted(self._choices.items())]
+        else:
+            items = self._done or [_joined(item) for item in self._items.values()]
+            choices = [Choice(parts_from_items(items), self._status)]
+        return Answer(choices, response_id=self._id, error=self._error, usage=self._usage)
+
+    def _response(self, response: dict[str, Any], *, final: bool = True) -> None:
+        self._id = response["id"] if isinstance(response.get("id"), str) else self._id
+        if not final:
+            return
+        if isinstance(response.get("status"), str):
+            self._status = response["status"]
+        if output := list(objects(response.get("output"))):
+            self._done = output
+        if isinstance(response.get("error"), dict):
+            self._error = response["error"]
+        if isinstance(response.get("usage"), dict):
+            self._usage = response["usage"]
+
+    def _piece(self, key: str, of: tuple[str, str], text: str, index: Any = 0) -> None:
+        made, where = of
+        item = self._items.setdefault(key, {"type": made, "role": "assistant"})
+        parts = item.setdefault(_PIECES, {}).setdefault(where, {})
+        parts.setdefault(index if isinstance(index, int) else 0, []).append(text)
+
+    def _block(self, event: dict[str, Any]) -> None:
+        key, block = text_of(event.get("index")), member(event, "content_block")
+        if text_of(member(block, "type")).endswith("tool_use"):
+            call = {"name": member(block, "name"), "call_id": member(block, "id"), "arguments": member(block, "input")}
+            self._items[key] = {"type": "function_call"} | {name: value or "" for name, value in call.items()}
+        for said in (block, event.get("delta")):
+            for name, of in _BLOCKS.items():
+                if text := member(said, name):
+                    self._piece(key, of, text_of(text))
+
+    def _chat(self, event: dict[str, Any]) -> None:
+        self._id = event["id"] if isinstance(event.get("id"), str) else self._id
+        if isinstance(event.get("usage"), dict):
+            self._usage = event["usage"]
+        for choice in objects(event["choices"]):
+            index = choice.get("index")
+            said = choice.get("delta") or choice.get("message")
+            into = self._choices.setdefault(index if isinstance(index, int) else 0, _ChatChoice())
+            if isinstance(said, dict):
+                into.take(said)
+            if isinstance(choice.get("finish_reason"), str):
+                into.finish_reason = choice["finish_reason"]
 
 
-def _list(value: dict[str, Any], name: str) -> list[Any]:
-    inner = value.get(name)
-    return inner if isinstance(inner, list) else []
+class _ChatChoice:
+    """One choice of a chat completion, from chunks or from a message."""
+
+    def __init__(self) -> None:
+        self.finish_reason: str | None = None
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls: dict[int, Part] = {}
+
+    def take(self, said: dict[str, Any]) -> None:
+        self._text.append(joined_text(said.get("content") or said.get("refusal")))
+        thoughts = (said.get(name) for name in ("reasoning_content", "reasoning"))
+        self._thoughts.append(next((thought for thought in thoughts if isinstance(thought, str)), ""))
+        for place, call in enumerate(objects(said.get("tool_calls"))):
+            index = call.get("index")
+            index = index if isinstance(index, int) else place
+            new, old = chat_call(call), self._calls.get(index, Part("assistant", "call", ""))
+            self._calls[index] = Part(
+                "assistant", "call", old.text + new.text, old.name or new.name, old.call_id or new.call_id
+            )
+
+    def whole(self) -> Choice:
+        texts = (("reasoning", "".join(self._thoughts)), ("text", "".join(self._text)))
+        parts = [Part("assistant", kind, text) for kind, text in texts if text]
+        return Choice([*parts, *(call for _, call in sorted(self._calls.items()))], self.finish_reason)
 
 
-def _hashable(key: Any) -> Any:
-    return key if isinstance(key, str | int | tuple | None) else repr(key)
+def _item_key(event: dict[str, Any]) -> str:
+    """What an item is known by; not everybody gives it an id."""
+    item = event.get("item")
+    named = event.get("item_id") or member(item, "id") or member(item, "call_id")
+    return text_of(named or event.get("output_index"))
+
+
+def _joined(item: dict[str, Any]) -> dict[str, Any]:
+    """An item that may never have been finished, with the deltas that came of it."""
+    whole = {name: value for name, value in item.items() if name != _PIECES}
+    for where, parts in item.get(_PIECES, {}).items():
+        texts = ["".join(deltas) for _, deltas in sorted(parts.items())]
+        is_text = where in ("arguments", "input")
+        whole[where] = texts[0] if is_text else [{"type": "output_text", "text": text} for text in texts]
+    return whole

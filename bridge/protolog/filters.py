@@ -10,9 +10,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from bridge.errors import UsageError
-from bridge.protolog.answer import Answer, client_answer
-from bridge.protolog.asked import dump, read_messages
+from bridge.protolog.answer import AnswerReader, sent_values
+from bridge.protolog.asked import messages_from_body
+from bridge.protolog.heard import Heard
 from bridge.protolog.log import begins_with
+from bridge.protolog.loose import dumps
 from bridge.protolog.summary import OUTCOMES, Summary
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)")
@@ -137,20 +139,22 @@ def fits(pattern: str, value: str) -> bool:
 def holds(records: Iterable[dict[str, Any]], text: str) -> bool:
     """Whether a request, or its answer, holds a text, whatever its case."""
     wanted = text.casefold()
-    backend, client = Answer(), Answer()
+    backend, client = Heard(), AnswerReader()
     for record in records:
         kind, payload = record["kind"], record.get("payload")
         if kind == "client_request" and isinstance(payload, dict):
             body = payload.get("body")
-            if wanted in dump(body).casefold():
+            if wanted in dumps(body).casefold():
                 return True
-            if isinstance(body, dict) and any(wanted in said.text.casefold() for said in read_messages(body)):
+            asked = messages_from_body(body) if isinstance(body, dict) else ()
+            if any(wanted in part.text.casefold() for message in asked for part in message):
                 return True
         elif record["phase"] == "client_egress":
             if not backend.has_begun:  # else the client got the same words
-                client_answer(kind, payload, client)
-        elif kind == "turn_end" and isinstance(payload, dict) and wanted in dump(payload.get("error")).casefold():
+                for value in sent_values(kind, payload):
+                    client.take(value)
+        elif kind == "turn_end" and isinstance(payload, dict) and wanted in dumps(payload.get("error")).casefold():
             return True
         else:
             backend.add(kind, payload)
-    return any(wanted in part.text.casefold() for answer in (backend, client) for part in answer.parts)
+    return any(wanted in part.words.casefold() for part in [*backend.parts, *client.answer().parts])

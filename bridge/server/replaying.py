@@ -14,9 +14,9 @@ from bridge.api.wire.events import WireEncoder, error_line
 from bridge.backends.answers import attempt_id
 from bridge.backends.base import EventStream
 from bridge.backends.replay.backend import ReplayBackend
-from bridge.backends.setup import new_id
 from bridge.backends.toolloop import MAX_STEPS, ToolLoop
 from bridge.errors import BridgeError
+from bridge.ids import new_id
 from bridge.protolog.compare import Comparison, compare
 from bridge.protolog.names import Names
 from bridge.protolog.record import Recorder

@@ -24,13 +24,13 @@ from bridge.backends.setup import (
     child_settings,
     codex_launcher,
     configured_models,
-    new_id,
     prepare_workdir,
     supervisor,
 )
 from bridge.config import Settings, store_file
 from bridge.config_file import FileConfig
 from bridge.errors import ConfigError
+from bridge.ids import new_id
 from bridge.protolog.event_log import EventLog, about
 from bridge.redact import Redactor
 from bridge.server.app import build_app

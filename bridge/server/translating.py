@@ -13,8 +13,8 @@ from bridge.api.shape import parse_request
 from bridge.api.wire.events import WireEncoder
 from bridge.backends.answers import start_answer
 from bridge.backends.replay.backend import ReplayBackend
-from bridge.backends.setup import new_id
 from bridge.errors import BackendProtocolError, BridgeError, InvalidRequest
+from bridge.ids import new_id
 from bridge.protolog.names import Names
 from bridge.protolog.recording import Recording
 from bridge.server.player import PATHS, asked_of

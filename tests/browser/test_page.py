@@ -241,6 +241,7 @@ QUICK = """(async (act) => {
 """How many milliseconds something takes until it is drawn. The limits are generous: other tests run beside this one."""
 
 
+@pytest.mark.deep
 def test_five_thousand_turns_and_a_hundred_thousand_frames_stay_quick(browser: Browser, tmp_path: Path) -> None:
     log = LogMaker(tmp_path / "large.ndjson")
     for number in range(5_000):
@@ -333,6 +334,7 @@ def test_the_policy_holds_even_if_the_page_were_careless(browser: Browser, day: 
 LONG = 10_000_000
 
 
+@pytest.mark.deep
 def test_ten_megabytes_in_one_text_do_not_stop_the_page(browser: Browser, tmp_path: Path) -> None:
     log = LogMaker(tmp_path / "long.ndjson")
     log.turn(body={"model": "m", "input": "x" * LONG}, said=["y" * LONG], answer=response(message("z" * LONG)))

@@ -74,7 +74,7 @@ def all_kinds() -> Requests:
     return asked
 
 
-@pytest.mark.parametrize("dialect", ["current", "legacy"])
+@pytest.mark.parametrize("dialect", ["current", pytest.param("legacy", marks=pytest.mark.deep)])
 def test_a_bridge_answers_as_it_did_when_it_was_recorded(tmp_path: Path, dialect: str) -> None:
     """Byte for byte apart from ids and times, in both dialects, on both endpoints."""
     log = tmp_path / "log.ndjson"
@@ -90,6 +90,7 @@ def test_a_bridge_answers_as_it_did_when_it_was_recorded(tmp_path: Path, dialect
         assert (status_again, without_ids_and_times(after)) == (status, without_ids_and_times(before))
 
 
+@pytest.mark.deep
 def test_conversations_and_requests_at_once(tmp_path: Path) -> None:
     """A thread that is continued is continued; requests in another order, and twice as many, get their own answers."""
     log = tmp_path / "log.ndjson"
@@ -126,6 +127,7 @@ def test_conversations_and_requests_at_once(tmp_path: Path) -> None:
     assert refused.count("answer 8") == 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("step", "code"), [({"exit": 3}, 3), ({"signal": 9}, -9)], ids=["exit", "killed"])
 def test_a_recorded_crash_is_a_crash(tmp_path: Path, step: dict[str, int], code: int) -> None:
     """After what it had said, and with the code that it ended with."""

@@ -187,7 +187,7 @@ async def test_a_file_that_was_full_already_is_moved_aside(tmp_path: Path) -> No
     assert notes(records_of(new)) == [31]
 
 
-@pytest.mark.parametrize("target", ["logs/", "events.ndjson"])
+@pytest.mark.parametrize("target", [pytest.param("logs/", marks=pytest.mark.deep), "events.ndjson"])
 def test_under_load(tmp_path: Path, target: str) -> None:
     """A bridge that streams many answers at once and rotates all the time: no record is lost, torn, or out of order."""
     logs = tmp_path / "logs"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import typer
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a run in order."""
 
 
 def command(

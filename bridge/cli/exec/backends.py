@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import trio
 
@@ -15,6 +14,7 @@ from bridge.cli.exec.choice import Choice
 from bridge.cli.exec.options import Options, base_url
 from bridge.cli.exec.output import Output
 from bridge.errors import ModelNotFound, NotReady, UsageError
+from bridge.ids import new_id, new_session
 from bridge.turn.turn import Turn
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def _app_server(options: Options, choice: Choice, output: Output) -> Async
     backend = AppServerBackend(
         "app-server",
         pool,
-        new_id=setup.new_id,
+        new_id=new_id,
         settings=setup.child_settings(settings),
         configured=setup.configured_models(settings),
         recorder=None if recorder is None else recorder.tool_calls,
@@ -87,7 +87,7 @@ async def _provider(options: Options, choice: Choice, output: Output) -> AsyncIt
 
 @asynccontextmanager
 async def _url(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
-    from bridge.backends.build import make_upstream, new_session
+    from bridge.backends.build import make_upstream
     from bridge.backends.responses.backend import ResponsesBackend
     from bridge.backends.upstream.door import KeyDoor
 
@@ -120,7 +120,7 @@ def _ready_for(backend: Backend, choice: Choice, named: str | None = None) -> Re
         if found is None:
             raise ModelNotFound(requested, backend.models())
         # One conversation, however many steps it takes.
-        session = turn.session or (None if choice.kind in ("mock", "app-server") else str(uuid4()))
+        session = turn.session or (None if choice.kind in ("mock", "app-server") else new_session())
         turn = replace(turn, model=found.effective, requested_model=requested, session=session)
         return replace(turn, effort=turn.effort or found.effort)
 

@@ -5,7 +5,6 @@ It is loaded only where it is wanted: a run should begin quickly.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from bridge.backends.base import Backend
 from bridge.backends.responses.body import build_body, build_plain, item_object
 from bridge.cli.exec.options import Options
 from bridge.errors import UsageError
+from bridge.ids import new_id
 from bridge.protolog.event_log import EventLog, about
 from bridge.protolog.turn_records import turn_end, turn_start
 from bridge.redact import Redactor
@@ -42,7 +42,7 @@ class RunLog:
             options.log_events, Redactor(_keys(options, choice)), about(settings), max_bytes=0, on_error="stop"
         )
         self._options = options
-        self.id = f"req_{secrets.token_hex(16)}"
+        self.id = new_id("req")
         self.recorder = self._log.recorder
         self._began: float | None = None
         self._first: float | None = None

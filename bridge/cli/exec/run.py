@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,11 +14,13 @@ import trio
 from bridge.api.wire.events import WireEncoder, error_line
 from bridge.backends.base import Backend, EventStream
 from bridge.backends.toolloop import ToolLoop
+from bridge.cli.exec import STOPPING
 from bridge.cli.exec.backends import open_backend
 from bridge.cli.exec.choice import Choice, choose
 from bridge.cli.exec.options import Options, check_options, make_turn, tool_outputs
 from bridge.cli.exec.output import Output, OutputError, StdoutClosed, say, write_stdout
 from bridge.errors import BridgeError, ConfigError
+from bridge.ids import new_id
 from bridge.turn.events import Finished, TextDelta, ToolCall, TurnEvent
 from bridge.turn.turn import Turn
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 OK, FAILED, MISUSED = 0, 1, 2
 BY_SIGNAL = 128
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ENOUGH = 2
 """Signals after which one more ends the program on the spot."""
 LAST_WORDS = 2.0
@@ -90,33 +90,39 @@ def report(error: BridgeError, *, json: bool) -> int:
     return MISUSED if isinstance(error, ConfigError) else FAILED
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a run goes on within."""
+
+    whole: trio.CancelScope
+    beside: trio.Nursery
+    """For what goes on beside the run, until it is over."""
+    recording: trio.Nursery
+    """For its log, which ends last."""
+
+
 class Run:
     """What happens between the first line and the last."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._prepared: Prepared | None = None
-        self._new_id: Callable[[str], str] = random_id
+        self._new_id: Callable[[str], str] = new_id
         self._encoder: WireEncoder | None = None
         self._calls: list[str] = []
         self._signal: int | None = None
-        self._whole: trio.CancelScope | None = None
         self._unread: OutputError | None = None
-        self._beside: trio.Nursery | None = None
-        """For what goes on beside the run, until it is over."""
-        self._recording: trio.Nursery | None = None
-        """For its log, which ends last."""
         self._log: RunLog | None = None
 
     async def run(self) -> int:
         """The whole run; its exit code."""
-        async with trio.open_nursery() as self._recording:
-            failure = await self._within_limits()
+        async with trio.open_nursery() as recording:
+            failure = await self._within_limits(recording)
             with trio.move_on_after(LAST_WORDS):
                 failure = await self._end(failure)
             if self._log is not None:
                 self._log.end(_end_of(failure))
-            self._recording.cancel_scope.cancel()
+            recording.cancel_scope.cancel()
         if failure is None and (failure := self._unrecorded()) is not None:
             await _tell("error", failure.message)
         if self._signal is not None:
@@ -125,16 +131,14 @@ class Run:
             return OK
         return MISUSED if isinstance(failure, ConfigError) else FAILED
 
-    async def _within_limits(self) -> BridgeError | None:
+    async def _within_limits(self, recording: trio.Nursery) -> BridgeError | None:
         """Until the end, a signal or the time limit; what went wrong."""
         timeout, failure = self._options.timeout, None
         async with trio.open_nursery() as nursery:
-            self._beside = nursery
             with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as whole:
                 # Beside the run, not within: a second signal must not kill what the first one lets end in order.
                 await nursery.start(self._listen, whole)
-                self._whole = whole
-                failure = await self._serve()
+                failure = await self._serve(Around(whole, nursery, recording))
             nursery.cancel_scope.cancel()
         if self._signal is not None:
             return Stopped("The run was interrupted.")
@@ -158,26 +162,23 @@ class Run:
                 if heard > ENOUGH:
                     os._exit(BY_SIGNAL + number)
 
-    async def _follow(self, output: Output) -> None:
+    async def _follow(self, output: Output, whole: trio.CancelScope) -> None:
         """Show the trace as it comes; when it cannot be shown any more, the run is over."""
         try:
             await output.follow_trace()
         except OutputError as error:
             self._unread = error
-            if self._whole is not None:
-                self._whole.cancel()
+            whole.cancel()
 
-    async def _record(self, prepared: Prepared) -> None:
+    async def _record(self, prepared: Prepared, around: Around) -> None:
         """Begin the log. Raises ConfigError; when it fails later, the run is over."""
         if self._options.log_events is None:
             return
         from bridge.cli.exec.recording import RunLog
 
-        assert self._recording is not None
-        assert self._whole is not None
         self._log = prepared.output.log = RunLog(self._options, prepared.choice)
         with trio.CancelScope(shield=True):
-            await self._recording.start(self._log.run, self._whole.cancel)
+            await around.recording.start(self._log.run, around.whole.cancel)
 
     def _unrecorded(self) -> BridgeError | None:
         """Why not everything is in the log."""
@@ -188,16 +189,15 @@ class Run:
             return error
         return None
 
-    async def _serve(self) -> BridgeError | None:
+    async def _serve(self, around: Around) -> BridgeError | None:
         try:
             # Beside the event loop: an input that does not come must not hold a signal up.
             prepared = await trio.to_thread.run_sync(prepare, self._options, abandon_on_cancel=True)
             self._prepared = prepared
-            assert self._beside is not None
-            self._beside.start_soon(self._follow, prepared.output)
+            around.beside.start_soon(self._follow, prepared.output, around.whole)
             if prepared.choice.kind == "mock":
                 self._new_id = fixed_ids()
-            await self._record(prepared)
+            await self._record(prepared, around)
             async with open_backend(self._options, prepared.choice, prepared.output) as (backend, ready):
                 # Not through the backend's tasks: they would make a group of it.
                 try:
@@ -310,17 +310,12 @@ def _said(events: list[TurnEvent]) -> list[str]:
     return [piece for event in events if isinstance(event, TextDelta) for piece in event.pieces]
 
 
-def random_id(prefix: str) -> str:
-    """An id that nobody else has."""
-    return f"{prefix}_{secrets.token_hex(16)}"
-
-
 def fixed_ids() -> Callable[[str], str]:
     """Ids that are the same in every run: `msg_mock`, then `msg_mock_2`."""
     used: Counter[str] = Counter()
 
-    def new_id(prefix: str) -> str:
+    def fixed_id(prefix: str) -> str:
         used[prefix] += 1
         return f"{prefix}_mock" if used[prefix] == 1 else f"{prefix}_mock_{used[prefix]}"
 
-    return new_id
+    return fixed_id

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 from bridge.cli.log.explain import explain_error, explain_reject, explain_repair
 from bridge.cli.log.table import local_time, told_outcome
 from bridge.cli.log.terminal import Screen, one_line, printable
-from bridge.protolog.answer import Answer, Part, client_answer
-from bridge.protolog.asked import Message, dump, read_messages, tool_names
+from bridge.protolog.answer import AnswerReader, sent_values
+from bridge.protolog.asked import Part, messages_from_body, tools_offered
+from bridge.protolog.heard import Heard
+from bridge.protolog.loose import dumps, loads, member
 from bridge.protolog.read import request_of
 from bridge.protolog.summary import Summary
 from bridge.protolog.transcript import body_from_calls
 from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
 
 _BLOCK = re.compile(f"({re.escape(OPEN_TAG)}.*?(?:{re.escape(CLOSE_TAG)}|\\Z))", re.DOTALL)
+_FILE = re.compile(r'(?<=")data:[^"]{76,}(?=")')
+_LABELS = {"call": "call", "output": "result", "reasoning": "reasoning"}
 _ROLES = {"user": "cyan", "assistant": "green", "call": "yellow", "result": "yellow"}
 _OUTCOMES = {"completed": "green", "failed": "red"}
 
@@ -29,8 +34,8 @@ class Told:
         self.request: dict[str, Any] = {}
         self.start: dict[str, Any] = {}
         self.end: dict[str, Any] = {}
-        self.answers: dict[int, Answer] = {}
-        self.client = Answer()
+        self.answers: dict[int, Heard] = {}
+        self.client = AnswerReader()
         self.notes: list[tuple[str, dict[str, Any]]] = []
         self.status: int | None = None
         self.streamed = False
@@ -43,7 +48,8 @@ class Told:
             self.streamed = self.streamed or kind == "client_sse"
             if kind == "client_start" and isinstance(payload, dict):
                 self.status = payload.get("status")
-            client_answer(kind, payload, self.client)
+            for value in sent_values(kind, payload):
+                self.client.take(value)
         elif not isinstance(payload, dict):
             return
         elif kind == "client_request":
@@ -57,7 +63,7 @@ class Told:
         else:
             if kind == "rpc_request":
                 self._calls.append(payload)
-            self.answers.setdefault(request_of(record["req_id"])[1], Answer()).add(kind, payload)
+            self.answers.setdefault(request_of(record["req_id"])[1], Heard()).add(kind, payload)
 
     @property
     def body(self) -> dict[str, Any]:
@@ -103,9 +109,10 @@ def _show_head(screen: Screen, summary: Summary, told: Told) -> None:
 
 
 def _show_asked(screen: Screen, summary: Summary, told: Told) -> None:
-    messages, names = read_messages(told.body), tool_names(told.body)
-    for message in messages or ([Message("body", dump(told.body))] if told.body and not names else []):
-        _show_message(screen, message)
+    messages, names = list(_messages(told.body)), tools_offered(told.body)
+    for label, text in messages or ([("body", dumps(told.body))] if told.body and not names else []):
+        screen.line(screen.style(f"[{one_line(label)}]", _ROLES.get(label, "dim")))
+        _text(screen, text)
     if names:
         _text(screen, f"tools: {', '.join(names)}", indent="")
     if told.request.get("unreadable") is not None:
@@ -116,25 +123,43 @@ def _show_asked(screen: Screen, summary: Summary, told: Told) -> None:
         screen.line("Not in the log." if not told.request else "Nothing.")
 
 
-def _show_message(screen: Screen, message: Message) -> None:
-    style = _ROLES.get(message.role)
-    label = f"[{one_line(message.role)}]"
-    screen.line(screen.style(label, style) if style else screen.style(label, "dim"))
-    _text(screen, message.text)
+def _messages(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(label, text) of what was said before the answer. The words and pictures of one message stand together."""
+    for message in messages_from_body(body):
+        for in_words, parts in groupby(message, lambda part: part.kind in ("text", "media")):
+            said = [(part.role if in_words else _LABELS.get(part.kind, part.name), _asked(part)) for part in parts]
+            if in_words:
+                said = [(said[0][0], "\n".join(text for _, text in said))]
+            yield from (each for each in said if each != ("assistant", ""))
+
+
+def _asked(part: Part) -> str:
+    """A part as text, without what nobody can read."""
+    if part.kind == "call":
+        return f"{part.name}({part.text})"
+    if part.kind != "media":
+        return _FILE.sub(lambda found: _shortened(found[0]), part.text) if part.kind == "output" else part.text
+    source = member(loads(part.text), "image_url")
+    source = source.get("url") if isinstance(source, dict) else source
+    return f"[{part.name}: {_shortened(source)}]" if isinstance(source, str) else f"[{part.name}]"
+
+
+def _shortened(url: str) -> str:
+    return url if len(url) <= 80 else f"{url[:30]}… {len(url):,} characters"
 
 
 def _show_answers(screen: Screen, told: Told) -> None:
-    answers = {number: answer for number, answer in told.answers.items() if answer.parts}
+    answers = {number: parts for number, heard in told.answers.items() if (parts := heard.parts)}
     if not answers:
-        if not told.client.parts:
+        if not (answered := told.client.answer().parts):
             screen.line("Nothing.")
             return
         screen.line(screen.style("(as the client got it: the backend's own words are not in the log)", "dim"))
-        answers = {0: told.client}
-    for number, answer in sorted(answers.items()):
+        answers = {0: answered}
+    for number, parts in sorted(answers.items()):
         if len(answers) > 1:
             screen.line(screen.style(f"answer {number + 1}", "bold"))
-        for part in answer.parts:
+        for part in parts:
             _show_part(screen, part)
 
 
@@ -151,7 +176,7 @@ def _show_part(screen: Screen, part: Part) -> None:
         _text(screen, part.text, styles=("dim",))
     elif part.kind == "call":
         screen.line(screen.style("[call]", "yellow"))
-        _text(screen, part.text, indent="▶ ", styles=("yellow",))
+        _text(screen, part.words, indent="▶ ", styles=("yellow",))
     else:
         screen.line(screen.style(f"[{part.kind}]", "red" if part.kind == "error" else "yellow"))
         _text(screen, part.text)

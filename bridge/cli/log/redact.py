@@ -47,9 +47,9 @@ def command(
     from bridge.cli.exec.output import say
     from bridge.cli.log.terminal import Progress
     from bridge.errors import ConfigError, UsageError
-    from bridge.protolog.export.loose import dump
     from bridge.protolog.export.output import refuse_input, unfinished
     from bridge.protolog.leaks import Leak, LeakFinder
+    from bridge.protolog.loose import dump
     from bridge.protolog.read import RecordReader, log_files
     from bridge.protolog.scrub import Scrubber
 

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import orjson
 
 from bridge.cli.log.conversation import Told
-from bridge.protolog.answer import Answer, client_events
+from bridge.protolog.answer import sent_values
+from bridge.protolog.asked import Part
 from bridge.protolog.summary import Summary
 
 _ID = re.compile(
@@ -54,8 +55,8 @@ def view_of(summary: Summary, records: Iterable[dict[str, Any]]) -> View:
             payload = record.get("payload")
             if record["kind"] == "client_start" and isinstance(payload, dict):
                 statuses.append(f"HTTP {payload.get('status')}")
-            events += client_events(record["kind"], payload)
-    said = [line for number, answer in sorted(told.answers.items()) for line in _said(answer, number)]
+            events += sent_values(record["kind"], payload)
+    said = [line for number, answer in sorted(told.answers.items()) for line in _said(answer.parts, number)]
     request = {"path": summary.path, "body": told.body} | {k: v for k, v in told.request.items() if k != "path"}
     end = {
         "outcome": summary.outcome,
@@ -72,7 +73,7 @@ def view_of(summary: Summary, records: Iterable[dict[str, Any]]) -> View:
         "backend": summary.backend,
     }
     got = [line for event in join_pieces(events) for line in _pretty(names.without(event))]
-    shown = [*statuses, *_said(told.client, 0)]
+    shown = [*statuses, *_said(told.client.answer().parts, 0)]
     return View(_pretty(names.without(request)), said, statuses + got, _pretty(end), told.streamed, shown)
 
 
@@ -155,9 +156,9 @@ def _unescaped(text: str) -> list[str]:
     return lines
 
 
-def _said(answer: Answer, number: int) -> list[str]:
+def _said(parts: list[Part], number: int) -> list[str]:
     lines = []
-    for part in answer.parts:
+    for part in parts:
         lines.append(f"[{part.kind} of answer {number + 1}]" if number else f"[{part.kind}]")
-        lines += [f"  {line}" for line in part.text.split("\n")]
+        lines += [f"  {line}" for line in part.words.split("\n")]
     return lines

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from bridge import __version__
-from bridge.protolog.export.loose import dump, dumps, text_of
 from bridge.protolog.export.summarised import summary_of
+from bridge.protolog.loose import dump, dumps, text_of
 from bridge.protolog.recording import Recording
 
 ORIGIN = "http://localhost"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.protolog.export.answer import Choice, call_members, collect_answer, error_members
-from bridge.protolog.export.asked import tools_offered
-from bridge.protolog.export.loose import dump
+from bridge.protolog.answer import Choice
+from bridge.protolog.asked import tools_offered
+from bridge.protolog.export.answered import call_members, collect_answer, error_members
 from bridge.protolog.export.summarised import summary_of, usage_of
+from bridge.protolog.loose import dump
 from bridge.protolog.recording import Recording
 
 

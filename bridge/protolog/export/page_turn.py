@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.protolog.export.answer import Answer, collect_answer, error_members
-from bridge.protolog.export.asked import Part, parts_from_body, tools_offered
+from bridge.protolog.answer import Answer
+from bridge.protolog.asked import Part, messages_from_body, tools_offered, with_words
+from bridge.protolog.export.answered import collect_answer, error_members
 from bridge.protolog.export.heard import PLAIN, marked
-from bridge.protolog.export.loose import dump, text_of
 from bridge.protolog.export.summarised import summary_of, usage_of
+from bridge.protolog.loose import dump, text_of
 from bridge.protolog.recording import Frame, Recording
 
 PREVIEW = 160
@@ -67,7 +68,7 @@ def conversation_block(recording: Recording) -> dict[str, Any]:
         "tools": tools_offered(recording.body),
         "dropped": (recording.start or {}).get("dropped") or [],
         "body": recording.body is not None,
-        "asked": [_part(part) for part in parts_from_body(recording.body)],
+        "asked": [_part(part) for part in with_words(messages_from_body(recording.body))],
         "answers": _answers(answer),
         "source": answer.source,
         "error": error_members(answer.error),
@@ -103,7 +104,8 @@ def _since(mono: float, recording: Recording) -> float:
 
 
 def _part(part: Part) -> list[str]:
-    members = [part.role, part.kind, part.text, part.name, part.call_id]
+    role = "system" if part.role == "instructions" else part.role
+    members = [role, part.kind, part.text, part.name, part.call_id]
     while members[-1] == "":
         members.pop()
     return members if len(members) > 2 else members + [""] * (3 - len(members))
@@ -123,7 +125,7 @@ def _run(recording: Recording) -> dict[str, Any]:
 def _preview(recording: Recording) -> str:
     """The beginning of what a person asked last."""
     last = ""
-    for part in parts_from_body(recording.body):
+    for part in with_words(messages_from_body(recording.body)):
         if part.kind == "text" and part.role == "user":
             last = part.text
     return " ".join(last[: PREVIEW * 4].split())[:PREVIEW]

@@ -15,8 +15,8 @@ from protolog.replayed import recordings_in
 from bridge.api.shape import parse_request
 from bridge.backends.answers import start_answer
 from bridge.backends.replay.backend import CUT, ReplayBackend, read_error, recorded_end
-from bridge.backends.setup import new_id
 from bridge.errors import BridgeError
+from bridge.ids import new_id
 from bridge.protolog.record import Recorder, error_record
 from bridge.protolog.recording import Recording, read_recordings
 from bridge.redact import Redactor

@@ -11,9 +11,9 @@ from harness import ROOT
 from protolog.export.making import recordings
 
 from bridge.protolog.export.har import har_pieces
-from bridge.protolog.export.heard import heard_text
 from bridge.protolog.export.html import PageTurns
 from bridge.protolog.export.jsonl import jsonl_row
+from bridge.protolog.heard import heard_text
 
 LOGS = sorted((ROOT / "fixtures/logs").glob("*.ndjson"))
 HAR = jsonschema_rs.validator_for(json.loads(Path(__file__).with_name("har.schema.json").read_text()))

@@ -1,16 +1,13 @@
-"""The answer that a client got, put together again: from streams as they are, and from what there is of broken ones."""
+"""An answer, put together again: from streams as they are, and from what there is of broken ones."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from harness import ROOT
-from protolog.export.making import LogMaker, recordings
 
-from bridge.protolog.export.answer import Answer, collect_answer
-from bridge.protolog.recording import Piece, Recording
+from bridge.protolog.answer import Answer, AnswerReader, sent_values
 
 GOLDEN = ROOT / "fixtures/golden"
 BOTH = sorted(
@@ -20,10 +17,11 @@ BOTH = sorted(
 
 def collected(*pieces: str | dict[str, object]) -> Answer:
     """What was sent, as an answer."""
-    recording = Recording("req_1", Path("log"))
+    reader = AnswerReader()
     for piece in pieces:
-        recording.client.append(Piece(0.0, "client_sse" if isinstance(piece, str) else "client_json", piece))
-    return collect_answer(recording)
+        for value in sent_values("client_sse" if isinstance(piece, str) else "client_json", piece):
+            reader.take(value)
+    return reader.answer()
 
 
 def told(answer: Answer) -> tuple[str, str, list[tuple[str, str, str]]]:
@@ -91,22 +89,6 @@ def test_bodies_that_are_not_streamed() -> None:
     answer = collected({"id": "resp_1", "object": "response", "status": "completed", "output": [message]})
     assert told(answer) == ("hi", "", [])
     assert (answer.response_id, answer.choices[0].finish_reason) == ("resp_1", "completed")
-
-
-def test_an_error_is_the_one_of_the_turn(tmp_path: Path) -> None:
-    log = LogMaker(tmp_path / "log.ndjson")
-    error = {"code": "rate_limited", "message": "later", "http_status": 429, "type": "x", "param": None}
-    log.turn(answer={"error": {"message": "later"}}, status=429, outcome="failed", error=error)
-    (recording,) = recordings(log.close())
-    assert collect_answer(recording).error == error
-
-
-def test_without_a_client_the_backend_is_believed(tmp_path: Path) -> None:
-    """A transcript has no client at all."""
-    (recording,) = recordings(ROOT / "fixtures/traces/current_0.166.0_text.ndjson")
-    answer = collect_answer(recording)
-    assert answer.source == "backend"
-    assert told(answer)[0]
 
 
 @pytest.mark.parametrize(

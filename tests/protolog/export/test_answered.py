@@ -1,0 +1,26 @@
+"""The answer of a recording: whose words it has, and whose error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import ROOT
+from protolog.export.making import LogMaker, recordings
+
+from bridge.protolog.export.answered import collect_answer
+
+
+def test_an_error_is_the_one_of_the_turn(tmp_path: Path) -> None:
+    log = LogMaker(tmp_path / "log.ndjson")
+    error = {"code": "rate_limited", "message": "later", "http_status": 429, "type": "x", "param": None}
+    log.turn(answer={"error": {"message": "later"}}, status=429, outcome="failed", error=error)
+    (recording,) = recordings(log.close())
+    assert collect_answer(recording).error == error
+
+
+def test_without_a_client_the_backend_is_believed(tmp_path: Path) -> None:
+    """A transcript has no client at all."""
+    (recording,) = recordings(ROOT / "fixtures/traces/current_0.166.0_text.ndjson")
+    answer = collect_answer(recording)
+    assert answer.source == "backend"
+    assert answer.choices[0].joined("text")
