@@ -11,10 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from bridge import __version__
-from bridge.cli import app_server, auth, doctor, exec, lab, log, models, record, replay, serve, usage
+from bridge.cli import app_server, auth, cap, doctor, exec, lab, log, models, record, replay, serve, usage
 from bridge.errors import BridgeError, UsageError
-
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 CLICK_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 """The base of all errors of the command line; typer brings it along under changing names."""
@@ -50,6 +48,7 @@ app.command("exec")(exec.command)
 app.command("record", context_settings={"allow_interspersed_args": False})(record.command)
 app.command("replay")(replay.command)
 app.add_typer(auth.app, name="auth", help="The login of Codex: its status, and how to get one.")
+app.add_typer(cap.app, name="cap", help="Messages of the Coreason Agent Protocol: check them, print their schemas.")
 app.add_typer(lab.app, name="lab", help="Test prompts that teach a model to call tools.")
 app.add_typer(log.app, name="log", help="Look at event logs: list, show, follow, count, compare.")
 app.command("app-server")(app_server.command)
@@ -66,7 +65,7 @@ def main() -> None:
     hold_standard_streams()
     if sys.argv[1:2] == ["exec"]:
         # A run answers signals in its own way; until it listens they wait.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        signal.pthread_sigmask(signal.SIG_BLOCK, exec.STOPPING)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         code = app(prog_name="codex-bridge", standalone_mode=False)

@@ -1,0 +1,156 @@
+"""Our errors as CAP tells them: code, severity, status, and when to try again."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+from api.cap.samples import REQUEST_ID
+
+from bridge.api.cap.failures import failure_from
+from bridge.api.cap.stream import StreamError
+from bridge.api.reading import parse_json
+from bridge.appserver.failures import error_from_codex
+from bridge.errors import (
+    BackendCrashed,
+    BackendTimeout,
+    BridgeError,
+    Forbidden,
+    InvalidRequest,
+    NotReady,
+    Overloaded,
+    PayloadTooLarge,
+    Unauthorized,
+    UpstreamError,
+)
+
+NOW = 1_700_000_000.0
+
+
+def codex(info: Any, message: str = "No.") -> BridgeError:
+    """What Codex says, as our error."""
+    return error_from_codex(message, info)
+
+
+CASES: dict[str, tuple[BridgeError, str, str, int, int | None, str]] = {
+    "too_large": (PayloadTooLarge(""), "payload_too_large", "fatal", 413, None, "client"),
+    "media_type": (
+        InvalidRequest("", code="unsupported_media_type", http_status=415),
+        "unsupported_media_type",
+        "fatal",
+        415,
+        None,
+        "client",
+    ),
+    "no_key": (Unauthorized(""), "unauthorized", "fatal", 401, None, "security"),
+    "foreign": (Forbidden(""), "forbidden", "fatal", 403, None, "security"),
+    "queue_full": (Overloaded(""), "overloaded", "transient", 503, 1, "system"),
+    "queue_full_for_long": (Overloaded("", retry_after=6.2), "overloaded", "transient", 503, 7, "system"),
+    "overloaded": (codex("serverOverloaded"), "server_overloaded", "transient", 503, 5, "llm"),
+    "usage_limit": (codex("usageLimitExceeded"), "usage_limit_exceeded", "fatal", 429, None, "llm"),
+    "rate_limit": (codex({"other": {"httpStatusCode": 429}}), "rate_limit_exceeded", "transient", 429, 10, "llm"),
+    "rate_limit_told": (
+        codex("rateLimitExceeded", "Slow down, try again in 1.5s"),
+        "rate_limit_exceeded",
+        "transient",
+        429,
+        2,
+        "llm",
+    ),
+    "unreachable": (
+        UpstreamError("", code="upstream_unreachable", severity="transient"),
+        "upstream_unavailable",
+        "transient",
+        502,
+        2,
+        "llm",
+    ),
+    "certificate": (
+        UpstreamError("", code="upstream_unreachable"),
+        "upstream_unavailable",
+        "fatal",
+        502,
+        None,
+        "llm",
+    ),
+    "disconnected": (
+        UpstreamError("", code="stream_interrupted", severity="transient"),
+        "upstream_stream_disconnected",
+        "transient",
+        502,
+        2,
+        "llm",
+    ),
+    "not_logged_in": (codex("unauthorized"), "upstream_unauthorized", "fatal", 502, None, "llm"),
+    "rejected": (codex("badRequest"), "upstream_bad_request", "fatal", 400, None, "llm"),
+    "context": (codex("contextWindowExceeded"), "context_window_exceeded", "fatal", 422, None, "llm"),
+    "crashed": (BackendCrashed(""), "agent_crashed", "transient", 502, 2, "system"),
+    "not_ready": (NotReady(""), "agent_not_ready", "transient", 503, 2, "system"),
+    "deadline": (BackendTimeout(""), "deadline_exceeded", "transient", 504, 1, "system"),
+    "drain": (NotReady("", code="shutdown_initiated"), "shutting_down", "transient", 503, 5, "system"),
+    "busy": (InvalidRequest("", code="turn_busy", http_status=409), "turn_busy", "transient", 409, 1, "client"),
+    "other": (UpstreamError(""), "upstream_error", "fatal", 502, None, "llm"),
+    "internal": (codex({"other": {}}), "upstream_error", "transient", 502, 5, "llm"),
+    "bug": (BridgeError("KeyError: 'secret'"), "internal_error", "fatal", 500, None, "system"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_errors(name: str) -> None:
+    """A transient error says when to try again, in whole seconds, at least one; a fatal one does not."""
+    error, code, severity, status, wait, domain = CASES[name]
+    failure = failure_from(error, now=NOW, request_id=UUID(REQUEST_ID))
+    told = failure.error
+    assert (told.code, told.severity, failure.status, failure.retry_after) == (code, severity, status, wait)
+    assert told.details is not None
+    assert told.details.get("retry_after") == wait
+    assert told.details["domain"] == domain
+    assert told.details["request_id"] == REQUEST_ID
+    assert told.message
+    assert StreamError.model_validate_json(failure.body) == told
+
+
+def test_a_fault_of_ours_says_nothing_of_itself() -> None:
+    assert b"secret" not in failure_from(BridgeError("KeyError: 'secret'"), now=NOW).body
+
+
+@pytest.mark.parametrize(("wait", "severity"), [(60.0, "transient"), (3600.0, "transient"), (3601.0, "fatal")])
+def test_a_quota_that_comes_back_soon_is_worth_waiting_for(wait: float, severity: str) -> None:
+    error = UpstreamError("", code="insufficient_quota", http_status=429, retry_after=wait)
+    failure = failure_from(error, now=NOW)
+    assert failure.error.severity == severity
+    assert failure.retry_after == (int(wait) if severity == "transient" else None)
+    assert failure.error.details is not None
+    assert failure.error.details["resets_at"].endswith("Z")
+
+
+def test_a_quota_that_never_comes_back() -> None:
+    error = UpstreamError("", code="insufficient_quota", retry_after=1e18)
+    assert failure_from(error, now=NOW).error.dump()["details"] == {"domain": "llm"}
+
+
+def test_codes_are_words() -> None:
+    """A provider's own code is told in the form that all have."""
+    assert failure_from(UpstreamError("", code="Model.Not-Found: X"), now=NOW).error.code == "model_not_found_x"
+    assert failure_from(UpstreamError("", code="???"), now=NOW).error.code == "upstream_error"
+
+
+def test_the_place_of_a_fault_is_told() -> None:
+    details = failure_from(InvalidRequest("", param="payload.query"), now=NOW).error.details
+    assert details == {"domain": "client", "param": "payload.query"}
+
+
+def test_a_message_is_always_utf_8() -> None:
+    assert orjson.loads(failure_from(InvalidRequest("a\ud800"), now=NOW).body)["message"] == "a?"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"{", b'{"a":NaN}', b"[" * 100 + b"]" * 100, b'{"a":' * 100 + b"1" + b"}" * 100]
+)
+def test_what_is_no_json(body: bytes) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_json(body)
+    failure = failure_from(caught.value, now=NOW)
+    assert (failure.error.code, failure.status) == ("invalid_json", 400)
