@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from harness import RunningBridge, running_bridge
 from hypothesis import HealthCheck, settings
+
+# Who is started in the background of a script ignores Ctrl-C, and so would every program that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "fast", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True

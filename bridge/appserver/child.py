@@ -111,7 +111,11 @@ class Child:
             async with trio.open_nursery() as owners:
                 self._owners = owners
                 task_status.started()
-                await self._read(drained)
+                try:
+                    await self._read(drained)
+                finally:
+                    # Also when we are cancelled: from now on no turn can have an owner.
+                    self.close(BackendCrashed(GONE))
                 # All turns have failed by now; nothing is left to be freed in a child that is gone.
                 owners.cancel_scope.cancel()
             nursery.cancel_scope.cancel()
@@ -350,7 +354,6 @@ class Child:
         # Its last words may explain its end; they come by another pipe.
         with trio.move_on_after(LAST_WORDS):
             await stderr_drained.wait()
-        self.close(BackendCrashed(GONE))
 
     def _receive(self, lines: list[bytes]) -> None:
         """All lines of one read. Hot: no await, and for a delta no more than one JSON parse and one append."""

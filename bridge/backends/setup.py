@@ -15,7 +15,6 @@ from bridge.appserver.supervisor import Supervisor
 from bridge.appserver.tap import Tap
 from bridge.config import Settings, state_dir
 from bridge.errors import ConfigError
-from bridge.ids import new_id as new_id
 
 
 def child_settings(settings: Settings) -> ChildSettings:

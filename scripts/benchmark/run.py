@@ -242,7 +242,7 @@ def exec_start(pairs: int = 15) -> tuple[float, float]:
     return statistics.median(times), statistics.median(ratios)
 
 
-def lab_cells(least: int = 1000, concurrency: int = 8) -> float:
+def lab_cells(least: int = 1000, concurrency: int = 16) -> float:
     """Cells per second of a run of all shipped cases on the stand-in, without its start and its report."""
     suite = HERE.parent.parent / "fixtures" / "cases"
     run = [sys.executable, "-m", "bridge", "lab", "run", str(suite), "--mock-only", "-m", "mock-tool-call"]

@@ -190,6 +190,7 @@ print(openai.OpenAI().responses.create(model="prompted", input=steps).output_tex
 # Where the log goes
 
 
+@pytest.mark.deep
 def test_a_file_is_appended_to_and_in_a_directory_there_is_a_new_one(tmp_path: Path) -> None:
     """Each run is one file, or one part of one; PROXY_LOG_EVENTS and the limits of serve are not for it."""
     for target in ("run.ndjson", "logs/"):
@@ -320,6 +321,7 @@ while True:
         assert process.stderr.read().startswith("codex-bridge: 0 turns recorded")
 
 
+@pytest.mark.deep
 def test_what_the_command_leaves_behind_is_ended(tmp_path: Path) -> None:
     """Also what does not listen to SIGTERM: nothing of it could talk to the bridge any more."""
     deaf = (
@@ -361,6 +363,7 @@ def test_without_a_log_there_is_no_run(tmp_path: Path) -> None:
     assert not (tmp_path / "begun").exists()
 
 
+@pytest.mark.deep
 def test_a_log_that_fails_later_ends_the_command(tmp_path: Path) -> None:
     """A limit on the size of files stands for a full disk (tests/fault/test_log_disk.py has a real one)."""
     program = """

@@ -11,10 +11,10 @@ from typing import Any
 from harness import scripted_codex, turns
 from lab.report.making import CASES
 
-from bridge.backends.setup import new_id
 from bridge.cli.lab.running import open_backends
 from bridge.config import Settings
 from bridge.config_file import FileConfig
+from bridge.ids import new_id
 from bridge.lab.ask import Asker, make_turn
 from bridge.lab.result import Cell
 from bridge.lab.sample import Sample

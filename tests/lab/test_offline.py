@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from lab.report.making import CASES
 
-from bridge.backends.setup import new_id
 from bridge.cli.lab.running import open_backends
 from bridge.config import Settings
 from bridge.config_file import FileConfig
+from bridge.ids import new_id
 from bridge.lab.ask import Asker
 from bridge.lab.offline import cell_of, rescore
 from bridge.lab.result import Cell, Result

@@ -223,6 +223,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "in characters"])
 @pytest.mark.parametrize("start", ["", f'{OPEN_TAG}{{"', one_call(1)], ids=["text", "string", "call"])
 @pytest.mark.parametrize("pattern", HOSTILE.values(), ids=HOSTILE)

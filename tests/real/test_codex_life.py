@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from real.rig import CHAT, CURRENT, HEADERS, LEGACY, RESPONSES, Api, Rig, Target, UseRig, processes, said, start_rig
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 SLOW = {"do": "slow", "n": 600, "seconds": 60}
 """Ten words a second, for longer than any test waits."""
 

@@ -24,6 +24,8 @@ from server.inprocess import Served, served, until
 from server.prompted import ask, ask_chat, raw_request, request_headers, send_request
 from server.talk import talking
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 STEPS: list[dict[str, Any]] = [{"text": "one", "chunk": 1}, {"sleep": 0.03}, {"text": "two", "chunk": 1}]
 
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {

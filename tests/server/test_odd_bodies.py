@@ -16,6 +16,8 @@ from real.rig import LOOK
 from server.answers import Json, create, ok
 from server.talk import ENDS, talking
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 ODD: list[Any] = [
     None,
     True,

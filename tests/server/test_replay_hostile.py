@@ -27,6 +27,8 @@ from bridge.server.player import LogPlayer
 from bridge.server.replaying import Stage
 from bridge.server.translating import PROTOCOLS, translate
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 Json = dict[str, Any]
 LOGS = sorted((ROOT / "fixtures/logs").glob("*.ndjson"))
 

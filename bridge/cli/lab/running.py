@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from bridge.backends.router import Router
-from bridge.backends.setup import check_binary, new_id, prepare_workdir
+from bridge.backends.setup import check_binary, prepare_workdir
 from bridge.cli.exec.output import say
 from bridge.cli.lab.options import choose_cases
 from bridge.cli.lab.progress import Progress
@@ -23,6 +23,7 @@ from bridge.cli.lab.reporting import Reports, Thresholds, report
 from bridge.config import Settings
 from bridge.config_file import FileConfig
 from bridge.errors import BridgeError, ConfigError, ModelNotFound, UsageError
+from bridge.ids import new_id
 from bridge.lab.ask import Asker
 from bridge.lab.case import Case
 from bridge.lab.offline import rescore

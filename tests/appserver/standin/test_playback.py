@@ -27,6 +27,8 @@ from appserver.standin.wire import (
 )
 from harness import ROOT
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 TRACES = sorted((ROOT / "fixtures/traces").glob("*.ndjson"))
 ASK = [{"type": "text", "text": "hello"}]
 

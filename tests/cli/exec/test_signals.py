@@ -12,6 +12,8 @@ from cli.exec.command import Command, Ran, child_of, finish, left_of, steps, thr
 from harness import scripted_codex, turns
 from server.prompted import is_alive, wait_for
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 HANGS = steps({"text": "begun"}, {"hang": True})
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 

@@ -16,6 +16,8 @@ from cli.exec.command import Command, Word, child_of, finish, steps, threads_in
 from cli.exec.warm import WarmCommand
 from server.prompted import is_alive, wait_for
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 TEXT: tuple[Word, ...] = ("--mock", "--mock-mode", "text", "--prompt", "hi")
 ANSWER = "mock response text"
 PIECE = "0123456789" * 10_000

@@ -17,6 +17,8 @@ from lab.report.making import CASES, answer, small_run, suite_file, trouble, wri
 
 from bridge.lab.result import Cell, Result
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 BRIDGE = [sys.executable, "-m", "bridge"]
 
 

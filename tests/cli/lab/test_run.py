@@ -28,6 +28,8 @@ from harness import ROOT, scripted_codex, turns
 from peak import peak, watched
 from server.prompted import children_of, is_alive, wait_for
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 CASES = ROOT / "fixtures/cases"
 BAD = ROOT / "tests/lab/suites/bad"
 MOCK = ("--mock-only", "--model", "mock-tool-call")
@@ -298,7 +300,7 @@ atexit.register(tell)
 from bridge.cli import main
 main()
 """
-    arguments = ["lab", "run", str(CASES), *MOCK, "-n", str(repeat), "-c", "8", "--results", f"{name}.jsonl"]
+    arguments = ["lab", "run", str(CASES), *MOCK, "-n", str(repeat), "-c", "16", "--results", f"{name}.jsonl"]
     began = time.monotonic()
     subprocess.run(
         [*BRIDGE[:2], "-c", program, *arguments],
@@ -344,4 +346,4 @@ def test_memory_is_flat_over_twenty_thousand_results(tmp_path: Path) -> None:
     large, many = run(300)
     assert many >= 20_000
     print(f"{small / 1e6:.1f} MB for {few} results, {large / 1e6:.1f} MB for {many}")
-    assert large - small < 10_000_000, "the cells that were asked, for the report"
+    assert large - small < 14_000_000, "the cells that were asked, for the report"

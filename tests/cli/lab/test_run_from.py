@@ -29,6 +29,8 @@ from upstream.connection import Request
 from upstream.openai_chat import ChatServer, serving_in_thread, stream
 from upstream.openai_chat_chunks import answer, call, text
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 ANSWER = [{"text": RIGHT}, {"usage": {"input": 100, "output": 10}}]
 WRONG = [{"text": RIGHT.replace("Bern", "Brig")}, {"usage": {"input": 90, "output": 12}}]
 LIMIT = [{"error": {"message": "Slow down.", "info": "rateLimitExceeded"}}]

@@ -221,6 +221,7 @@ def measured(log: LogCommand, *arguments: object) -> tuple[float, int, int]:
     return used.ru_utime + used.ru_stime, peak(told), count
 
 
+@pytest.mark.deep
 def test_sixty_megabytes(log: LogCommand, tmp_path: Path) -> None:
     """100 MB a second, start-up left aside, with little memory; the second time it is all there already.
 
@@ -256,6 +257,7 @@ def test_a_gigabyte(log: LogCommand, tmp_path: Path, tokens: int) -> None:
     assert memory < MEMORY
 
 
+@pytest.mark.deep
 def test_progress_is_shown_on_a_terminal_alone(log: LogCommand, tmp_path: Path) -> None:
     """Bytes, rate and the time that is left, when it takes a while; in a pipe nothing."""
     made = LogMaker()

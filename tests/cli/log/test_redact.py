@@ -10,6 +10,8 @@ import pytest
 from cli.log.exported import QUESTION, ask_everything, typed
 from harness import running_bridge, scripted_codex, turns
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 PIECES = ["the pass", "word is hun", "ter", "2-and-more", ", is it not?"]
 SPLIT = "hunter2-and-more"
 

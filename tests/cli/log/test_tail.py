@@ -10,6 +10,8 @@ from cli.log.making import LogCommand, LogMaker, Running, name_of
 
 from bridge.protolog.read import log_files
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 
 class Growing:
     """A log that is being written; `write` appends what was made since."""
