@@ -22,6 +22,8 @@ from upstream.tokens import assert_no_secrets
 
 from bridge.errors import LOG_IN
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 STORY = answer(text("one ", "two"))
 
 

@@ -14,6 +14,8 @@ from matrix.client import Conversation
 from matrix.provider import RETRY_AFTER, SIGNATURE, Provider
 from matrix.rig import Rig, start_rig
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 BERN = ("weather", '{"city":"Bern"}')
 OSLO = ("weather", '{"city":"Oslo"}')
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"

@@ -13,6 +13,8 @@ from protolog.replayed import recordings_in
 from server.prompted import ask, open_response, send_request
 from server.recorded import ended, recording, replaying
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 GAPS = (0.05, 0.15, 0.02, 0.1, 0.08, 0.03, 0.12, 0.06, 0.04, 0.1)
 STEPS = [step for number, gap in enumerate(GAPS) for step in ({"sleep": gap}, {"text": f"word{number} "})]
 BODY = ask(*STEPS, stream=True)

@@ -24,6 +24,8 @@ from upstream.answers import RESET, Stream
 
 from bridge.protolog.compare import Comparison
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 CONFIG = """
 [backends.plain]
 type = "responses"

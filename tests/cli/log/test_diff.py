@@ -9,6 +9,8 @@ import pytest
 from cli.log.making import LogCommand, LogMaker
 from harness import running_bridge
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 
 def written(path: Path, made: LogMaker) -> Path:
     path.write_bytes(made.data)

@@ -14,6 +14,8 @@ from cli.log.making import BRIDGE, CALL, USAGE, LogCommand, LogMaker, name_of
 from harness import ROOT, running_bridge
 from server.prompted import LOOK, MODEL, ask, ask_chat, prompted_codex
 
+pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
+
 TRACES = ROOT / "fixtures/traces"
 
 
