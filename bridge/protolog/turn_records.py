@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.protolog.record import error_record
-from bridge.turn.events import Finished, ToolCall, Usage
+from bridge.turn.events import Choice, Finished, ToolCall, TurnEvent, Usage
 from bridge.turn.turn import Turn
 
 
@@ -35,6 +35,17 @@ def turn_end(
         "first_event_s": first_event_s,
         "total_s": total_s,
     }
+
+
+def calls_in(events: list[TurnEvent]) -> tuple[ToolCall, ...]:
+    """The calls among events, in each choice too."""
+    found: list[ToolCall] = []
+    for event in events:
+        if isinstance(event, ToolCall):
+            found.append(event)
+        elif isinstance(event, Choice):
+            found += calls_in(event.events)
+    return tuple(found)
 
 
 def _tokens(usage: Usage) -> dict[str, int]:

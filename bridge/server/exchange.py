@@ -9,9 +9,7 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import blake2b
 from typing import Any
-from uuid import UUID
 
 import orjson
 import trio
@@ -28,19 +26,16 @@ from bridge.backends.answers import start_answer
 from bridge.backends.base import Backend, EventStream
 from bridge.backends.router import Router
 from bridge.errors import BridgeError, InvalidRequest, NotReady
-from bridge.protolog.turn_records import turn_end, turn_start
+from bridge.protolog.turn_records import calls_in, turn_end, turn_start
 from bridge.server.continuation import NOTHING, Continuation, continue_with, find_continuation, item_objects
 from bridge.server.ratelimits import limit_headers, tell_reset
 from bridge.server.service import Service
+from bridge.server.session import session_of
 from bridge.store.base import StoredResponse, UsageRow
-from bridge.turn.events import Choice, Finished, ToolCall, TurnEvent, Usage
-from bridge.turn.items import Message
+from bridge.turn.events import Finished, ToolCall, TurnEvent, Usage
 from bridge.turn.turn import Endpoint, Turn
 
 log = logging.getLogger("bridge.server")
-
-MAX_SAID = 4096
-"""Characters of a conversation's first message that tell it from others."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -384,34 +379,10 @@ class Exchange:
             self._recorder.client_json(self.id, body)
 
 
-def calls_in(events: list[TurnEvent]) -> tuple[ToolCall, ...]:
-    """The calls among events, in each choice too."""
-    found: list[ToolCall] = []
-    for event in events:
-        if isinstance(event, ToolCall):
-            found.append(event)
-        elif isinstance(event, Choice):
-            found += calls_in(event.events)
-    return tuple(found)
-
-
 async def wait_for_model(router: Router, model: Any) -> None:
     """Until it can be told what the model of a request is; until a child has told its own, that may not be known."""
     if isinstance(model, str):
         await router.wait_for(model)
-
-
-def session_of(data: dict[str, Any], turn: Turn, key: str) -> str:
-    """What a provider's cache knows the conversation by: the client's own name for it, else how it began.
-
-    The client's key is part of it, so that nobody shares another's.
-    """
-    named = data.get("prompt_cache_key")
-    first = turn.items[0]
-    said = first.text[:MAX_SAID] if isinstance(first, Message) else ""
-    begun = (named,) if isinstance(named, str) and named else (turn.instructions, said)
-    digest = blake2b(repr((key, *begun)).encode("utf-8", "replace"), digest_size=16)
-    return str(UUID(bytes=digest.digest()))
 
 
 class _Silence:

@@ -20,6 +20,24 @@ Cases = Annotated[
 Categories = Annotated[list[str] | None, typer.Option("--category", metavar="NAME", help="Only these categories.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Only cases with one of these tags.")]
 
+Html = Annotated[Path | None, typer.Option(help="Write a report as one HTML file.")]
+JUnit = Annotated[Path | None, typer.Option(help="Write a report as JUnit XML.")]
+Json = Annotated[Path | None, typer.Option(help="Write a report as JSON; it serves as a baseline.")]
+Csv = Annotated[Path | None, typer.Option(help="Write all results as CSV.")]
+Markdown = Annotated[Path | None, typer.Option(help="Write a report as Markdown.")]
+Baseline = Annotated[
+    Path | None, typer.Option(help="An earlier --json report: a case that got worse is a miss (exit code 100).")
+]
+MinPass = Annotated[
+    float | None, typer.Option(min=0, max=100, help="Percent of samples that must pass, for each model and variant.")
+]
+MinClean = Annotated[
+    float | None, typer.Option(min=0, max=100, help="Percent of answers with calls that must be clean in form.")
+]
+MaxErrors = Annotated[
+    float, typer.Option(min=0, max=100, help="Percent of requests that may fail for reasons of the machinery.")
+]
+
 
 def choose_cases(
     suite: Path, ids: list[str] | None, categories: list[str] | None, tags: list[str] | None

@@ -7,7 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from bridge.cli.lab.options import Cases, Categories, SuitePath, Tags
+from bridge.cli.lab.options import (
+    Baseline,
+    Cases,
+    Categories,
+    Csv,
+    Html,
+    Json,
+    JUnit,
+    Markdown,
+    MaxErrors,
+    MinClean,
+    MinPass,
+    SuitePath,
+    Tags,
+)
 
 
 def command(
@@ -40,24 +54,15 @@ def command(
     case: Cases = None,
     category: Categories = None,
     tag: Tags = None,
-    html: Annotated[Path | None, typer.Option(help="Write a report as one HTML file.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write a report as JUnit XML.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write a report as JSON; it serves as a baseline.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write all results as CSV.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write a report as Markdown.")] = None,
-    baseline: Annotated[
-        Path | None, typer.Option(help="An earlier --json report: a case that got worse is a miss (exit code 100).")
-    ] = None,
-    min_pass: Annotated[
-        float | None,
-        typer.Option(min=0, max=100, help="Percent of samples that must pass, for each model and variant."),
-    ] = None,
-    min_clean: Annotated[
-        float | None, typer.Option(min=0, max=100, help="Percent of answers with calls that must be clean in form.")
-    ] = None,
-    max_errors: Annotated[
-        float, typer.Option(min=0, max=100, help="Percent of requests that may fail for reasons of the machinery.")
-    ] = 5,
+    html: Html = None,
+    junit: JUnit = None,
+    json: Json = None,
+    csv: Csv = None,
+    markdown: Markdown = None,
+    baseline: Baseline = None,
+    min_pass: MinPass = None,
+    min_clean: MinClean = None,
+    max_errors: MaxErrors = 5,
     mock_only: Annotated[bool | None, typer.Option("--mock-only", help="As for serve. [PROXY_MOCK_ONLY]")] = None,
     codex_bin: Annotated[str | None, typer.Option(help="As for serve. [CODEX_BIN]")] = None,
     codex_home: Annotated[Path | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None,

@@ -10,7 +10,7 @@ from bridge.lab.report.words import REJECTION_WORDS
 from bridge.lab.result import Result
 from bridge.lab.sample import Sample
 from bridge.lab.variant import LabVariant
-from bridge.protolog.export.heard import PLAIN, Stretch
+from bridge.protolog.export.marked import PLAIN, Stretch
 from bridge.tools.parser import ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
 from bridge.turn.items import FunctionTool
 

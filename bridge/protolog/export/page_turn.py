@@ -7,7 +7,7 @@ from typing import Any
 from bridge.protolog.answer import Answer
 from bridge.protolog.asked import Part, messages_from_body, tools_offered, with_words
 from bridge.protolog.export.answered import collect_answer, error_members
-from bridge.protolog.export.heard import PLAIN, marked
+from bridge.protolog.export.marked import PLAIN, marked
 from bridge.protolog.export.summarised import summary_of, usage_of
 from bridge.protolog.loose import dump, text_of
 from bridge.protolog.recording import Frame, Recording

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from protolog.export.making import LogMaker, recordings
 
-from bridge.protolog.export.heard import Stretch, marked
+from bridge.protolog.export.marked import Stretch, marked
 from bridge.protolog.heard import heard_text
 
 CALL = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
