@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 
 from bridge.errors import NotReady
-from bridge.server.exchange import Exchange
+from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
 
 UNFINISHED = ("queued", "in_progress")
 
 
-async def run_in_background(service: Service, exchange: Exchange) -> bytes:
+async def run_in_background(service: Service, exchange: OpenAiExchange) -> bytes:
     """Let the exchange go on by itself; the response object to answer with."""
     nursery = service.background
     if nursery is None:
@@ -27,7 +27,7 @@ async def run_in_background(service: Service, exchange: Exchange) -> bytes:
     return orjson.dumps(snapshot)
 
 
-async def _run(exchange: Exchange) -> None:
+async def _run(exchange: OpenAiExchange) -> None:
     try:
         while not exchange.finished:
             await exchange.next()

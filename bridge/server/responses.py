@@ -16,8 +16,9 @@ from bridge.api.shape import parse_request
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.background import UNFINISHED, as_interrupted
 from bridge.server.continuation import Continuation, find_continuation, item_objects
-from bridge.server.exchange import Exchange, wait_for_model
+from bridge.server.exchange import wait_for_model
 from bridge.server.http import Page, Request, json_page, list_page
+from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
 from bridge.turn.estimate import estimate_input
 from bridge.turn.events import Usage
@@ -98,7 +99,7 @@ class ResponsePages:
             "store": False,
             "stream": False,
         }
-        exchange = Exchange(self._service, "responses", request.key, request.url, request.provider_key)
+        exchange = OpenAiExchange(self._service, "responses", request.key, request.url, request.provider_key)
         try:
             exchange.arrived({"body": data})
             await exchange.open(asked, known)

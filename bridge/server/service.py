@@ -17,7 +17,7 @@ from bridge.store.base import Store
 from bridge.turn.turn import Endpoint
 
 if TYPE_CHECKING:
-    from bridge.server.exchange import Exchange
+    from bridge.server.openai_exchange import OpenAiExchange
 
 NewId = Callable[[str], str]
 
@@ -55,7 +55,7 @@ class Service:
     """Whoever answers from recordings."""
     forgiving: bool = False
     """What a request continues need not be there: it was, when its answer was recorded."""
-    running: dict[tuple[str, str], Exchange] = field(default_factory=dict)
+    running: dict[tuple[str, str], OpenAiExchange] = field(default_factory=dict)
     """The responses that are being written, by key and id."""
     background: trio.Nursery | None = None
     """Where responses go on without their client; None before the bridge runs, and when it stops."""

@@ -14,7 +14,6 @@ from bridge.api.reading import parse_json
 from bridge.api.sse import KEEPALIVE
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.background import run_in_background
-from bridge.server.exchange import Exchange
 from bridge.server.http import (
     ClientGone,
     Headers,
@@ -30,6 +29,7 @@ from bridge.server.http import (
     send_refusal,
     send_start,
 )
+from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
 from bridge.turn.events import TextDelta, TurnEvent
 from bridge.turn.turn import Endpoint
@@ -54,7 +54,7 @@ class TurnEndpoint:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(self._service, self._path, key_label(scope), scope["path"])
+        exchange = OpenAiExchange(self._service, self._path, key_label(scope), scope["path"])
         request = _Request(self._service, exchange, send)
         try:
             exchange.provider_key = provider_key(scope)
@@ -86,7 +86,7 @@ async def _watch(receive: Receive, request: _Request, scope: trio.CancelScope) -
 class _Request:
     """An exchange over one HTTP connection."""
 
-    def __init__(self, service: Service, exchange: Exchange, send: Send) -> None:
+    def __init__(self, service: Service, exchange: OpenAiExchange, send: Send) -> None:
         self._service = service
         self._exchange = exchange
         self._send = send

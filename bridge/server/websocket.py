@@ -16,8 +16,8 @@ from bridge.api.reading import parse_json
 from bridge.api.responses.events import ResponsesEncoder
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.continuation import Continuation, find_continuation
-from bridge.server.exchange import Exchange
 from bridge.server.http import Receive, Scope, Send, key_label, provider_key
+from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
 
 MAX_LANES = 16
@@ -123,7 +123,7 @@ class _Connection:
                 self._idle.set()
 
     async def _answer(self, data: dict[str, Any], lane: str | None) -> None:
-        exchange = Exchange(self._service, "responses", self._key, self._url)
+        exchange = OpenAiExchange(self._service, "responses", self._key, self._url)
         try:
             exchange.arrived({"body": data})
             exchange.provider_key = provider_key(self._scope)
@@ -143,12 +143,12 @@ class _Connection:
         finally:
             exchange.end()
 
-    async def _fail(self, exchange: Exchange, error: BridgeError, lane: str | None) -> None:
+    async def _fail(self, exchange: OpenAiExchange, error: BridgeError, lane: str | None) -> None:
         exchange.fail(error)
         exchange.record_json(orjson.dumps(error.body()))
         await self._refuse(error, lane)
 
-    async def _stream(self, exchange: Exchange, lane: str | None) -> None:
+    async def _stream(self, exchange: OpenAiExchange, lane: str | None) -> None:
         out = await exchange.begin()
         while True:
             exchange.record_sse(out)
@@ -175,7 +175,7 @@ class _Connection:
 
     # Continuation within the connection
 
-    def _remember(self, exchange: Exchange) -> None:
+    def _remember(self, exchange: OpenAiExchange) -> None:
         encoder = exchange.encoder
         if not isinstance(encoder, ResponsesEncoder) or encoder.failure is not None:
             return
