@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from warm import ROOT, WarmPopen
 
-ROOT = Path(__file__).resolve().parent.parent
 KEY = "test-key-0123456789"
 OTHER_KEY = "other-key-0123456789"
 """A second client's, for bridges that are started with `TWO_KEYS`."""
@@ -85,14 +85,7 @@ def running_bridge(directory: Path, *arguments: str, **environment: str) -> Iter
     }
     stderr = directory / "bridge-stderr.txt"
     with stderr.open("w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bridge", "serve", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=env,
-            cwd=ROOT,
-            text=True,
-        )
+        process = WarmPopen(["serve", *arguments], stdout=subprocess.PIPE, stderr=errors, env=env, cwd=ROOT, text=True)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

@@ -14,12 +14,13 @@ import orjson
 
 from bridge.api.chat.choices import ChoicesEncoder
 from bridge.api.chat.events import ChatEncoder
-from bridge.api.responses.events import CANCELLED, ResponsesEncoder
+from bridge.api.responses.events import ResponsesEncoder
 from bridge.api.responses.request import parse_responses
 from bridge.api.responses.response import echo_of
 from bridge.api.sse import DONE, Encoder
 from bridge.errors import UpstreamError
 from bridge.turn.events import (
+    CANCELLED,
     Choice,
     Finished,
     ReasoningDelta,

@@ -20,6 +20,7 @@ import pytest
 from harness import ROOT, running_bridge, scripted_codex, turns
 from server.inprocess import Program, Tape, finish, supervised, turn, until
 from server.prompted import LOOK, MODEL, EventLog, ask, ask_chat, prompted_codex, send_request, wait_for
+from warm import WarmPopen
 
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.standin.script import STEP_KINDS, parse_script
@@ -101,8 +102,8 @@ class Wire:
 @contextmanager
 def standin(*arguments: str) -> Iterator[Wire]:
     """`codex-bridge app-server`, from its start to the end of its stdin."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bridge", "app-server", *arguments],
+    process = WarmPopen(
+        ["app-server", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=ROOT,

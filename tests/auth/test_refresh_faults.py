@@ -19,6 +19,7 @@ from server.prompted import wait_for
 from upstream.answers import Gate
 from upstream.chatgpt import ChatGPT, serving_in_thread
 from upstream.tokens import auth_json, write_auth_json
+from warm import WarmPopen
 
 from bridge.auth.codex import Login, NotLoggedIn
 from bridge.auth.files import MAX_FILE
@@ -206,8 +207,8 @@ def on_disk(home: Path) -> str:
 
 def running(chatgpt: ChatGPT, home: Path) -> subprocess.Popen[str]:
     """`exec --json` with the login in this home."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "bridge", "exec", "--backend", "codex", "--json", "--prompt", "hi"],
+    return WarmPopen(
+        ["exec", "--backend", "codex", "--json", "--prompt", "hi"],
         env={"PATH": os.environ["PATH"], "HOME": str(home.parent), **chatgpt.environment(home)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

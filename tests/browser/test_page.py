@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 import pytest
 from browser.chromium import Browser, Page
 from browser.hostile import attacks, hostile_log
-from harness import ROOT
 from protolog.export.making import LogMaker
+from warm import run_warm
 
 ARGUMENTS = '{"city":"Bern","n":12345678901234567890}'
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Bern"},}</tool_call>'
@@ -24,8 +23,7 @@ TROUBLE = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalle
 def export(log: Path) -> str:
     """The page of a log, made by the command; its address."""
     page = log.with_suffix(".html")
-    command = [sys.executable, "-m", "bridge", "log", "export", str(log), "--html", str(page)]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=60, capture_output=True)
+    run_warm("log", "export", log, "--html", page, env=dict(os.environ)).check_returncode()
     return page.as_uri()
 
 

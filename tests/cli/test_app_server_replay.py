@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from appserver.standin.wire import Wire, playing, transcript, whole_turn
 from harness import ROOT, RunningBridge, running_bridge, scripted_codex, turns
 from server.prompted import LOOK, MODEL, EventLog, ask, ask_chat, prompted_codex, wait_for
+from warm import run_warm
 
 Requests = list[tuple[str, dict[str, Any]]]
 
@@ -264,10 +264,7 @@ def test_what_cannot_be_played_is_said_in_a_line(tmp_path: Path, arguments: tupl
     """With exit code 2."""
     transcript(tmp_path, whole_turn("a", "b", 1)).rename(tmp_path / "good.ndjson")
     (tmp_path / "empty.ndjson").write_bytes(b'{"t": 0, "dir": "in", "msg": {"id": 1, "result": {}}}\n')
-    command = [sys.executable, "-m", "bridge", "app-server", *arguments]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=20
-    )
+    done = run_warm("app-server", *arguments, cwd=tmp_path, env={}, text=True, timeout=20)
     assert done.returncode == 2
     assert done.stdout == ""
     assert message in done.stderr

@@ -23,6 +23,7 @@ from upstream.tokens import (
     jwt,
     write_auth_json,
 )
+from warm import run_warm
 
 from bridge.appserver.launch import NO_CODEX
 from bridge.errors import LOG_IN
@@ -282,9 +283,8 @@ def test_login_hands_over_to_codex(tmp_path: Path, flags: list[str]) -> None:
     """Its arguments, its streams and its exit code are Codex's; a CODEX_HOME that is named is made."""
     home = tmp_path / "new" / "home"
     codex = fake_codex(tmp_path)
-    command = [sys.executable, "-P", "-m", "bridge", "auth", "login", *flags]
     env = {"PATH": f"{codex.parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "CODEX_HOME": str(home)}
-    done = subprocess.run(command, cwd=ROOT, env=env, input="sk-typed", capture_output=True, text=True, check=False)
+    done = run_warm("auth", "login", *flags, env=env, input="sk-typed", text=True)
     assert (done.returncode, done.stderr) == (7, "said on stderr\n")
     assert json.loads(done.stdout) == {"arguments": ["login", *flags], "home": str(home), "stdin": "sk-typed"}
     assert home.stat().st_mode & 0o777 == 0o700

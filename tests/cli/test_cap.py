@@ -12,18 +12,13 @@ import pytest
 from api.cap.samples import FIXTURES, SEED, WHOLE
 from cli.running import run_command
 from harness import ROOT
+from warm import run_warm
 
 
 def validate(model: str, text: bytes) -> subprocess.CompletedProcess[bytes]:
     """`codex-bridge cap validate --model MODEL`, with this on its stdin."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "bridge", "cap", "validate", "--model", model],
-        input=text,
-        capture_output=True,
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
-        timeout=60,
-    )
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+    done = run_warm("cap", "validate", "--model", model, input=text, env=env)
     assert done.stdout == b""
     assert b"Traceback" not in done.stderr
     return done

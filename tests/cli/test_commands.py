@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from harness import ROOT
+from warm import WarmPopen
 
 from bridge import __version__
 
@@ -99,8 +99,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory, busy: str) -> dict[str, subpro
             "COLUMNS": "200",
         } | {key: fill(value, directory, busy) for key, value in typed.environment.items()}
         words = [fill(word, directory, busy) for word in typed.arguments.split()]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bridge", *words],
+        process = WarmPopen(
+            words,
             cwd=ROOT,
             env=env,
             stdin=subprocess.DEVNULL,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from harness import ROOT, scripted_codex, turns
+from warm import run_warm
 
 NO_LOGIN = """#!{python} -Wignore
 import sys
@@ -39,15 +39,7 @@ def doctor(directory: Path, *arguments: str, **environment: str) -> tuple[int, d
         "PORT": "0",
         **environment,
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "bridge", "doctor", *arguments],
-        cwd=ROOT,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = run_warm("doctor", *arguments, env=env, text=True, timeout=30)
     assert "Traceback" not in done.stderr
     lines = {}
     for line in done.stdout.splitlines():

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from cli.exec.command import environment, left_of
 from harness import ROOT, scripted_codex, turns
 from server.prompted import wait_for
 from upstream.openai_chat import ChatServer, serving_in_thread
+from warm import WarmPopen, run_warm
 
-MODELS = (sys.executable, "-P", "-m", "bridge", "models")
 CHAT_KEY = "sk-canary-chat-0123456789"
 
 
@@ -38,9 +37,7 @@ class Place:
         return path
 
     def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*MODELS, *arguments], capture_output=True, text=True, env=self.variables(**more), cwd=ROOT, timeout=30
-        )
+        return run_warm("models", *arguments, text=True, env=self.variables(**more), timeout=30)
 
 
 @pytest.fixture(scope="module")
@@ -178,8 +175,8 @@ def interrupted(place: Place) -> Interrupted:
     program = place.directory / "hanging-codex"
     program.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 1000\n")
     program.chmod(0o755)
-    with subprocess.Popen(
-        [*MODELS, "--codex-bin", str(program)],
+    with WarmPopen(
+        ["models", "--codex-bin", str(program)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

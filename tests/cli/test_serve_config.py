@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +10,9 @@ from typing import Any
 import pytest
 from cli.exec.command import environment
 from cli.exec.warm import WarmCommand, running_interpreter
-from harness import ROOT, RunningBridge, running_bridge, scripted_codex, turns
+from harness import RunningBridge, running_bridge, scripted_codex, turns
 from upstream import anthropic_server, chatgpt, openai_chat
+from warm import run_warm
 
 CHAT_KEY = "sk-canary-chat-0123456789"
 OWN_KEY = "sk-canary-own-0123456789"
@@ -269,14 +268,7 @@ def test_a_mistake_in_the_file_ends_the_program(tmp_path: Path, text: str, told:
     """One line, exit code 2, before anything is started."""
     path = tmp_path / "wrong.toml"
     path.write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "bridge", "serve", "--port", "0", "--config", str(path)],
-        capture_output=True,
-        text=True,
-        env=environment(tmp_path),
-        cwd=ROOT,
-        timeout=30,
-    )
+    done = run_warm("serve", "--port", "0", "--config", path, text=True, env=environment(tmp_path), timeout=30)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {path}:{told}")
     assert done.stderr.count("\n") == 1

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +17,12 @@ import pytest
 from cli.direct import HI, Direct, directly, warmed
 from cli.exec.command import Ran, Word, finish
 from cli.exec.warm import WarmCommand
-from harness import ROOT
 from upstream.answers import RESET, Answer, Gate, Plain, Stream, html, plain_json, refusal
 from upstream.chatgpt import ChatGPT
 from upstream.connection import Request
 from upstream.events import NOTHING, answer, call, error, failed, incomplete, reasoning, search, text
 from upstream.tokens import SAID
+from warm import run_warm
 
 BRIDGE_KEY = "cb-canary-bridge-key-0123456789"
 PROVIDER_KEY = "canary-provider-key-0123456789"
@@ -243,7 +241,6 @@ def test_auth_tells_no_secret(tmp_path: Path) -> None:
 
 
 def auth(direct: Direct, *words: str) -> Ran:
-    command = [sys.executable, "-P", "-m", "bridge", "auth", *words]
     env = direct.command.environment | {"PROXY_API_KEY": BRIDGE_KEY, "PATH": os.environ["PATH"]}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=30, check=False)
+    done = run_warm("auth", *words, env=env, timeout=30)
     return Ran(done.returncode, done.stdout, done.stderr.decode())

@@ -6,7 +6,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from harness import ROOT
+from warm import WarmPopen
 
 Message = dict[str, Any]
 THREAD = "01a1e19c-0000-7000-8000-000000000001"
@@ -103,8 +103,8 @@ class Wire:
 def playing(log: Path, *arguments: str, code: int = 0, stderr: Path | None = None) -> Iterator[Wire]:
     """The real command, from its start to the end of its stdin; it ends with `code`."""
     errors = stderr.open("wb") if stderr is not None else subprocess.DEVNULL
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bridge", "app-server", f"--replay={log}", *arguments],
+    process = WarmPopen(
+        ["app-server", f"--replay={log}", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,

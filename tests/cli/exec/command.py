@@ -16,6 +16,7 @@ from api.wire.lines import Event, read_events, text_of
 from harness import ROOT
 from real.rig import processes
 from server.prompted import wait_for
+from warm import WarmPopen, run_warm
 
 EXEC = (sys.executable, "-P", "-m", "bridge", "exec")
 SECONDS = 30
@@ -81,12 +82,12 @@ class Command:
 
     def run(self, *arguments: Word, stdin: bytes = b"", shell: str = "", **more: str) -> Ran:
         """Run it to its end. `shell` redirects, as `<&-` does; `more` are variables."""
-        program: list[Word] = [*EXEC, *self.always, *arguments]
+        env = self.environment | more
         if shell:
-            program = ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *program]
-        done = subprocess.run(
-            program, input=stdin, capture_output=True, env=self.environment | more, cwd=ROOT, timeout=SECONDS
-        )
+            program = ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *EXEC, *self.always, *arguments]
+            done = subprocess.run(program, input=stdin, capture_output=True, env=env, cwd=ROOT, timeout=SECONDS)
+        else:
+            done = run_warm("exec", *self.always, *arguments, input=stdin, env=env, timeout=SECONDS)
         return Ran(done.returncode, done.stdout, done.stderr.decode())
 
     @contextmanager
@@ -94,8 +95,8 @@ class Command:
         self, *arguments: Word, stdout: Any = subprocess.PIPE, stderr: Any = subprocess.PIPE, **more: str
     ) -> Iterator[subprocess.Popen[bytes]]:
         """Run it beside the test; after the block it is gone. Its stdin is an open pipe."""
-        with subprocess.Popen(
-            [*EXEC, *self.always, *arguments],
+        with WarmPopen(
+            ["exec", *self.always, *arguments],
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=stderr,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import ROOT
+from warm import run_warm
 
 BRIDGE = [sys.executable, "-P", "-m", "bridge"]
 MODEL = "scripted"
@@ -59,14 +60,8 @@ def lab(
     directory: Path, command: str, *arguments: str | Path, code: int = 0, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """`codex-bridge lab COMMAND`, which must exit with this code, and never with a traceback."""
-    done = subprocess.run(
-        [*BRIDGE, "lab", command, *map(str, arguments)],
-        cwd=directory,
-        env=environment(directory, **more),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    env = environment(directory, **more)
+    done = run_warm("lab", command, *arguments, env=env, cwd=directory, text=True, timeout=120)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == code, done
     return done

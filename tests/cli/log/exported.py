@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from harness import ROOT, RunningBridge
+from harness import RunningBridge
+from warm import run_warm
 
 QUESTION = "what does the <b>fox</b> say?"
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {}}}}
@@ -15,8 +16,7 @@ WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object
 
 def typed(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[bytes]:
     """`codex-bridge log …`, which must exit with this code, and never with a traceback."""
-    command = [sys.executable, "-m", "bridge", "log", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
+    done = run_warm("log", *arguments, env=dict(os.environ))
     assert done.returncode == code, done.stderr.decode()
     assert b"Traceback" not in done.stderr
     return done

@@ -19,6 +19,7 @@ from termios import TIOCSWINSZ
 from typing import Any
 
 from harness import ROOT
+from warm import WarmPopen, run_warm
 
 from bridge.protolog.record import Recorder
 from bridge.redact import Redactor
@@ -155,8 +156,7 @@ class LogCommand:
 
     def run(self, *arguments: object, **environment: str) -> Shown:
         """Run it to its end, in pipes. Whatever is asked of it, it never ends in a traceback."""
-        words = [str(each) for each in arguments]
-        ran = subprocess.run([*BRIDGE, *words], capture_output=True, env=self.env(**environment), cwd=ROOT, timeout=60)
+        ran = run_warm("log", *map(str, arguments), env=self.env(**environment))
         shown = Shown(ran.returncode, ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace"))
         assert "Traceback" not in shown.stderr, shown.stderr
         return shown
@@ -167,10 +167,8 @@ class LogCommand:
         ioctl(ours, TIOCSWINSZ, pack("HHHH", 24, self.columns, 0, 0))
         env = self.env(**environment)
         del env["COLUMNS"]
-        words = [str(each) for each in arguments]
-        with subprocess.Popen(
-            [*BRIDGE, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=ROOT
-        ) as process:
+        words = ["log", *map(str, arguments)]
+        with WarmPopen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=ROOT) as process:
             os.close(theirs)
             seen = b""
             while True:
@@ -189,10 +187,8 @@ class LogCommand:
     @contextmanager
     def running(self, *arguments: object) -> Iterator[Running]:
         """It runs until the block is left; it must be ended there."""
-        words = [str(each) for each in arguments]
-        process = subprocess.Popen(
-            [*BRIDGE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env(), cwd=ROOT
-        )
+        words = ["log", *map(str, arguments)]
+        process = WarmPopen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env(), cwd=ROOT)
         try:
             yield Running(process)
         finally:
