@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from uuid import UUID
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -102,6 +103,16 @@ class Settings(BaseModel):
     unsupported: Literal["drop", "reject"] = Field("drop", validation_alias="PROXY_UNSUPPORTED")
     reasoning: Literal["content", "think", "hidden"] = Field("content", validation_alias="PROXY_REASONING")
 
+    cap_model: str | None = Field(None, validation_alias="PROXY_CAP_MODEL")
+    cap_agents: dict[str, str] = Field({}, validation_alias="PROXY_CAP_AGENTS")
+    """Models by the ids of CAP's agents."""
+    cap_users: dict[str, str] = Field({}, validation_alias="PROXY_CAP_USERS")
+    """Ids of CAP's users by the labels of their keys."""
+    cap_grace: float = Field(30, ge=0, le=3600, allow_inf_nan=False, validation_alias="PROXY_CAP_GRACE")
+    cap_stream_default: bool = Field(False, validation_alias="PROXY_CAP_STREAM_DEFAULT")
+    cap_strict: bool = Field(False, validation_alias="PROXY_CAP_STRICT")
+    cap_agent_id: UUID | None = Field(None, validation_alias="PROXY_CAP_AGENT_ID")
+
     store: Literal["sqlite", "memory", "off"] = Field("sqlite", validation_alias="PROXY_STORE")
     store_ttl: float = Field(30 * 24 * 3600, gt=0, validation_alias="PROXY_STORE_TTL")
     store_max_bytes: int = Field(1024**3, ge=1024**2, validation_alias="PROXY_STORE_MAX_BYTES")
@@ -132,7 +143,7 @@ class Settings(BaseModel):
     grace: float = Field(20, ge=0, validation_alias="PROXY_GRACE")
 
     _lists = field_validator("api_keys", "models", "ignore", mode="before")(_split)
-    _pairs = field_validator("aliases", mode="before")(_pair)
+    _pairs = field_validator("aliases", "cap_agents", "cap_users", mode="before")(_pair)
 
     @field_validator("api_keys")
     @classmethod

@@ -207,24 +207,25 @@ class Child:
             raise self._closed
         assert self.info is not None
         assert self._owners is not None
+        settings = self._settings.narrowed(turn.narrowed)
         running: RunningTurn
         if self.info.dialect == "current":
             running = CurrentTurn(
                 turn,
-                self._settings,
+                settings,
                 can_inject=self.info.can_inject,
                 native=self.offers_natively(turn),
-                threads=self._threads if self._settings.kept_threads else None,
+                threads=self._threads if settings.kept_threads else None,
                 now=trio.current_time(),
             )
         else:
             sends = choose_sends(
-                self._settings.legacy_calls,
+                settings.legacy_calls,
                 turn,
                 is_codex=self.info.is_codex,
-                skip_turn=self._settings.skip_turn,
+                skip_turn=settings.skip_turn,
             )
-            running = LegacyTurn(turn, self._settings, sends=sends)
+            running = LegacyTurn(turn, settings, sends=sends)
         running.req_id = req_id
         stream = TurnStream(running, self._limits)
         running.over = stream.released

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from bridge.turn.turn import Endpoint
 
@@ -29,6 +30,17 @@ class ChildSettings:
     web_search: Literal["off", "cached", "live"] = "off"
     kept_threads: int = 0
     """Conversations whose threads are kept for their next turns."""
+
+    def narrowed(self, wishes: Mapping[str, str]) -> ChildSettings:
+        """These settings for a turn that wants less than they allow (`Turn.narrowed`).
+
+        It gets a thread of its own: what a thread may do is settled at its beginning.
+        """
+        if not wishes:
+            return self
+        names = {"sandbox": "sandbox_mode", "approval_policy": "approval_policy", "cwd": "workdir"}
+        wanted: dict[str, Any] = {names[name]: value for name, value in wishes.items()}
+        return replace(self, kept_threads=0, **wanted)
 
     def drops_system_prompt(self, endpoint: Endpoint, dialect: Literal["current", "legacy"]) -> bool:
         """Whether the client's system and developer messages are left out. Responses always keep theirs (seed 003)."""

@@ -18,7 +18,7 @@ from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import TurnStream
 from bridge.appserver.transcript import tool_text
 from bridge.backends.base import NOTHING_MORE, EventStream
-from bridge.errors import LOG_IN, InvalidRequest, Overloaded, UpstreamError
+from bridge.errors import LOG_IN, Forbidden, InvalidRequest, Overloaded, UpstreamError
 from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
 from bridge.turn.collect import collect
@@ -98,6 +98,8 @@ class AppServerBackend:
         child = await self.pool.acquire(conversation_number(turn.items))
         if await child.account.check_login() == "missing":
             raise UpstreamError(NOT_LOGGED_IN, code="codex_not_logged_in", http_status=401, kind="authentication_error")
+        if "cwd" in turn.narrowed:
+            await _check_inside(turn.narrowed["cwd"], self._settings.workdir)
         in_text = turn.functions and not child.offers_natively(turn)
         if in_text and turn.tool_text is None:
             turn = replace(turn, tool_text=await self._tool_text(turn))
@@ -179,6 +181,9 @@ class AppServerBackend:
     def resolve(self, name: str) -> ModelChoice | None:
         return resolve_model(name, known=self.models(), default=self.default_model(FALLBACK_MODEL))
 
+    def preferred(self) -> str | None:
+        return self.default_model(FALLBACK_MODEL)
+
     def default_model(self, fallback: str) -> str:
         """The model for a request that names the default: the configured one, else the child's own default."""
         if self._configured:
@@ -237,3 +242,14 @@ def _identity(turn: Turn) -> tuple[bytes, int]:
         digest.update(orjson.dumps([tool.full_name, tool.description, tool.strict, schema]))
     digest.update(orjson.dumps([turn.tool_choice.mode, turn.tool_choice.name, turn.parallel]))
     return digest.digest(), size
+
+
+async def _check_inside(directory: str, workdir: str) -> None:
+    """Raise Forbidden for what is no directory in the work directory, once its links are followed."""
+    try:
+        found = await trio.Path(directory).resolve(strict=True)
+        inside = await found.is_dir() and found.is_relative_to(await trio.Path(workdir).resolve(strict=True))
+    except (OSError, RuntimeError):
+        inside = False
+    if not inside:
+        raise Forbidden("The directory that 'cwd' names is not one in the work directory.", param="cwd")

@@ -56,6 +56,9 @@ class Backend(Protocol):
     def names(self) -> list[str]:
         """The names that a request may use for them; none where it is known that nothing could be answered."""
 
+    def preferred(self) -> str | None:
+        """The model for a request that names none; None when nothing is known."""
+
     def knows(self, name: str) -> bool:
         """Whether a name is one of its own."""
 
@@ -89,6 +92,9 @@ class PlainBackend:
 
     def names(self) -> list[str]:
         return self.models()
+
+    def preferred(self) -> str | None:
+        return next(iter(self.models()), None)
 
     def knows(self, name: str) -> bool:
         return name.lower() in {model.lower() for model in self.models()}

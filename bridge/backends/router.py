@@ -123,6 +123,16 @@ class Router:
                     if self._is_usable(backend, keyed=False):
                         nursery.start_soon(_quietly, backend)
 
+    async def default_model(self) -> str:
+        """The model for a request that names none. Raises NotReady when the default backend cannot tell."""
+        if self.default.name == MOCK:
+            return MOCK_MODELS[0]
+        await self.default.wait_until_known()
+        found = self.default.preferred()
+        if found is None:
+            raise NotReady("The default backend has not told any model yet; name one.", retry_after=2)
+        return found
+
     def models(self) -> list[str]:
         """All names that a request may use: what each backend offers, mock models, aliases."""
         names = [name for each in self._on() for name in (*each.backend.names(), *each.models)]

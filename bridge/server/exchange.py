@@ -13,7 +13,6 @@ from typing import Any
 import trio
 
 from bridge.api.dropped import HEADER, apply_policy
-from bridge.api.responses.events import CANCELLED
 from bridge.api.sse import Encoder
 from bridge.backends.answers import start_answer
 from bridge.backends.base import Backend, EventStream
@@ -23,7 +22,7 @@ from bridge.protolog.turn_records import calls_in, turn_end, turn_start
 from bridge.server.ratelimits import limit_headers, tell_reset
 from bridge.server.service import Service
 from bridge.store.base import UsageRow
-from bridge.turn.events import Finished, ToolCall, TurnEvent, Usage
+from bridge.turn.events import CANCELLED, CLIENT_GONE, Finished, ToolCall, TurnEvent, Usage
 from bridge.turn.turn import Endpoint, Turn
 
 log = logging.getLogger("bridge.server")
@@ -220,7 +219,7 @@ class Exchange:
         if not self._arrived:
             return
         failed = Finished("failed", error=self.failure) if self.failure else None
-        end = failed or self._end or Finished("cancelled", reason="client_gone")
+        end = failed or self._end or Finished("cancelled", reason=CLIENT_GONE)
         self._count(end)
         usage = self.encoder.usage if self.encoder is not None else None
         total = round(trio.current_time() - self._started, 6)

@@ -34,6 +34,7 @@ from bridge.ids import new_id
 from bridge.protolog.event_log import EventLog, about
 from bridge.redact import Redactor
 from bridge.server.app import build_app
+from bridge.server.cap.options import cap_options
 from bridge.server.gate import Gate
 from bridge.server.keys import check_bind, load_keys
 from bridge.server.listener import Listener, open_sockets
@@ -95,6 +96,7 @@ class Bridge:
             reasoning=settings.reasoning,
             recorder=self._recorder,
             player=self.player,
+            cap=cap_options(settings),
         )
         app = build_app(self._service, fault=self._fault, started_at=int(time.time()))
         self.app = Gate(app, keys=keys, check_host=is_loopback(settings.host), allowed_origins=settings.allowed_origins)

@@ -13,6 +13,7 @@ from bridge.api.chat.events import ReasoningDisplay
 from bridge.api.dropped import Policy
 from bridge.backends.router import Router
 from bridge.protolog.record import Recorder
+from bridge.server.cap.options import CapOptions
 from bridge.store.base import Store
 from bridge.turn.turn import Endpoint
 
@@ -59,5 +60,7 @@ class Service:
     """The responses that are being written, by key and id."""
     background: trio.Nursery | None = None
     """Where responses go on without their client; None before the bridge runs, and when it stops."""
+    cap: CapOptions = field(default_factory=CapOptions)
+    """How the operator wants CAP."""
     stopping: trio.Event = field(default_factory=trio.Event)
     """The bridge stops: connections that are kept open for more requests are closed when they have their answers."""

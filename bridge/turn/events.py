@@ -127,9 +127,17 @@ class UsageUpdate:
 Outcome = Literal["completed", "incomplete", "failed", "cancelled"]
 
 
+CANCELLED = "cancelled"
+"""The reason of an end that the client asked for, on another connection."""
+CLIENT_GONE = "client_gone"
+"""The reason of an end that came because nobody listened any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end. `reason` belongs to `incomplete` (max_output_tokens, content_filter), `error` to `failed`."""
+    """The end. `reason` belongs to `incomplete` (max_output_tokens, content_filter) and `cancelled`, `error` to
+    `failed`.
+    """
 
     outcome: Outcome
     reason: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -55,6 +56,9 @@ class Turn:
     """Whether the tools are offered natively, where that can be chosen; None: as the operator has decided."""
     verbatim: bool = False
     """The text is wanted as the model writes it: calls in it are left there."""
+
+    narrowed: Mapping[str, str] = field(default_factory=dict)
+    """`sandbox`, `approval_policy` and `cwd`, where they are to be narrower than the operator's."""
 
     @property
     def functions(self) -> tuple[FunctionTool, ...]:

@@ -26,11 +26,12 @@ from bridge.api.cap.presentation import CitationBlock, CitationItem
 from bridge.api.cap.stream import read_packet
 from bridge.api.cap.writers import CLOSE_PACKET, LineWriter, SseWriter
 from bridge.api.reading import check_depth
-from bridge.api.responses.events import CANCELLED
 from bridge.api.sse import restart_error
 from bridge.errors import BridgeError, InvalidRequest, UpstreamError
 from bridge.turn.collect import Result, TextOutput
 from bridge.turn.events import (
+    CANCELLED,
+    CLIENT_GONE,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -108,7 +109,8 @@ class CapEncoder:
         self._run: list[str] = []
         self._thought: _Thought | None = None
         self._out: list[bytes] = []
-        self._kept: list[bytes] = []
+        self.kept: list[bytes] = []
+        """In the form `json` all packets so far."""
 
     def __repr__(self) -> str:
         return f"<CapEncoder {self.request_id} packets={self.sequence} finished={self.finished}>"
@@ -164,22 +166,26 @@ class CapEncoder:
     def write(self, packets: list[bytes]) -> bytes:
         """The bytes of the packets that were made last."""
         if not self._streaming:
-            self._kept += packets
+            self.kept += packets
             return b""
         return self._writer.write(packets, self.sequence - len(packets) + 1) if packets else b""
 
     def body(self) -> bytes:
         """The ServiceResponse, in the form `json`. Only after the end, and only when the turn did not fail."""
-        assert self.finished
         assert self.failure is None
         fold = TurnFold()
-        for packet in self._kept:
+        for packet in self.kept:
             fold.add(read_packet(packet))
+        return self.response(fold)
+
+    def response(self, fold: TurnFold) -> bytes:
+        """The ServiceResponse of all packets, folded. Only after the end."""
+        assert self.finished
         response = ServiceResponse(
             request_id=self.request_id,
             created_at=_time(self._ended_at),
             output=fold.output(self._conversation_id),
-            metrics=fold.metrics,
+            metrics=fold.metrics or self._metrics(),
         )
         return response.to_json().encode()
 
@@ -262,14 +268,14 @@ class CapEncoder:
         self._thought = None
         if not self._streaming:
             self._out.clear()
-            self._kept.clear()
+            self.kept.clear()
         self._progress(RECONNECTING, "running")
 
     def _finish(self, end: Finished) -> None:
         self._close_thought()
         self.finished = True
         self._ended_at = self._now()
-        told = end.outcome == "cancelled" and end.reason == CANCELLED
+        told = end.outcome == "cancelled" and end.reason in (CANCELLED, CLIENT_GONE)
         if end.outcome == "incomplete" or (told and not self._streaming):
             self._notice(end.reason or "incomplete")
         elif end.outcome in ("failed", "cancelled") and not told:

@@ -165,6 +165,15 @@ def conversation_of(request: ServiceRequest) -> str | None:
     return payload.conversation_id or None
 
 
+def wanted_model(request: ServiceRequest, rules: AssistRules) -> str | None:
+    """The name of the model that a request leads to, as far as it can be told before anything has been checked."""
+    meta, agent = request.payload.meta, request.context.agent
+    own = meta.get("codex")
+    named = (own.get("model") if isinstance(own, dict) else None) or meta.get("model")
+    preset = None if agent is None else rules.agent_model(agent.id)
+    return named if isinstance(named, str) else preset or rules.default_model or None
+
+
 def _model(
     request: ServiceRequest, meta: Meta, resolve: Callable[[str], ModelChoice], rules: AssistRules
 ) -> ModelChoice:

@@ -16,6 +16,7 @@ from bridge.api.responses.response import Echo, error_object, usage_object
 from bridge.api.sse import join_events, restart_error
 from bridge.errors import BridgeError, UpstreamError
 from bridge.turn.events import (
+    CANCELLED,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -32,9 +33,6 @@ from bridge.turn.events import (
 NewId = Callable[[str], str]
 
 _PROVIDERS_ID = re.compile(r"rs_[A-Za-z0-9_-]{1,200}")
-
-CANCELLED = "cancelled"
-"""The reason of an end that the client asked for, on another connection."""
 
 
 class _OpenText:

@@ -1,0 +1,176 @@
+"""A CAP request: read, continued, answered in packets that are kept for a while, and stored."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import orjson
+
+from bridge.api.cap.envelope import ServiceRequest
+from bridge.api.cap.events import CapEncoder, Form
+from bridge.api.cap.request import conversation_of, owner_of, parse_assist, wanted_model
+from bridge.errors import BridgeError, InvalidRequest, NotReady
+from bridge.server.cap.ring import Ring
+from bridge.server.continuation import item_objects
+from bridge.server.exchange import Exchange, wait_for_model
+from bridge.server.service import Service
+from bridge.server.session import session_of
+from bridge.store.base import Conversation
+from bridge.turn.collect import TextOutput
+from bridge.turn.events import ToolCall, TurnEvent
+from bridge.turn.items import FunctionCall, Item, Message, Text
+
+log = logging.getLogger("bridge.server")
+
+
+class AssistExchange(Exchange):
+    """An exchange in CAP. What it says goes into its `ring`, packet by packet; in the form `json`, all at the end.
+
+    `open` raises BridgeError when the turn cannot be prepared or begun. `busy` holds the conversations in which a turn
+    runs.
+    """
+
+    __slots__ = ("_busy", "_data", "_known", "_owner", "conversation", "form", "request", "ring", "timeout")
+
+    def __init__(
+        self,
+        service: Service,
+        key: str,
+        url: str,
+        request: ServiceRequest,
+        data: Mapping[str, Any],
+        form: Form,
+        busy: set[tuple[str, str]],
+    ) -> None:
+        super().__init__(service, key, url)
+        self.request = request
+        self.form: Form = form
+        self.ring = Ring()
+        self.conversation: str | None = None
+        """The conversation's name, once the request is open; None when nothing is stored here."""
+        self.timeout = service.cap.rules.max_timeout
+        self._data = data
+        self._busy = busy
+        self._owner = f"{key}/{owner_of(request.context)}"
+        """What is stored is this client's, this user's and this session's."""
+        self._known = False
+
+    async def open(self) -> None:
+        """Read the request and start its turn."""
+        service, request = self._service, self.request
+        rules = service.cap.rules
+        name = wanted_model(request, rules)
+        if name is None:
+            name = await service.router.default_model()
+            rules = replace(rules, default_model=name)
+        await wait_for_model(service.router, name)
+        context = await self._begin_conversation(conversation_of(request))
+        resolve = partial(service.router.resolve, keyed=self.provider_key is not None)
+        assist = parse_assist(request, resolve, rules, context, data=self._data)
+        self.timeout = assist.timeout
+        turn = replace(assist.turn, stream=self.form != "json", narrowed=assist.narrowed)
+        backend = service.router.backend(turn.backend)
+        if backend.takes.provider_key:
+            named = {"prompt_cache_key": self.conversation}
+            turn = replace(turn, provider_key=self.provider_key, session=session_of(named, turn, self._owner))
+        encoder = CapEncoder(
+            request.request_id,
+            now=service.now,
+            started_at=service.now(),
+            form=self.form,
+            events=assist.events,
+            conversation_id=self.conversation,
+        )
+        await self._start(turn, encoder, backend, assist.ignored)
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return self._service.now()
+
+    async def _begin_conversation(self, name: str | None) -> list[dict[str, Any]]:
+        """What has been said in the conversation. From here on it is this request's, until its end."""
+        service = self._service
+        if not service.keeps_responses:
+            if name is None:
+                return []
+            raise InvalidRequest(
+                "Conversations are not stored here (PROXY_STORE=off): leave 'payload.conversation_id' out.",
+                param="payload.conversation_id",
+                code="unsupported_parameter",
+                http_status=422,
+            )
+        self.conversation = name or service.new_id("conv")
+        if (self._owner, self.conversation) in self._busy:
+            self.conversation = None
+            raise BridgeError(
+                "A turn runs in this conversation: wait for its end.",
+                param="payload.conversation_id",
+                code="turn_busy",
+                http_status=409,
+                retry_after=1,
+                severity="transient",
+            )
+        self._busy.add((self._owner, self.conversation))
+        self.headers.append((b"x-conversation-id", self.conversation.encode()))
+        items = None if name is None else await service.store.list_items(self._owner, name)
+        self._known = items is not None
+        if items is None and name is not None and service.cap.strict:
+            raise InvalidRequest(
+                "There is no such conversation. Leave 'payload.conversation_id' out to begin one.",
+                param="payload.conversation_id",
+                code="conversation_not_found",
+                http_status=404,
+            )
+        return [orjson.loads(item) for item in items or ()]
+
+    def _encode(self, events: list[TurnEvent]) -> bytes:
+        encoder = self.encoder
+        assert isinstance(encoder, CapEncoder)
+        try:
+            packets = encoder.packets(events)
+        except Exception:
+            packets = encoder.fail(self.mistake())
+        out = encoder.write(packets) if self._recorder is not None or self.form == "json" else b""
+        if self.form != "json":
+            self.ring.add(packets)
+        elif encoder.finished:
+            self.ring.add(encoder.kept)
+        return out
+
+    async def _store(self) -> None:
+        encoder = self.encoder
+        if self.conversation is None or not isinstance(encoder, CapEncoder) or encoder.failure is not None:
+            return
+        assert self.turn is not None
+        said = [self.turn.items[-1], *_said(encoder)]
+        items = [orjson.dumps(item) for item in item_objects(said, self._service.new_id)]
+        store = self._service.store
+        try:
+            if self._known:
+                await store.add_items(self._owner, self.conversation, items)
+            else:
+                begun = Conversation(self.conversation, int(self._service.now()), {})
+                await store.create_conversation(self._owner, begun, items)
+                self._known = True
+        except NotReady as error:
+            # The client has its answer already, all but the end.
+            log.warning("the conversation of request %s was not extended: %s", self.id, error.message)
+
+    def _release(self) -> None:
+        if self.conversation is not None:
+            self._busy.discard((self._owner, self.conversation))
+
+
+def _said(encoder: CapEncoder) -> list[Item]:
+    """The answer as items that the next turn begins with."""
+    found: list[Item] = []
+    for output in encoder.result.outputs:
+        if isinstance(output, TextOutput) and output.text:
+            found.append(Message("assistant", (Text(output.text),)))
+        elif isinstance(output, ToolCall):
+            found.append(FunctionCall(output.call_id, output.name, output.arguments, output.namespace, output.custom))
+    return found
