@@ -19,6 +19,7 @@ import pkgutil
 import signal
 import socket
 import sys
+import time
 import traceback
 from contextlib import suppress
 from typing import Any
@@ -50,6 +51,7 @@ def become(order: dict[str, Any], files: list[int]) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
+    time.tzset()
     # New ones: whether something is a terminal is seen when they are made.
     sys.stdin = open(0)  # noqa: SIM115
     sys.stdout = open(1, "w")  # noqa: SIM115

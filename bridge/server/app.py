@@ -12,6 +12,9 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.routing import Router as Routes
 
 from bridge.errors import BridgeError, InvalidRequest
+from bridge.server.cap.endpoint import AssistEndpoint
+from bridge.server.cap.refusals import PLACES
+from bridge.server.cap.socket import AssistSocket
 from bridge.server.conversations import ConversationPages
 from bridge.server.http import (
     ClientGone,
@@ -20,20 +23,22 @@ from bridge.server.http import (
     Request,
     Scope,
     Send,
+    cancel_when_gone,
     key_label,
     provider_key,
-    refuse,
-    send_error,
-    send_json,
-    send_refusal,
+    read_whole_body,
+    send_page,
+    send_page_early,
 )
 from bridge.server.pages import Pages
+from bridge.server.refusals import refusal, refuse
 from bridge.server.responses import ResponsePages
 from bridge.server.service import Service
-from bridge.server.turns import TurnEndpoint, read_request
+from bridge.server.turns import TurnEndpoint
 from bridge.server.websocket import ResponsesSocket
 
 ShowPage = Callable[[Request], Awaitable[Page]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def build_app(service: Service, *, fault: Callable[[], str | None], started_at: int) -> Any:
@@ -41,44 +46,60 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
     pages = Pages(service, fault, started_at, time)
     responses = ResponsePages(service)
     conversations = ConversationPages(service.store, service.new_id, enabled=service.keeps_responses)
-    table: list[tuple[str, dict[str, ShowPage | TurnEndpoint]]] = [
-        ("/v1/responses", {"POST": TurnEndpoint("responses", service)}),
-        ("/v1/responses/compact", {"POST": responses.compact}),
-        ("/v1/responses/input_tokens", {"POST": responses.input_tokens}),
-        ("/v1/responses/{id}", {"GET": responses.retrieve, "DELETE": responses.delete}),
-        ("/v1/responses/{id}/cancel", {"POST": responses.cancel}),
-        ("/v1/responses/{id}/input_items", {"GET": responses.input_items}),
-        ("/v1/conversations", {"POST": conversations.create}),
-        (
-            "/v1/conversations/{id}",
-            {"GET": conversations.retrieve, "POST": conversations.update, "DELETE": conversations.delete},
-        ),
-        ("/v1/conversations/{id}/items", {"GET": conversations.list_items, "POST": conversations.add_items}),
-        (
-            "/v1/conversations/{id}/items/{item}",
-            {"GET": conversations.retrieve_item, "DELETE": conversations.delete_item},
-        ),
-        ("/v1/chat/completions", {"POST": TurnEndpoint("chat", service)}),
-        ("/v1/models", {"GET": pages.models}),
-        ("/v1/models/{model:path}", {"GET": pages.model}),
-        ("/v1/usage", {"GET": pages.usage}),
-        ("/v1/rate-limits", {"GET": pages.rate_limits}),
-        ("/healthz", {"GET": pages.health}),
-        ("/livez", {"GET": pages.live}),
-        ("/readyz", {"GET": pages.ready}),
+    assist = AssistEndpoint(service)
+    turns: dict[str, dict[str, Asgi]] = {
+        "/v1/responses": {"POST": TurnEndpoint("responses", service)},
+        "/v1/chat/completions": {"POST": TurnEndpoint("chat", service)},
+        **{path: {"POST": assist.post} for path in PLACES},
+    }
+    shown: dict[str, dict[str, ShowPage]] = {
+        "/v1/responses/compact": {"POST": responses.compact},
+        "/v1/responses/input_tokens": {"POST": responses.input_tokens},
+        "/v1/responses/{id}": {"GET": responses.retrieve, "DELETE": responses.delete},
+        "/v1/responses/{id}/cancel": {"POST": responses.cancel},
+        "/v1/responses/{id}/input_items": {"GET": responses.input_items},
+        "/v1/conversations": {"POST": conversations.create},
+        "/v1/conversations/{id}": {
+            "GET": conversations.retrieve,
+            "POST": conversations.update,
+            "DELETE": conversations.delete,
+        },
+        "/v1/conversations/{id}/items": {"GET": conversations.list_items, "POST": conversations.add_items},
+        "/v1/conversations/{id}/items/{item}": {
+            "GET": conversations.retrieve_item,
+            "DELETE": conversations.delete_item,
+        },
+        "/v1/models": {"GET": pages.models},
+        "/v1/models/{model:path}": {"GET": pages.model},
+        "/v1/usage": {"GET": pages.usage},
+        "/v1/rate-limits": {"GET": pages.rate_limits},
+        "/healthz": {"GET": pages.health},
+        "/livez": {"GET": pages.live},
+        "/readyz": {"GET": pages.ready},
+        "/health": {"GET": pages.cap_health},
+        "/v1/health": {"GET": pages.cap_health},
+        "/openapi.json": {"GET": pages.openapi},
+    }
+    cancel = _Shown(assist.cancel, service.max_body)
+    turns["/v1/assist/{request_id}"] = {"GET": assist.resume, "DELETE": cancel}
+    routes: list[BaseRoute] = [
+        WebSocketRoute("/v1/responses", ResponsesSocket(service)),
+        WebSocketRoute("/v1/assist/ws", AssistSocket(service, assist)),
     ]
-    routes: list[BaseRoute] = [WebSocketRoute("/v1/responses", ResponsesSocket(service))]
-    routes += [_Place(path, methods, service.max_body) for path, methods in table]
+    routes += [_Place(path, methods) for path, methods in turns.items()]
+    routes += [
+        _Place(path, {method: _Shown(show, service.max_body) for method, show in methods.items()})
+        for path, methods in shown.items()
+    ]
     return Routes(routes, redirect_slashes=False, default=_not_found)
 
 
 class _Place(Route):
-    """A path and what each method does there; another method is answered in OpenAI's form."""
+    """A path and what each method does there."""
 
-    def __init__(self, path: str, methods: dict[str, ShowPage | TurnEndpoint], max_body: int) -> None:
+    def __init__(self, path: str, methods: dict[str, Asgi]) -> None:
         super().__init__(path, _nothing)
         self._handlers = methods
-        self._max_body = max_body
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         # HEAD is a GET whose body the HTTP layer leaves out.
@@ -89,41 +110,39 @@ class _Place(Route):
                 f"{scope['path']} takes {', '.join(allowed)} only.", code="method_not_allowed", http_status=405
             )
             await refuse(scope, receive, send, error, [(b"allow", ", ".join(allowed).encode())])
-        elif isinstance(handler, TurnEndpoint):
-            await handler(scope, receive, send)
         else:
-            await self._show(handler, scope, receive, send)
+            await handler(scope, receive, send)
 
-    async def _show(self, show: ShowPage, scope: Scope, receive: Receive, send: Send) -> None:
+
+class _Shown:
+    """A page as an ASGI application."""
+
+    def __init__(self, show: ShowPage, max_body: int) -> None:
+        self._show = show
+        self._max_body = max_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             own_key = provider_key(scope)
-            body = await read_request(scope, receive, self._max_body) if scope["method"] == "POST" else b""
+            body = await read_whole_body(scope, receive, self._max_body) if scope["method"] == "POST" else b""
         except ClientGone:
             return
         except BridgeError as error:
-            await send_refusal(send, receive, error)
+            await send_page_early(send, receive, refusal(scope, error))
             return
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
         request = Request(scope["path"], scope["path_params"], query, key_label(scope), body, own_key)
-        answer: Page | BridgeError | None = None
+        answer: Page | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
+            # A page may take a model's time: nobody waits for it any more when its client has left.
+            nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope)
             try:
-                answer = await show(request)
+                answer = await self._show(request)
             except BridgeError as error:
-                answer = error
+                answer = refusal(scope, error)
             nursery.cancel_scope.cancel()
-        if isinstance(answer, Page):
-            await send_json(send, answer.status, answer.body, answer.headers)
-        elif answer is not None:
-            await send_error(send, answer)
-
-
-async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
-    """A page may take a model's time: nobody waits for it any more when its client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
+        if answer is not None:
+            await send_page(send, answer)
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,7 +161,7 @@ _ELSEWHERE = {
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     path = scope["path"]
-    known = "Served are POST /v1/responses, POST /v1/chat/completions and GET /v1/models."
+    known = "Served are POST /v1/responses, POST /v1/chat/completions, POST /v1/assist and GET /v1/models."
     hint = known if path.startswith("/v1/") else "The base URL ends in /v1."
     message = _ELSEWHERE.get(path) or f"There is no {path[:100]} here. {hint}"
     await refuse(scope, receive, send, InvalidRequest(message, code="not_found", http_status=404))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from bridge.server.http import Headers, Scope, Send, header
+from bridge.server.http import Headers, Scope, Send, has_body, header
 
 METHODS = b"GET, POST, DELETE, OPTIONS"
 MAX_AGE = b"7200"
@@ -93,11 +93,6 @@ def is_preflight(scope: Scope) -> bool:
         and header(scope, b"access-control-request-method") is not None
         and not has_body(scope)
     )
-
-
-def has_body(scope: Scope) -> bool:
-    """Whether a body follows the head of a request."""
-    return header(scope, b"transfer-encoding") is not None or header(scope, b"content-length") not in (None, b"0")
 
 
 async def answer_preflight(scope: Scope, send: Send, origin: bytes) -> None:

@@ -19,6 +19,7 @@ from bridge.backends.base import Backend, EventStream
 from bridge.backends.router import Router
 from bridge.errors import BridgeError
 from bridge.protolog.turn_records import calls_in, turn_end, turn_start
+from bridge.server.http import Headers
 from bridge.server.ratelimits import limit_headers, tell_reset
 from bridge.server.service import Service
 from bridge.store.base import UsageRow
@@ -26,8 +27,6 @@ from bridge.turn.events import CANCELLED, CLIENT_GONE, Finished, ToolCall, TurnE
 from bridge.turn.turn import Endpoint, Turn
 
 log = logging.getLogger("bridge.server")
-
-Headers = list[tuple[bytes, bytes]]
 
 
 class Exchange:
@@ -64,7 +63,7 @@ class Exchange:
 
     def __init__(self, service: Service, key: str, url: str, provider_key: str | None = None) -> None:
         self.id = service.new_id("req")
-        self.headers: Headers = [(b"x-request-id", self.id.encode())]
+        self.headers: list[tuple[bytes, bytes]] = [(b"x-request-id", self.id.encode())]
         self.encoder: Encoder | None = None
         self.turn: Turn | None = None
         self._service = service

@@ -16,7 +16,6 @@ from typing import Any
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized
 from bridge.server.cors import (
     answer_preflight,
-    has_body,
     is_cross_site,
     is_own_page,
     is_preflight,
@@ -24,12 +23,13 @@ from bridge.server.cors import (
     origins_of,
     readable_by,
 )
-from bridge.server.http import Receive, Scope, Send, header, refuse
+from bridge.server.http import Receive, Scope, Send, has_body, header
+from bridge.server.refusals import refuse
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,5})?")
 
-OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
-"""Probes carry no key and reveal nothing but up or down."""
+OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/health", "/v1/health", "/openapi.json"})
+"""Probes carry no key and reveal nothing but up or down and which bridge it is, nor does the description of the API."""
 
 KEY_PROTOCOL = "openai-insecure-api-key."
 """A page cannot set headers on a WebSocket; OpenAI's clients put the key behind this, among the subprotocols."""

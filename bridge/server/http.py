@@ -1,4 +1,4 @@
-"""Small pieces of HTTP on bare ASGI: reading a body within a limit, sending JSON and errors."""
+"""Small pieces of HTTP on bare ASGI: reading a body within a limit, sending whole answers."""
 
 from __future__ import annotations
 
@@ -49,8 +49,21 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return next((value for key, value in scope["headers"] if key == name), None)
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body. Raises PayloadTooLarge as soon as it is clear, ClientGone when the client leaves."""
+BODY_SECONDS = 60.0
+"""How long a request may take to arrive."""
+
+
+async def read_whole_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body, within a time limit.
+
+    Raises PayloadTooLarge as soon as it is clear, InvalidRequest, or ClientGone when the client leaves.
+    """
+    with trio.move_on_after(BODY_SECONDS):
+        return await _read_body(scope, receive, limit)
+    raise InvalidRequest("The request's body did not come in time.", code="timeout", http_status=408)
+
+
+async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     declared = header(scope, b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
@@ -77,6 +90,29 @@ def _too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"The request body is larger than {limit:,} bytes (PROXY_MAX_BODY).")
 
 
+async def cancel_when_gone(
+    receive: Receive, scope: trio.CancelScope, is_answered: Callable[[], bool] = lambda: False
+) -> None:
+    """Cancel a request when its client leaves before it has its answer.
+
+    hypercorn says `disconnect` after every answer too, and finishes its own work with the connection in our task.
+    """
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not is_answered():
+        scope.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer that is whole."""
+
+    body: bytes
+    status: int = 200
+    headers: Headers = ()
+    kind: bytes = b"application/json"
+
+
 async def send_start(send: Send, status: int, content_type: bytes, headers: Headers) -> None:
     """Status and headers."""
     await send(
@@ -90,52 +126,45 @@ async def send_start(send: Send, status: int, content_type: bytes, headers: Head
 
 async def send_json(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
     """A whole JSON response."""
-    length = (b"content-length", str(len(body)).encode())
-    await send_start(send, status, b"application/json", [length, *headers])
-    await send({"type": "http.response.body", "body": body})
+    await send_page(send, Page(body, status, headers))
+
+
+async def send_page(send: Send, page: Page) -> None:
+    """A whole response."""
+    length = (b"content-length", str(len(page.body)).encode())
+    await send_start(send, page.status, page.kind, [length, *page.headers])
+    await send({"type": "http.response.body", "body": page.body})
 
 
 DRAIN_SECONDS = 5.0
 DRAIN_BYTES = 256 * 1024 * 1024
 
 
-async def send_refusal(send: Send, receive: Receive, error: BridgeError, headers: Headers = ()) -> bytes:
-    """An error while the client still sends its body: answered at once, then its bytes are thrown away for a while.
+async def send_page_early(send: Send, receive: Receive, page: Page) -> None:
+    """A response while the client still sends its body: at once, then its bytes are thrown away for a while.
 
     The answer says that the connection will be closed. Without that the client might send its next request into a
     closing connection; and one that is closed with unread bytes is reset, so that the client never sees why.
     """
-    body = orjson.dumps(error.body())
-    length = (b"content-length", str(len(body)).encode())
+    length = (b"content-length", str(len(page.body)).encode())
     close = (b"connection", b"close")
-    await send_start(send, error.http_status, b"application/json", [length, close, *headers, *error_headers(error)])
-    await send({"type": "http.response.body", "body": body, "more_body": True})
+    await send_start(send, page.status, page.kind, [length, close, *page.headers])
+    await send({"type": "http.response.body", "body": page.body, "more_body": True})
     drained = 0
     with trio.move_on_after(DRAIN_SECONDS):
         while drained < DRAIN_BYTES:
             message = await receive()
             if message["type"] == "http.disconnect":
-                return body
+                return
             drained += len(message.get("body", b""))
             if not message.get("more_body"):
                 break
     await send({"type": "http.response.body", "body": b""})
-    return body
 
 
-async def refuse(scope: Scope, receive: Receive, send: Send, error: BridgeError, headers: Headers = ()) -> None:
-    """An error for a request of which nothing but the head has been looked at."""
-    if header(scope, b"transfer-encoding") is None and header(scope, b"content-length") in (None, b"0"):
-        await send_error(send, error, headers)
-    else:
-        await send_refusal(send, receive, error, headers)
-
-
-async def send_error(send: Send, error: BridgeError, headers: Headers = ()) -> bytes:
-    """An error in OpenAI's form, after the whole request was read; returns the body that was sent."""
-    body = orjson.dumps(error.body())
-    await send_json(send, error.http_status, body, [*headers, *error_headers(error)])
-    return body
+def has_body(scope: Scope) -> bool:
+    """Whether a body follows the head of a request."""
+    return header(scope, b"transfer-encoding") is not None or header(scope, b"content-length") not in (None, b"0")
 
 
 def error_headers(error: BridgeError) -> Headers:
@@ -146,6 +175,11 @@ def error_headers(error: BridgeError) -> Headers:
     if error.http_status == 401 and error.code == "invalid_api_key":
         extra.append((b"www-authenticate", b"Bearer"))
     return extra
+
+
+def error_page(error: BridgeError, headers: Headers = ()) -> Page:
+    """An error in OpenAI's form."""
+    return Page(orjson.dumps(error.body()), error.http_status, [*headers, *error_headers(error)])
 
 
 # Pages: everything that is not a turn
@@ -161,15 +195,6 @@ class Request:
     key: str
     body: bytes = b""
     provider_key: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """An answer."""
-
-    body: bytes
-    status: int = 200
-    headers: Headers = ()
 
 
 def json_page(value: Any, status: int = 200, headers: Headers = ()) -> Page:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Any
 
+from bridge import __version__
 from bridge.errors import ModelNotFound
 from bridge.server.http import Page, Request, json_page, query_number
 from bridge.server.ratelimits import limits_object
@@ -26,6 +28,8 @@ class Pages:
         self._fault = fault
         self._started_at = started_at
         self._now = now
+        self._began = monotonic()
+        self._agent_id = service.cap.agent_id
 
     async def models(self, request: Request) -> Page:
         """GET /v1/models: what a request may name now."""
@@ -67,6 +71,25 @@ class Pages:
         ready, reason = self._status()
         fault = self._fault()
         return json_page({"status": "ok" if ready and fault is None else "degraded", "reason": fault or reason})
+
+    async def cap_health(self, request: Request) -> Page:
+        """GET /health: the same in CAP's words."""
+        from bridge.api.cap.envelope import HealthCheckResponse, HealthCheckStatus
+
+        fault = self._fault()
+        status = HealthCheckStatus.OK if self._status()[0] and fault is None else HealthCheckStatus.DEGRADED
+        if fault == "shutdown_initiated":
+            status = HealthCheckStatus.MAINTENANCE
+        uptime = round(monotonic() - self._began, 3)
+        health = HealthCheckResponse(status=status, agent_id=self._agent_id, version=__version__, uptime_seconds=uptime)
+        served = status != HealthCheckStatus.MAINTENANCE
+        return Page(health.to_json().encode(), 200 if served else 503, [(b"cache-control", b"no-store")])
+
+    async def openapi(self, request: Request) -> Page:
+        """GET /openapi.json: what is served, for programs."""
+        from bridge.api.openapi.document import document  # large, and seldom wanted
+
+        return json_page(document(__version__))
 
     async def live(self, request: Request) -> Page:
         """GET /livez."""

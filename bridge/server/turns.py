@@ -12,21 +12,22 @@ import trio
 
 from bridge.api.reading import parse_json
 from bridge.api.sse import KEEPALIVE
-from bridge.errors import BridgeError, InvalidRequest
+from bridge.errors import BridgeError
 from bridge.server.background import run_in_background
 from bridge.server.http import (
     ClientGone,
     Headers,
+    Page,
     Receive,
     Scope,
     Send,
-    error_headers,
+    cancel_when_gone,
+    error_page,
     key_label,
     provider_key,
-    read_body,
-    send_error,
-    send_json,
-    send_refusal,
+    read_whole_body,
+    send_page,
+    send_page_early,
     send_start,
 )
 from bridge.server.openai_exchange import OpenAiExchange
@@ -34,16 +35,8 @@ from bridge.server.service import Service
 from bridge.turn.events import TextDelta, TurnEvent
 from bridge.turn.turn import Endpoint
 
-BODY_SECONDS = 60.0
 SSE = b"text/event-stream; charset=utf-8"
 SSE_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-
-
-async def read_request(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body, within a time limit. Raises InvalidRequest, PayloadTooLarge or ClientGone."""
-    with trio.move_on_after(BODY_SECONDS):
-        return await read_body(scope, receive, limit)
-    raise InvalidRequest("The request's body did not come in time.", code="timeout", http_status=408)
 
 
 class TurnEndpoint:
@@ -58,9 +51,9 @@ class TurnEndpoint:
         request = _Request(self._service, exchange, send)
         try:
             exchange.provider_key = provider_key(scope)
-            body = await read_request(scope, receive, self._service.max_body)
+            body = await read_whole_body(scope, receive, self._service.max_body)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_watch, receive, request, nursery.cancel_scope)
+                nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope, lambda: request.answered)
                 await request.serve(body)
                 nursery.cancel_scope.cancel()
         except ClientGone:
@@ -70,17 +63,6 @@ class TurnEndpoint:
         finally:
             if not request.handed_over:
                 exchange.end()
-
-
-async def _watch(receive: Receive, request: _Request, scope: trio.CancelScope) -> None:
-    """Cancel the request when its client leaves before it has its answer.
-
-    hypercorn says `disconnect` after every answer too, and finishes its own work with the connection in our task.
-    """
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    if not request.answered:
-        scope.cancel()
 
 
 class _Request:
@@ -126,16 +108,19 @@ class _Request:
     async def _answer_error(self, error: BridgeError) -> None:
         self._exchange.fail(error)
         self.answered = True
-        headers = [*self._exchange.headers, *error_headers(error)]
-        self._exchange.record_start(error.http_status, headers)
-        self._exchange.record_json(await send_error(self._send, error, self._exchange.headers))
+        await send_page(self._send, self._recorded(error_page(error, self._exchange.headers)))
 
     async def refuse(self, error: BridgeError, receive: Receive) -> None:
         """Answer a request whose body was not read to its end."""
         self._exchange.arrived({"unread": True})
         self._exchange.fail(error)
-        self._exchange.record_start(error.http_status, [*self._exchange.headers, *error_headers(error)])
-        self._exchange.record_json(await send_refusal(self._send, receive, error, self._exchange.headers))
+        page = self._recorded(error_page(error, self._exchange.headers))
+        await send_page_early(self._send, receive, page)
+
+    def _recorded(self, page: Page) -> Page:
+        self._exchange.record_start(page.status, page.headers)
+        self._exchange.record_json(page.body)
+        return page
 
     async def _background(self) -> None:
         body = await run_in_background(self._service, self._exchange)
@@ -154,9 +139,7 @@ class _Request:
 
     async def _send_json(self, body: bytes) -> None:
         self.answered = True
-        self._exchange.record_start(200, self._exchange.headers)
-        self._exchange.record_json(body)
-        await send_json(self._send, 200, body, self._exchange.headers)
+        await send_page(self._send, self._recorded(Page(body, 200, self._exchange.headers)))
 
     async def _stream(self) -> None:
         exchange = self._exchange

@@ -124,13 +124,13 @@ def test_a_single_large_line_is_linear() -> None:
     def seconds(size: int) -> float:
         splitter = LineSplitter()
         chunk = b"x" * 500
-        started = time.perf_counter()
+        started = time.process_time()
         for _ in range(size // len(chunk)):
             splitter.feed(chunk)
         (line,) = splitter.feed(b"\n")
         assert len(line) == size
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     small = min(seconds(1_000_000) for _ in range(3))
-    large = min(seconds(10_000_000) for _ in range(2))
-    assert large < 40 * small + 0.05
+    large = min(seconds(10_000_000) for _ in range(3))
+    assert large < 40 * small + 0.2

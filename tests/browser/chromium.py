@@ -37,8 +37,10 @@ def find_chromium() -> str:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise NoBrowser(f"The tests in tests/browser need a Chromium on the PATH ({', '.join(NAMES)}): install one.")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "-q", "-y", "--no-install-recommends", "install", "chromium", "fonts-dejavu-core"]
-    for command in (["apt-get", "-q", "update"], install):
+    # Several processes of the tests may find none at the same time: the later ones wait for the first.
+    apt = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300"]
+    install = [*apt, "--no-install-recommends", "install", "chromium", "fonts-dejavu-core"]
+    for command in ([*apt, "update"], install):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
             raise NoBrowser(f"Chromium cannot be installed: {' '.join(command)}: {done.stderr.strip()[-400:]}")

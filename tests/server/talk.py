@@ -24,7 +24,7 @@ class Talk:
         """A `response.create` with this body."""
         self.socket.send(json.dumps({"type": "response.create", **body, **more}))
 
-    def receive(self, timeout: float = 10) -> Json:
+    def receive(self, timeout: float = 60) -> Json:
         """The next message."""
         message: Json = json.loads(self.socket.recv(timeout=timeout))
         return message

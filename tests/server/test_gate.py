@@ -18,7 +18,7 @@ from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessa
 
 from bridge.errors import BridgeError
 from bridge.server.gate import KEY_PROTOCOL, Gate, label_of
-from bridge.server.http import Receive, Scope, Send, send_error, send_json
+from bridge.server.http import Receive, Scope, Send, error_page, send_json, send_page
 from bridge.server.listener import Listener, open_sockets
 
 KEYS = ("first-key-0123456789", "second-key-0123456789")
@@ -34,7 +34,8 @@ async def tell(scope: Scope, receive: Receive, send: Send) -> None:
         "headers": [f"{name.decode()}: {value.decode('latin-1')}" for name, value in scope["headers"]],
     }
     if scope["path"] == "/busy":
-        await send_error(send, BridgeError("Later.", code="rate_limited", http_status=429, retry_after=2.5))
+        error = BridgeError("Later.", code="rate_limited", http_status=429, retry_after=2.5)
+        await send_page(send, error_page(error))
     elif scope["type"] == "http":
         await send_json(send, 200, json.dumps(seen).encode())
     else:

@@ -282,8 +282,9 @@ class CapEncoder:
             self.failure = end.error or UpstreamError("The turn was interrupted.", code="interrupted")
         if self.failure is not None:
             failure = failure_from(self.failure, now=self._ended_at, request_id=self.request_id)
-            self._out.append(b'{"op":"error","p":%b}' % failure.body)
-        elif "metrics" in self._events and (not told or not self._streaming):
+            self._out += failure.packets
+            return
+        if "metrics" in self._events and (not told or not self._streaming):
             self._event("metrics", self._metrics())
         self._out.append(CLOSE_PACKET)
 

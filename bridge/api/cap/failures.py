@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from bridge.api.cap.presentation import ErrorDomain
 from bridge.api.cap.stream import ErrorSeverity, StreamError
+from bridge.api.cap.writers import CLOSE_PACKET
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, Severity, Unauthorized, UpstreamError
 
 CLIENT, SYSTEM, LLM, SECURITY = ErrorDomain.CLIENT, ErrorDomain.SYSTEM, ErrorDomain.LLM, ErrorDomain.SECURITY
@@ -110,6 +111,11 @@ class Failure:
     def body(self) -> bytes:
         """The bare StreamError: the body of an answer that is no stream."""
         return self.error.to_json().encode()
+
+    @property
+    def packets(self) -> list[bytes]:
+        """The end of a stream that fails."""
+        return [b'{"op":"error","p":%b}' % self.body, CLOSE_PACKET]
 
 
 def failure_from(error: BridgeError, *, now: float, request_id: UUID | None = None) -> Failure:

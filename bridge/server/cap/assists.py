@@ -11,9 +11,9 @@ import trio
 
 from bridge.api.cap.envelope import ServiceRequest
 from bridge.api.cap.events import Form
-from bridge.errors import BridgeError, InvalidRequest, NotReady
+from bridge.errors import InvalidRequest, NotReady
 from bridge.server.cap.exchange import AssistExchange
-from bridge.server.cap.live import LiveAssist
+from bridge.server.cap.live import Expired, LiveAssist
 from bridge.server.service import Service
 
 KEPT_STREAMS = 1024
@@ -22,14 +22,6 @@ KEPT_BYTES = 64 * 1024 * 1024
 
 
 _Name = tuple[str, UUID]
-
-
-class Expired(BridgeError):
-    """There is no such stream, or not any more."""
-
-    code = "stream_expired"
-    http_status = 410
-    kind = "invalid_request_error"
 
 
 class Assists:

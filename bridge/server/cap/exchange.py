@@ -47,6 +47,8 @@ class AssistExchange(Exchange):
         busy: set[tuple[str, str]],
     ) -> None:
         super().__init__(service, key, url)
+        own_id = str(request.request_id).encode()
+        self.headers = [(b"x-request-id", own_id), (b"x-bridge-request-id", self.id.encode())]
         self.request = request
         self.form: Form = form
         self.ring = Ring()

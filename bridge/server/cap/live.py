@@ -16,6 +16,14 @@ from bridge.turn.events import CLIENT_GONE, Finished
 HEADERS: Headers = [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
 
 
+class Expired(BridgeError):
+    """There is no such stream, or not any more."""
+
+    code = "stream_expired"
+    http_status = 410
+    kind = "invalid_request_error"
+
+
 class LiveAssist:
     """One turn. `run` is its task; whoever wants its packets takes a `Reader`, before `run` begins or at any time.
 
@@ -37,9 +45,9 @@ class LiveAssist:
         self._readers: set[Reader] = set()
         self._hurries = False
         self._begun = trio.Event()
-        self._news = trio.Event()
-        self._moved = trio.Event()
-        self._attendance = trio.Event()
+        self._news = _Bell()
+        self._moved = _Bell()
+        self._attendance = _Bell()
 
     def __repr__(self) -> str:
         return f"<LiveAssist {self.exchange.request.request_id} {self.ring!r} over={self.over}>"
@@ -50,17 +58,19 @@ class LiveAssist:
         return self.refused is not None or (self.over and self.exchange.failure is not None)
 
     def read(self, after: int = 0) -> Reader:
-        """A reader of all packets after this number, which the ring must have. To be closed."""
+        """A reader of all packets after this number, to be closed. Raises Expired when they are not kept any more."""
+        if after > self.ring.last or self.ring.after(after) is None:
+            raise Expired("What comes after this packet is not kept any more: send the request anew.")
         reader = Reader(self, after)
         self._readers.add(reader)
         self.ring.read = min(self.ring.read, after)
-        _wake(self, "_attendance")
+        self._attendance.ring()
         return reader
 
     def leave(self, reader: Reader) -> None:
         """A reader has gone. What it had not got yet is held for the next, for a while."""
         self._readers.discard(reader)
-        _wake(self, "_attendance")
+        self._attendance.ring()
 
     def cancel(self) -> None:
         """Its client wants it to end."""
@@ -80,7 +90,7 @@ class LiveAssist:
     def moved(self) -> None:
         """A reader has got further."""
         self.ring.read = max(self.ring.read, min((reader.at for reader in self._readers), default=0))
-        _wake(self, "_moved")
+        self._moved.ring()
 
     # The turn
 
@@ -108,7 +118,7 @@ class LiveAssist:
             self.over = True
             self.ended_at = trio.current_time()
             self._begun.set()
-            _wake(self, "_news")
+            self._news.ring()
 
     async def _collect(self) -> None:
         exchange = self.exchange
@@ -127,7 +137,7 @@ class LiveAssist:
         self._begun.set()
         while True:
             exchange.record_sse(out)
-            _wake(self, "_news")
+            self._news.ring()
             if exchange.finished:
                 return
             while self.ring.is_full and not self._hurries:
@@ -158,7 +168,7 @@ class LiveAssist:
     def _hurry(self) -> None:
         """The end is to be told, however much waits to be read."""
         self._hurries = True
-        _wake(self, "_moved")
+        self._moved.ring()
 
     def _refuse(self, error: BridgeError) -> None:
         exchange = self.exchange
@@ -181,7 +191,8 @@ class Reader:
     @property
     def done(self) -> bool:
         """Whether all has been handed out, and nothing more will come."""
-        return self.live.over and self._taken >= self.live.ring.last
+        live = self.live
+        return (live.over or live.exchange.finished) and self._taken >= live.ring.last
 
     async def next(self) -> tuple[list[bytes], int]:
         """(packets, the number of the first): at least one, or none at the end. Safe to cancel.
@@ -192,7 +203,7 @@ class Reader:
             self.at = self._taken
             self.live.moved()
         ring = self.live.ring
-        while ring.last <= self._taken and not self.live.over:
+        while ring.last <= self._taken and not self.done:
             await self.live.wait_news()
         packets = ring.after(self._taken) or []
         first, self._taken = self._taken + 1, self._taken + len(packets)
@@ -216,11 +227,18 @@ class Reader:
         self.live.leave(self)
 
 
-def _wake(live: LiveAssist, name: str) -> None:
-    """Let whoever waits for one of its events go on, and the next ones wait anew."""
-    event: trio.Event = getattr(live, name)
-    setattr(live, name, trio.Event())
-    event.set()
+class _Bell:
+    """Wakes everybody who waits, each time."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+    def ring(self) -> None:
+        event, self._event = self._event, trio.Event()
+        event.set()
 
 
 def _one(errors: BaseExceptionGroup[BridgeError]) -> BridgeError:

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import time
+from typing import Any
 from uuid import UUID
 
 from bridge.api.cap.failures import Failure, failure_from
 from bridge.errors import BridgeError
 from bridge.server.cap.accept import ERROR_TYPE, takes_error_type
-from bridge.server.http import Headers, Scope, header
+from bridge.server.http import Headers, Page, Scope, header
 
-_PLACES = ("/v1/assist", "/assist", "/cap/v1/assist")
+PLACES = ("/v1/assist", "/assist", "/cap/v1/assist")
+"""Where requests are taken: the first is its name, the others are what older clients know."""
+
+
+def named_id(known: Mapping[str, Any]) -> UUID | None:
+    """The id of a request that comes to nothing, where its body was read and has one."""
+    body = known.get("body")
+    try:
+        return UUID(body["request_id"]) if isinstance(body, dict) else None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def speaks_cap(path: str) -> bool:
     """Whether a path is one of CAP's, so that errors there are told in its words."""
-    return path.startswith(_PLACES) and path.removeprefix(next(filter(path.startswith, _PLACES)))[:1] in ("", "/")
+    return any(path == place or path.startswith(f"{place}/") for place in (*PLACES, "/health", "/v1/health"))
 
 
-def cap_refusal(scope: Scope, error: BridgeError, request_id: UUID | None = None) -> tuple[int, bytes, bytes, Headers]:
-    """(status, content type, body, headers) of an answer that is an error."""
-    failure = failure_from(error, now=time(), request_id=request_id)
-    kind = ERROR_TYPE if takes_error_type(header(scope, b"accept")) else b"application/json"
-    return failure.status, kind, failure.body, failure_headers(failure)
+def cap_error_page(scope: Scope, error: BridgeError, headers: Headers = (), request_id: UUID | None = None) -> Page:
+    """The answer that is this error."""
+    return failure_page(scope, failure_from(error, now=time(), request_id=request_id), headers)
 
 
-def failure_headers(failure: Failure) -> Headers:
-    """What a failure says in headers."""
-    headers = [(b"cache-control", b"no-store")]
+def failure_page(scope: Scope, failure: Failure, headers: Headers = ()) -> Page:
+    """The answer that is this failure, under the name for errors that its client takes."""
+    extra = [(b"cache-control", b"no-store")]
     if failure.retry_after is not None:
-        headers.append((b"retry-after", str(failure.retry_after).encode()))
+        extra.append((b"retry-after", str(failure.retry_after).encode()))
     if failure.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    return headers
+        extra.append((b"www-authenticate", b"Bearer"))
+    kind = ERROR_TYPE if takes_error_type(header(scope, b"accept")) else b"application/json"
+    return Page(failure.body, failure.status, [*headers, *extra], kind)
