@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.api.cap.contract import ServiceContract
-from bridge.api.openapi.schemas import JSON, SSE, STRING, Json, closed, header_ref, json_content, ref, response
+from bridge.api.openapi.schemas import JSON, STRING, Json, closed, header_ref, json_content, ref, response, sse_content
 
 TAG = "CAP"
 ERROR = "application/vnd.coreason.error+json"
@@ -55,9 +55,10 @@ _CONVERSATION = {
 }
 _ANSWER_HEADERS: Json = {"x-request-id": _REQUEST_ID_SENT, "x-conversation-id": _CONVERSATION}
 _PACKETS = (
-    "As Server-Sent Events: `event: stream.packet`, `id: REQUEST_ID:NUMBER`, and the packet as `data`. As NDJSON: one "
-    "packet a line. The last is always `close`; an error comes right before it."
+    "`event: stream.packet`, `id: REQUEST_ID:NUMBER`, and a StreamPacket as `data`. The last is always `close`; an "
+    "error comes right before it. Silence is broken by comments."
 )
+_LINES = "A StreamPacket a line. The last is always `close`; an error comes right before it."
 _EXAMPLE = {
     "request_id": "550e8400-e29b-41d4-a716-446655440000",
     "context": {"session_id": "session-1", "user": {"id": "user-1", "name": "Ada"}},
@@ -73,7 +74,8 @@ _REQUEST_ID = {
 
 
 def _streams() -> Json:
-    return {kind: {"schema": {**STRING, "description": _PACKETS}} for kind in (SSE, *LINES)}
+    lines = {kind: {"schema": {**STRING, "description": _LINES}} for kind in LINES}
+    return {**sse_content(_PACKETS, numbered=True), **lines}
 
 
 def _assist(operation_id: str, description: str) -> Json:

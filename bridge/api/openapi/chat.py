@@ -10,7 +10,6 @@ from bridge.api.openapi.schemas import (
     COUNT,
     NULL,
     SECONDS_SINCE_1970,
-    SSE,
     STRING,
     Json,
     any_of,
@@ -25,6 +24,7 @@ from bridge.api.openapi.schemas import (
     parameter_refs,
     ref,
     response,
+    sse_content,
 )
 
 _LEFT_OUT = "Used where the backend takes it; Codex does not, and then it is named in `x-bridge-dropped`."
@@ -199,14 +199,11 @@ PATHS: dict[str, Json] = {
                     "The completion; or its chunks, where a stream was asked for.",
                     {
                         **json_content(ref("ChatCompletion")),
-                        SSE: {
-                            "schema": {
-                                **STRING,
-                                "description": "The data of each event is a `chat.completion.chunk`: the role, then "
-                                "pieces of content, reasoning and calls, one `finish_reason`, the usage where it was "
-                                "asked for, or an error. The last is `[DONE]`.",
-                            }
-                        },
+                        **sse_content(
+                            "The data of each event is a `chat.completion.chunk`: the role, then "
+                            "pieces of content, reasoning and calls, one `finish_reason`, the usage where it was "
+                            "asked for, or an error. The last is `[DONE]`."
+                        ),
                     },
                     TURN_HEADERS,
                 ),

@@ -14,7 +14,6 @@ from bridge.api.openapi.schemas import (
     COUNT,
     NULL,
     SECONDS_SINCE_1970,
-    SSE,
     STRING,
     Json,
     any_of,
@@ -29,6 +28,7 @@ from bridge.api.openapi.schemas import (
     parameter_refs,
     ref,
     response,
+    sse_content,
 )
 from bridge.api.responses.request import ResponsesBody
 
@@ -234,15 +234,12 @@ _EXAMPLES = {
     ),
     "stream": ("A stream", {"model": "mock-text", "input": "hello", "stream": True}),
 }
-EVENTS = {
-    "schema": {
-        **STRING,
-        "description": "Events `response.created`, `response.in_progress`, then for each item "
-        "`response.output_item.added`, its parts and deltas, `response.output_item.done`, and exactly one of "
-        "`response.completed`, `response.incomplete` and `response.failed`. The data of each is one line of JSON "
-        "whose `type` is the event's name and whose `sequence_number` counts from 0. Silence is broken by comments.",
-    }
-}
+_EVENTS = (
+    "Events `response.created`, `response.in_progress`, then for each item `response.output_item.added`, its parts and "
+    "deltas, `response.output_item.done`, and exactly one of `response.completed`, `response.incomplete` and "
+    "`response.failed`. The data of each is one line of JSON whose `type` is the event's name and whose "
+    "`sequence_number` counts from 0. Silence is broken by comments."
+)
 _ID = {
     "name": "id",
     "in": "path",
@@ -271,7 +268,7 @@ PATHS: dict[str, Json] = {
             "responses": {
                 "200": response(
                     "The response; or its events, where a stream was asked for.",
-                    {**json_content(ref("Response")), SSE: EVENTS},
+                    {**json_content(ref("Response")), **sse_content(_EVENTS)},
                     TURN_HEADERS,
                 ),
                 **refusals((*OF_THE_GATE, 404, *OF_A_BODY, *OF_A_MODEL), numbered=True),

@@ -81,6 +81,12 @@ def json_content(schema: Json) -> Json:
     return {JSON: {"schema": schema}}
 
 
+def sse_content(description: str, *, numbered: bool = False) -> Json:
+    """A body that is a stream of events: the schema is that of each. `numbered` ones have an id."""
+    required = {"id": STRING, "data": STRING} if numbered else {"data": STRING}
+    return {SSE: {"schema": closed(required, {"event": STRING}, description)}}
+
+
 def json_request(schema: Json, examples: Mapping[str, tuple[str, Any]], *, required: bool = True) -> Json:
     """A Request Body Object; `examples` are (summary, value) by name."""
     shown = {name: {"summary": summary, "value": value} for name, (summary, value) in examples.items()}

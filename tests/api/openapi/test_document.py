@@ -1,0 +1,74 @@
+"""The OpenAPI document: valid, whole, and of what is really served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+
+from bridge.api.openapi.cap import SCHEMAS as CAP_MODELS
+from bridge.api.openapi.document import document
+from bridge.config import load_settings
+from bridge.server.gate import OPEN_PATHS
+from bridge.server.run import Bridge
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, Any]:
+    """The document."""
+    return document("1.2.3")
+
+
+def test_it_is_a_valid_document(described: dict[str, Any]) -> None:
+    """By the rules of OpenAPI 3.1, and with the version of the bridge."""
+    validate(described)
+    assert described["openapi"].startswith("3.1")
+    assert described["info"]["version"] == "1.2.3"
+
+
+def test_every_reference_leads_somewhere(described: dict[str, Any]) -> None:
+    """And everything that is defined is used."""
+    found = set(references(described))
+    for reference in found:
+        target: Any = described
+        for step in reference.removeprefix("#/").split("/"):
+            target = target[step]
+    kinds = ("schemas", "headers", "parameters")
+    defined = {f"#/components/{kind}/{name}" for kind in kinds for name in described["components"][kind]}
+    # CAP's models are all there: what its streams bring stands in texts, whose schemas no path refers to.
+    assert defined - found <= {f"#/components/schemas/{name}" for name in CAP_MODELS}
+
+
+def test_it_tells_of_every_path_that_is_served(described: dict[str, Any]) -> None:
+    """And of no other: each with its methods, and whether it needs a key."""
+    settings = load_settings({"PROXY_MOCK_ONLY": "true", "PROXY_STORE": "memory"})
+    served = {
+        route.path.replace(":path}", "}"): sorted(name.lower() for name in route._handlers)
+        for route in Bridge(settings, ("key",)).app._app.routes
+        if hasattr(route, "_handlers")
+    }
+    paths = described["paths"]
+    methods = ("get", "post", "delete")
+    assert {path: sorted(name for name in told if name in methods) for path, told in paths.items()} == served
+    opened = {path for path, told in paths.items() for name in methods if told.get(name, {}).get("security") == []}
+    assert opened == OPEN_PATHS
+
+
+def test_it_is_the_callers_own() -> None:
+    """Changing it changes no other."""
+    document("1")["paths"].clear()
+    assert document("1")["paths"]
+
+
+def references(node: Any) -> Iterator[str]:
+    """Every `$ref` in a document."""
+    if isinstance(node, dict):
+        for name, member in node.items():
+            if name == "$ref" and isinstance(member, str):
+                yield member
+            yield from references(member)
+    elif isinstance(node, list):
+        for member in node:
+            yield from references(member)
