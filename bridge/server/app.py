@@ -12,9 +12,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.routing import Router as Routes
 
 from bridge.errors import BridgeError, InvalidRequest
-from bridge.server.cap.endpoint import AssistEndpoint
-from bridge.server.cap.refusals import PLACES
-from bridge.server.cap.socket import AssistSocket
+from bridge.server.cap.app import CapApp, CapSocket
+from bridge.server.cap.places import PLACES
 from bridge.server.conversations import ConversationPages
 from bridge.server.http import (
     ClientGone,
@@ -46,7 +45,7 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
     pages = Pages(service, fault, started_at, time)
     responses = ResponsePages(service)
     conversations = ConversationPages(service.store, service.new_id, enabled=service.keeps_responses)
-    assist = AssistEndpoint(service)
+    assist = CapApp(service)
     turns: dict[str, dict[str, Asgi]] = {
         "/v1/responses": {"POST": TurnEndpoint("responses", service)},
         "/v1/chat/completions": {"POST": TurnEndpoint("chat", service)},
@@ -84,7 +83,7 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
     turns["/v1/assist/{request_id}"] = {"GET": assist.resume, "DELETE": cancel}
     routes: list[BaseRoute] = [
         WebSocketRoute("/v1/responses", ResponsesSocket(service)),
-        WebSocketRoute("/v1/assist/ws", AssistSocket(service, assist)),
+        WebSocketRoute("/v1/assist/ws", CapSocket(assist, service)),
     ]
     routes += [_Place(path, methods) for path, methods in turns.items()]
     routes += [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bridge.errors import BridgeError
-from bridge.server.cap.refusals import cap_error_page, speaks_cap
+from bridge.server.cap.places import speaks_cap
 from bridge.server.http import Headers, Page, Receive, Scope, Send, error_page, has_body, send_page, send_page_early
 
 
 def refusal(scope: Scope, error: BridgeError, headers: Headers = ()) -> Page:
     """The answer that is this error: a StreamError on CAP's paths, else in OpenAI's form."""
     if speaks_cap(scope["path"]):
+        from bridge.server.cap.refusals import cap_error_page
+
         return cap_error_page(scope, error, headers)
     return error_page(error, headers)
 

@@ -19,6 +19,8 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 HERE = Path(__file__).resolve().parent
 KEY = "bench-key-0123456789"
@@ -33,6 +35,8 @@ GOALS = {
     "memory per idle stream, KB": ("<=", 40),
     "exec --mock --json, start to end, against importing its libraries": ("<=", 2.5),
     "lab: cells per second on the stand-in": (">=", 300),
+    "CAP: reading a delta packet, µs": ("<=", 3),
+    "CAP: writing a delta packet, µs": ("<=", 1),
 }
 
 
@@ -260,6 +264,36 @@ def lab_cells(least: int = 1000, concurrency: int = 16) -> float:
     return (more_cells - cells) / (more_seconds - seconds)
 
 
+def cap_packets(count: int = 20_000) -> tuple[float, float]:
+    """(µs to read one delta packet, µs to make one and write it as an event): CPU time, the best of several rounds."""
+    from bridge.api.cap.events import CapEncoder
+    from bridge.api.cap.stream import read_packet
+    from bridge.turn.events import TextDelta
+
+    packet = b'{"op":"delta","p":"Hello, wor"}'
+    encoder = CapEncoder(UUID(int=1), now=time.time, started_at=0)
+    batch: list[Any] = [TextDelta("msg", ["Hello, wor"] * 100)]
+
+    def read() -> None:
+        for _ in range(count):
+            read_packet(packet)
+
+    def write() -> None:
+        for _ in range(count // 100):
+            encoder.feed(batch)
+
+    taken = []
+    for task in (read, write):
+        task()
+        rounds = []
+        for _ in range(7):
+            began = time.process_time()
+            task()
+            rounds.append(time.process_time() - began)
+        taken.append(min(rounds) / count * 1e6)
+    return taken[0], taken[1]
+
+
 def measure() -> dict[str, float]:
     results: dict[str, float] = {}
     with bridge() as running:
@@ -291,6 +325,7 @@ def measure() -> dict[str, float]:
     results["exec --mock --json, start to end, ms"], ratio = exec_start()
     results["exec --mock --json, start to end, against importing its libraries"] = ratio
     results["lab: cells per second on the stand-in"] = max(lab_cells() for _ in range(3))
+    results["CAP: reading a delta packet, µs"], results["CAP: writing a delta packet, µs"] = cap_packets()
     return results
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -19,6 +19,7 @@ from bridge.api.cap.envelope import AgentRequest, Identity, ServiceRequest, Sess
 from bridge.api.cap.failures import InvalidMessage, invalid_message
 from bridge.api.cap.files import read_files
 from bridge.api.cap.meta import Meta, read_meta
+from bridge.api.cap.rules import AssistRules
 from bridge.api.items import read_items
 from bridge.errors import Forbidden, InvalidRequest, ModelNotFound
 from bridge.turn.items import Message, OutputFormat, Part, Text
@@ -29,18 +30,6 @@ MAX_NAMES = 32
 _ID = re.compile(r"[!-~]{1,256}")
 _ODD = re.compile(r"[^!-+\--~]")
 """What would break a list of names in a header."""
-
-
-@dataclass(frozen=True, slots=True)
-class AssistRules:
-    """What the operator has set. `agent_model` gives the model of an agent's id, or None for one that is not here."""
-
-    default_model: str
-    agent_model: Callable[[str], str | None] = lambda _: None
-    sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "read-only"
-    approval_policy: Literal["untrusted", "on-failure", "on-request", "never"] = "never"
-    cwd: str | None = None
-    max_timeout: float = 3600
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
-from bridge.api.cap.request import AssistRules
+from bridge.api.cap.rules import AssistRules
 from bridge.config import Settings
 
 RESUME_GRACE = 30.0

@@ -12,9 +12,6 @@ from bridge.errors import BridgeError
 from bridge.server.cap.accept import ERROR_TYPE, takes_error_type
 from bridge.server.http import Headers, Page, Scope, header
 
-PLACES = ("/v1/assist", "/assist", "/cap/v1/assist")
-"""Where requests are taken: the first is its name, the others are what older clients know."""
-
 
 def named_id(known: Mapping[str, Any]) -> UUID | None:
     """The id of a request that comes to nothing, where its body was read and has one."""
@@ -23,11 +20,6 @@ def named_id(known: Mapping[str, Any]) -> UUID | None:
         return UUID(body["request_id"]) if isinstance(body, dict) else None
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-
-
-def speaks_cap(path: str) -> bool:
-    """Whether a path is one of CAP's, so that errors there are told in its words."""
-    return any(path == place or path.startswith(f"{place}/") for place in (*PLACES, "/health", "/v1/health"))
 
 
 def cap_error_page(scope: Scope, error: BridgeError, headers: Headers = (), request_id: UUID | None = None) -> Page:

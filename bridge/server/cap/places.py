@@ -1,0 +1,11 @@
+"""Where CAP is spoken."""
+
+from __future__ import annotations
+
+PLACES = ("/v1/assist", "/assist", "/cap/v1/assist")
+"""Where requests are taken: the first is its name, the others are what older clients know."""
+
+
+def speaks_cap(path: str) -> bool:
+    """Whether a path is one of CAP's, so that errors there are told in its words."""
+    return any(path == place or path.startswith(f"{place}/") for place in (*PLACES, "/health", "/v1/health"))
