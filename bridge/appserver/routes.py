@@ -52,22 +52,28 @@ class Waitable(Protocol):
         """Until it happens."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class RunningTurn(EventBuffer, ABC):
     """The events of one turn while it runs; the dialects' decoders build on it."""
 
-    def __init__(self, max_buffered: int = MAX_BUFFERED) -> None:
+    # As few members as can be: with more than thirty, an object of Python's takes twice the memory.
+    max_buffered = MAX_BUFFERED
+
+    def __init__(self) -> None:
         super().__init__()
         self.key: str | None = None
         self.req_id: str | None = None
         self.dirty = False
         self.prompted = False
-        self.wake: Callable[[], None] = lambda: None
-        self.on_overflow: Callable[[], None] = lambda: None
+        self.wake: Callable[[], None] = _nothing
+        self.on_overflow: Callable[[], None] = _nothing
         self.over: Waitable | None = None
         """Set when its consumer has let go of it."""
         self.result: Result | None = None
         """What the client was given, once it is complete: from then on the thread may be kept."""
-        self._max_buffered = max_buffered
         self._checked: list[TurnEvent] | None = None
         """What was waiting at the last look: `take` puts another list in its place."""
 
@@ -109,11 +115,11 @@ class RunningTurn(EventBuffer, ABC):
         to take.
         """
         untaken, self._checked = self._events is self._checked, self._events
-        if untaken and self._size > self._max_buffered and not self.finished:
+        if untaken and self._size > self.max_buffered and not self.finished:
             self._events.clear()
             self.on_overflow()
             self.fail(
-                SlowClient(f"The client read too slowly: more than {self._max_buffered:,} characters were waiting.")
+                SlowClient(f"The client read too slowly: more than {self.max_buffered:,} characters were waiting.")
             )
 
 

@@ -31,7 +31,6 @@ from bridge.config import Settings, store_file
 from bridge.config_file import FileConfig
 from bridge.errors import ConfigError
 from bridge.ids import new_id
-from bridge.protolog.event_log import EventLog, about
 from bridge.redact import Redactor
 from bridge.server.app import build_app
 from bridge.server.cap.options import cap_options
@@ -46,6 +45,7 @@ from bridge.store.sqlite import SqliteStore
 from bridge.urls import is_loopback
 
 if TYPE_CHECKING:
+    from bridge.protolog.event_log import EventLog
     from bridge.server.player import LogPlayer
 
 log = logging.getLogger("bridge")
@@ -262,6 +262,8 @@ def open_log(settings: Settings, keys: tuple[str, ...]) -> EventLog | None:
     """The event log that the operator wants; `keys` never stand in it. Raises ConfigError when it cannot be written."""
     if settings.log_events is None:
         return None
+    from bridge.protolog.event_log import EventLog, about
+
     return EventLog(
         settings.log_events,
         Redactor(keys),

@@ -28,7 +28,8 @@ class PlainTurn(RunningTurn):
     """A dialect of one word: every notification is a piece of text, an `end`, or raises what it names."""
 
     def __init__(self, max_buffered: int = 1000) -> None:
-        super().__init__(max_buffered)
+        super().__init__()
+        self.max_buffered = max_buffered
         self.woken = 0
         self.wake = self._woken
 

@@ -50,7 +50,7 @@ def test_a_tool_call_in_three_character_deltas(any_codex: Rig, api: Api, stream:
     action = {"do": "text", "pieces": [block("look", arguments)], "chunk": 3}
     answer = any_codex.ask(api, action, stream=stream, tools=[LOOK])
     assert answer.calls == (("look", arguments),)
-    assert (answer.text, answer.end) == ("", api.called)
+    assert (answer.text, answer.end, answer.error) == ("", api.called, {})
 
 
 def test_several_calls_with_prose_between(codex: Rig, api: Api, stream: bool) -> None:
