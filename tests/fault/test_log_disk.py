@@ -15,7 +15,6 @@ from server.prompted import MODEL, ask, is_alive, prompted_codex, wait_for
 from bridge.protolog.read import RecordReader
 
 GOOD = {"model": "mock-echo", "input": "hi"}
-LONG = {"model": "mock-echo", "input": "word " * 2000}
 
 
 def health(bridge: RunningBridge) -> str:
@@ -84,11 +83,16 @@ def test_with_stop_running_turns_fail_cleanly_and_the_bridge_ends(tmp_path: Path
 
 
 def test_a_log_that_is_rotated_goes_on_where_there_is_room(tmp_path: Path) -> None:
-    """With --log-keep the oldest files make room for new ones, also on a disk that would be full long since."""
+    """With --log-keep the oldest files make room for new ones, also on a disk that would be full long since.
+
+    A file is ended by the records that bring it to its size, and those of one read come together: the answers are so
+    short that three files have room, however many pieces of an answer are read at once.
+    """
+    body = {"model": "mock-echo", "input": "word " * 50}
     flags = ("--log-max-bytes=30000", "--log-keep=3", "--log-on-error=stop", "--mock-only")
     with bridge_on_a_small_disk(tmp_path, *flags, PROXY_STORE="memory") as (bridge, disk):
         for _ in range(30):
-            assert bridge.post("/responses", LONG).status_code == 200
+            assert bridge.post("/responses", body).status_code == 200
         assert len(list(disk.path.iterdir())) == 3
         bridge.process.terminate()
         assert bridge.process.wait(20) == 0
