@@ -13,7 +13,7 @@ from bridge.api.shape import parse_request
 from bridge.api.wire.events import WireEncoder, error_line
 from bridge.backends.answers import attempt_id
 from bridge.backends.base import EventStream
-from bridge.backends.replay.backend import ReplayBackend
+from bridge.backends.replay.backend import ReplayBackend, recorded_end
 from bridge.backends.toolloop import MAX_STEPS, ToolLoop
 from bridge.errors import BridgeError
 from bridge.ids import new_id
@@ -28,11 +28,13 @@ from bridge.server.player import PATHS, RecordedRouter, asked_of, play
 from bridge.server.service import Service
 from bridge.server.turns import TurnEndpoint
 from bridge.store.memory import MemoryStore
-from bridge.turn.events import ToolCall
+from bridge.turn.events import Finished, ToolCall
 from bridge.turn.turn import Turn
 
 LIMIT = 60.0
 """Seconds that one answer may take: it waits for nobody."""
+TIMED_OUT = "timeout"
+"""What `exec` says when its --timeout is over."""
 
 
 class Stage:
@@ -197,10 +199,23 @@ async def _run(recording: Recording, recorder: Recorder) -> None:
         encoder = WireEncoder(turn.requested_model, names.new_id)
         stream = await _steps(recording, backend, turn)
         write(encoder.begin())
+        stopped = _stopped(recording)
         while not encoder.finished:
-            write(encoder.feed(await stream.next()))
+            events = await stream.next()
+            if stopped is not None and isinstance(events[-1], Finished):
+                # It has not heard of this end, nor of what came with it.
+                write(encoder.fail(stopped))
+            else:
+                write(encoder.feed(events))
     except BridgeError as error:
         write([error_line(error)] if encoder is None else encoder.fail(error))
+
+
+def _stopped(recording: Recording) -> BridgeError | None:
+    """What a run was told when it was stopped from outside, by a signal or its own time limit; None for others."""
+    end = recorded_end(recording)
+    outside = end.outcome == "cancelled" or (end.error is not None and end.error.code == TIMED_OUT)
+    return end.error if outside else None
 
 
 async def _steps(recording: Recording, backend: ReplayBackend, turn: Turn) -> EventStream:

@@ -199,12 +199,13 @@ def test_a_log_of_the_format_before_is_played(tmp_path: Path) -> None:
 
 
 def test_runs_of_exec_in_front_of_a_child_are_the_same_again(tmp_path: Path) -> None:
-    """Text, thoughts, a call and its output in the next step, a failure."""
+    """Text, thoughts, a failure, a run that takes too long, a call and its output in the next step."""
     settings = environment(tmp_path, CODEX_BIN=str(prompted_codex(tmp_path)), PROXY_MODELS=MODEL)
     always = ("--backend", "app-server", "--model", MODEL, "--json", "--log-events", tmp_path / "log.ndjson")
     command = Command(tmp_path, settings, always)
     command.run(*steps({"reasoning": ["Hm."]}, {"deltas": ["Good ", "morning"]})).succeeded()
     assert command.run(*steps({"text": "half"}, {"error": {"message": "it broke"}})).code == 1
+    command.run(*steps({"text": "half"}, {"hang": True}), "--timeout", "1").failed("timeout")
     tool = (
         "--tool",
         'look:inline={"type":"object"}',
@@ -216,5 +217,5 @@ def test_runs_of_exec_in_front_of_a_child_are_the_same_again(tmp_path: Path) -> 
     )
     command.run(*steps({"text": CALL}), *tool)
     found = play_log(tmp_path / "log.ndjson")
-    assert len(found) == 3
+    assert len(found) == 4
     assert sorted(found[-1].recording.attempts) == [0, 1]
