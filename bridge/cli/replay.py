@@ -108,6 +108,7 @@ def run_verify(log: Log, filters: Filters, screen: Screen, *, update: bool, verb
                 _tell(found, screen)
 
     trio.run(compare_all)
+    compared = counts["same"] + counts["different"]
     told = {"same": "the same", "different": "different", "not_played": "not played"}
     screen.line(f"{counts.total()} request(s): " + ", ".join(f"{counts[name]} {text}" for name, text in told.items()))
     if counts["not_played"] and not verbose:
@@ -116,6 +117,12 @@ def run_verify(log: Log, filters: Filters, screen: Screen, *, update: bool, verb
         update_log(log.files, changed)
         counts["different"] -= len(changed)
         screen.line(f"{log.path} now holds what the clients get today.")
+    if not compared:
+        from bridge.cli.exec.output import say
+
+        screen.flush()
+        say("error", "nothing was compared: none of them can be played")
+        return 1
     return int(counts["different"] > 0)
 
 

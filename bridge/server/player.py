@@ -39,6 +39,12 @@ def asked_of(recording: Recording) -> dict[str, Any] | None:
     return nested if isinstance(nested, dict) and "input" not in body else recording.body
 
 
+def has_nobody(recording: Recording) -> bool:
+    """Whether nobody was asked, as in `exec --mock`: what the client got then came from no backend."""
+    asked = recording.attempts or (recording.start or {}).get("backend") != "mock"
+    return recording.path == "exec" and not asked
+
+
 class NoRecording(BridgeError):
     """Nothing like this request is in the log."""
 
@@ -81,7 +87,7 @@ class LogPlayer:
         self._played: Counter[bytes] = Counter()
         for recording in recordings:
             path, body = PATHS.get(recording.path), asked_of(recording)
-            if path is not None and body is not None:
+            if path is not None and body is not None and not has_nobody(recording):
                 key = fingerprint(body, path, self._ignore)
                 said = leaves(body, path, self._ignore)
                 self._entries.setdefault(key, []).append(_Entry(recording, said))

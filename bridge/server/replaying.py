@@ -24,7 +24,7 @@ from bridge.protolog.recording import Recording
 from bridge.redact import Redactor
 from bridge.server.continuation import find_continuation
 from bridge.server.http import Scope
-from bridge.server.player import PATHS, RecordedRouter, asked_of, play
+from bridge.server.player import PATHS, RecordedRouter, asked_of, has_nobody, play
 from bridge.server.service import Service
 from bridge.server.turns import TurnEndpoint
 from bridge.store.memory import MemoryStore
@@ -119,13 +119,9 @@ def why_unplayable(recording: Recording) -> str | None:
         return "its body could not be read"
     if not recording.client:
         return "the log holds nothing that its client got"
-    if recording.path == "exec" and not recording.attempts and not _failed(recording):
+    if has_nobody(recording):
         return "the mock of exec has no backend to play"
     return None
-
-
-def _failed(recording: Recording) -> bool:
-    return recording.end is not None and recording.end.get("error") is not None
 
 
 def _body(recording: Recording) -> dict[str, Any]:

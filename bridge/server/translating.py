@@ -17,7 +17,7 @@ from bridge.errors import BackendProtocolError, BridgeError, InvalidRequest
 from bridge.ids import new_id
 from bridge.protolog.names import Names
 from bridge.protolog.recording import Recording
-from bridge.server.player import PATHS, asked_of
+from bridge.server.player import PATHS, asked_of, has_nobody
 from bridge.server.replaying import why_unplayable, with_calls
 from bridge.turn.events import Finished, TextDelta, ToolCall, TurnEvent
 from bridge.turn.turn import Turn
@@ -32,7 +32,7 @@ async def translate(recording: Recording, protocol: Protocol) -> bytes:
     Raises a BridgeError for a request that was, or is now, refused.
     """
     body = asked_of(recording)
-    if body is None or recording.path not in PATHS:
+    if body is None or recording.path not in PATHS or has_nobody(recording):
         raise InvalidRequest(f"it cannot be played: {why_unplayable(recording) or 'its request is not in the log'}.")
     try:
         return await _translate(recording, body, protocol)

@@ -219,3 +219,17 @@ def test_runs_of_exec_in_front_of_a_child_are_the_same_again(tmp_path: Path) -> 
     found = play_log(tmp_path / "log.ndjson")
     assert len(found) == 4
     assert sorted(found[-1].recording.attempts) == [0, 1]
+
+
+def test_a_run_of_the_mock_is_not_played_in_any_way(tmp_path: Path) -> None:
+    """It has no backend whose words could be read again; an empty answer would be a lie."""
+    log = tmp_path / "log.ndjson"
+    Command(tmp_path, environment(tmp_path)).run("--mock", "--prompt", "hi", "--log-events", log)
+    for ways in ((), ("--as", "responses"), ("--as", "text"), ("--verify", "-v")):
+        ran = run_command("replay", log, *ways)
+        assert "the mock of exec has no backend to play" in ran.stdout + ran.stderr
+        assert "completed" not in ran.stdout
+        assert ran.returncode == (1 if ways else 0)
+    refused = run_command("serve", "--replay", log)
+    assert refused.returncode == 2
+    assert "holds no request that could be played" in refused.stderr
