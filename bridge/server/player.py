@@ -178,7 +178,7 @@ def load_player(path: Path, **options: Any) -> LogPlayer:
     if size > MAX_LOG:
         raise ConfigError(
             f"{path} has {size:,} bytes, more than the {MAX_LOG:,} that can be played. "
-            "Play a part of it, such as one file of a directory."
+            "Play a part of it: one file of a directory, or what `log redact --since TIME --output FILE` copies."
         )
     reader = RecordReader(files)
     player = LogPlayer(read_recordings(reader), **options)

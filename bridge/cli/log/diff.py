@@ -26,14 +26,15 @@ def command(
     """
     from bridge.cli.log.comparing import compare_logs, compare_requests
     from bridge.cli.log.terminal import printing
+    from bridge.errors import UsageError
 
     with printing() as screen:
         left, right = split_name(before), split_name(after)
         if left[1] and right[1]:
+            if not filters.are_none:
+                raise UsageError("Filters choose among the requests of two logs; here both are named.")
             same = compare_requests(screen, left, right, no_index=no_index)
         elif left[1] or right[1]:
-            from bridge.errors import UsageError
-
             raise UsageError("Name a request of both logs (LOG:REQUEST), or of none.")
         else:
             same = compare_logs(screen, left[0], right[0], filters, no_index=no_index)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bridge.cli.log.options import LogPath
+from bridge.cli.log.options import LogPath, filtered
 
 if TYPE_CHECKING:
     import re
 
+    from bridge.protolog.filters import Filters
     from bridge.protolog.read import RecordReader
     from bridge.protolog.scrub import Scrubber
 
@@ -20,8 +23,10 @@ SHOWN = 10
 """So many places of a secret that remains are named."""
 
 
+@filtered
 def command(
     log: LogPath,
+    filters: Filters,
     output: Annotated[Path, typer.Option(metavar="FILE", help="Where the copy goes.", show_default=False)],
     secret: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Remove this text wherever it stands. May be repeated.")
@@ -37,7 +42,7 @@ def command(
         bool, typer.Option("--texts", help="Remove all that was said; times and shapes of events stay.")
     ] = False,
 ) -> None:
-    """Copy a log with more removed from it.
+    """Copy a log, or some requests of it, with more removed.
 
     What is removed leaves a hash; secrets go also where they are cut into deltas. At the end the copy is searched for
     them. Where one remains, the places are named, no copy is left, and the exit code is 1.
@@ -54,21 +59,22 @@ def command(
     from bridge.protolog.scrub import Scrubber
 
     named = _secrets(secret or [], secret_file or [])
-    if not (named or pattern or texts):
-        raise UsageError("Say what to remove: --secret, --secret-file, --pattern or --texts.")
+    if not (named or pattern or texts) and filters.are_none:
+        raise UsageError("Say what to remove: --secret, --secret-file, --pattern or --texts; or filters, what to keep.")
     files = log_files(log)
     refuse_input(output, files)
     if log.is_dir() and output.resolve().parent == log.resolve():
         raise ConfigError(f"{output} would become a part of the log. Put the copy outside of {log}.")
     progress = Progress()
     progress.size = sum(file.stat().st_size for file in files)
+    wanted = _wanted(log, filters)
     reader = RecordReader(files, told=progress.told)
     scrubber = Scrubber(named, _patterns(pattern or []), texts=texts, key=secrets.token_bytes(32))
     leaks: list[Leak] = []
     with unfinished(output) as copy:
         count = -1  # the header
         with copy.open("wb") as file:
-            for entry in _copied(reader, scrubber, [] if texts else named):
+            for entry in _copied(reader, wanted, scrubber, [] if texts else named):
                 file.write(dump(entry) + b"\n")
                 count += 1
         finder = LeakFinder(named)
@@ -90,12 +96,48 @@ def command(
     typer.echo(f"{output}: {max(count, 0)} records, removed {gone}", err=True)
 
 
-def _copied(reader: RecordReader, scrubber: Scrubber, in_pieces: list[str]) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The requests that are copied, and their runs: what befell a backend may explain its answers."""
+
+    requests: frozenset[str]
+    runs: frozenset[str]
+
+    def has(self, record: dict[str, Any]) -> bool:
+        """Whether a record is copied."""
+        from bridge.protolog.read import request_of
+
+        name = record["req_id"]
+        return record.get("run", "") in self.runs and (name is None or request_of(name)[0] in self.requests)
+
+    def has_transcript(self, stem: str) -> bool:
+        """Whether one of them stands in a plain transcript of this name, which is then copied whole."""
+        return any(name.startswith(f"{stem}-") for name in self.requests)
+
+
+def _wanted(log: Path, filters: Filters) -> Wanted | None:
+    """The requests that fit; None for all. Raises UsageError when there is none."""
+    if filters.are_none:
+        return None
+    from bridge.cli.log.options import chosen
+    from bridge.errors import UsageError
+    from bridge.protolog.log import Log
+
+    found = {summary.id: summary.run for summary in chosen(Log(log), filters)}
+    if not found:
+        raise UsageError(f"{log} holds no request that fits.")
+    return Wanted(frozenset(found), frozenset(found.values()))
+
+
+def _copied(
+    reader: RecordReader, wanted: Wanted | None, scrubber: Scrubber, in_pieces: list[str]
+) -> Iterator[dict[str, Any]]:
     from bridge.protolog.pieces import PieceScrubber
     from bridge.protolog.scrub import scrubbed
 
     pieces = PieceScrubber(in_pieces, scrubber.count_secret)
-    for entry in scrubbed(_entries(reader), scrubber):
+    entries = _entries(reader) if wanted is None else _numbered(_entries(reader, wanted))
+    for entry in scrubbed(entries, scrubber):
         yield from pieces.feed(entry)
     yield from pieces.rest()
 
@@ -139,19 +181,33 @@ def _patterns(given: list[str]) -> list[re.Pattern[str]]:
     return found
 
 
-def _entries(reader: RecordReader) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def _numbered(entries: Iterator[tuple[bytes, dict[str, Any]]]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """The same, without gaps in the numbers of each run: what was left out on purpose is not missing."""
+    numbers: Counter[str] = Counter()
+    for line, entry in entries:
+        if "seq" in entry:
+            run = entry.get("run", "")
+            entry["seq"] = numbers[run]
+            numbers[run] += 1
+        yield line, entry
+
+
+def _entries(reader: RecordReader, wanted: Wanted | None = None) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Each line, and what it says: records, and lines of transcripts, which the reader would turn into records."""
     from bridge.protolog.read import is_record, parse_line, read_lines
     from bridge.protolog.scrub import is_transcript_line
 
     for path in reader.files:
+        transcript = wanted is None or wanted.has_transcript(path.stem)
         for offset, line in read_lines(path, reader.trouble):
             reader.told(len(line) + 1)
             entry = parse_line(line)
             if is_record(entry):
                 reader.check(entry)
-                yield line, entry
+                if wanted is None or wanted.has(entry):
+                    yield line, entry
             elif is_transcript_line(entry):
-                yield line, entry
+                if transcript:
+                    yield line, entry
             else:
                 reader.note_foreign(path, offset)

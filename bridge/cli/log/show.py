@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.cli.log.options import LogPath, NoIndex
+from bridge.cli.log.options import LogPath, NoIndex, filtered
+
+if TYPE_CHECKING:
+    from bridge.protolog.filters import Filters
 
 
+@filtered
 def command(
     log: LogPath,
-    request: Annotated[str, typer.Argument(metavar="REQUEST", help="Its id; the beginning is enough.")],
+    filters: Filters,
+    request: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="REQUEST",
+            help="Its id; the beginning is enough. Without it the last one that fits.",
+            show_default=False,
+        ),
+    ] = None,
     frames: Annotated[
         bool,
         typer.Option("--frames", help="Every message of the backend and every event for the client, one line each."),
@@ -24,7 +36,7 @@ def command(
     Calls in text are marked. The first time the whole log is read, after that only the request's own part of it.
     """
     from bridge.cli.log.conversation import show_conversation
-    from bridge.cli.log.find import find_request
+    from bridge.cli.log.find import find_last, find_request
     from bridge.cli.log.frames import show_frames
     from bridge.cli.log.options import open_log, tell_trouble
     from bridge.cli.log.terminal import printing
@@ -35,7 +47,7 @@ def command(
     with printing() as screen:
         opened = open_log(log, screen, no_index=no_index)
         try:
-            summary = find_request(opened, request)
+            summary = find_last(opened, filters) if request is None else find_request(opened, request, filters)
         except UsageError:
             tell_trouble(opened.trouble, screen)
             raise

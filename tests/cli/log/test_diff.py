@@ -103,6 +103,7 @@ def test_two_runs_of_a_real_bridge_are_the_same(log: LogCommand, tmp_path: Path)
         (("{log}:0001", "{log}"), "of both logs"),
         (("{log}:ffff", "{log}:0001"), "begins with 'ffff'"),
         (("{log}:000", "{log}:0001"), "write more of the id"),
+        (("{log}:0001", "{log}:0002", "--model", "x"), "here both are named"),
         (("none.ndjson", "{log}"), "does not exist"),
         (("none:1", "{log}:1"), "does not exist"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli.log.exported import QUESTION, ask_everything, typed
-from harness import running_bridge, scripted_codex, turns
+from harness import ROOT, running_bridge, scripted_codex, turns
 
 pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
 
@@ -110,6 +110,29 @@ def test_a_copy_can_be_put_over_an_older_one_but_not_over_the_log(log: Path, tmp
     beside = log.with_name("beside.ndjson")
     assert b"part of the log" in typed("redact", log.parent, "--output", beside, "--texts", code=2).stderr
     assert log.read_bytes() == before
+
+
+def test_filters_take_a_part_out_of_a_log(log: Path, tmp_path: Path) -> None:
+    """The requests that fit, whole, and what befell their backends; nothing of the others, and nothing is missed."""
+    copy = tmp_path / "copy.ndjson"
+    typed("redact", log, "--output", copy, "--tool", "weather")
+    (row,) = map(json.loads, typed("export", copy, "--jsonl", "-").stdout.splitlines())
+    assert row in [json.loads(each) for each in typed("export", log, "--jsonl", "-").stdout.splitlines()]
+    assert b"fox" in log.read_bytes()
+    assert b"fox" not in copy.read_bytes()
+    verified = typed("verify", copy)
+    assert verified.stdout == b"1 request(s): 1 the same, 0 different, 0 not played\n"
+    assert verified.stderr == b""
+    refused = typed("redact", log, "--output", tmp_path / "other.ndjson", "--model", "nobody-else", code=2)
+    assert b"holds no request that fits" in refused.stderr
+    assert not (tmp_path / "other.ndjson").exists()
+
+
+def test_a_part_of_transcripts_is_taken_by_files(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.ndjson"
+    typed("redact", ROOT / "fixtures/traces", "--output", copy, "--outcome", "cancelled")
+    outcomes = [json.loads(line)["outcome"] for line in typed("ls", copy, "--json").stdout.splitlines()]
+    assert outcomes == ["cancelled", "cancelled"]
 
 
 def test_foreign_lines_are_not_copied_and_told(log: Path, tmp_path: Path) -> None:

@@ -134,6 +134,20 @@ def test_a_beginning_is_enough_when_it_is_clear(log: LogCommand, path: Path) -> 
     assert log.run("show", path, "").code == 2
 
 
+def test_without_an_id_the_last_that_fits(log: LogCommand, path: Path) -> None:
+    """All filters choose here, too; what does not fit is not shown, whatever its id."""
+    assert log.run("show", path).lines[0].startswith(name_of(3))
+    assert log.run("show", path, "--outcome", "completed").lines[0].startswith(name_of(2))
+    assert log.run("show", path, "--tool", "look", "--frames").lines[0].startswith(name_of(1))
+    assert log.run("show", path, "0001", "--tool", "look").lines[0].startswith(name_of(1))
+    refused = log.run("show", path, "0003", "--tool", "look")
+    assert (refused.code, refused.stdout) == (2, "")
+    assert "begins with '0003' and fits" in refused.stderr
+    none = log.run("show", path, "--model", "nobody")
+    assert (none.code, none.stdout) == (2, "")
+    assert "holds no request that fits" in none.stderr
+
+
 def test_a_log_twice_in_one_file(log: LogCommand, path: Path) -> None:
     """The same request twice is no question; the later is shown."""
     path.write_bytes(path.read_bytes() * 2)
