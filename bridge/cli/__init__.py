@@ -76,7 +76,8 @@ def main() -> None:
             error.show()
             code = error.exit_code
         else:
-            code = _report(UsageError(f"{error.format_message()} {_see_help(error)}"))
+            said = error.format_message()
+            code = _report(UsageError(f"{said}{'' if said.endswith(('.', '?')) else '.'} {_see_help(error)}"))
     except (KeyboardInterrupt, typer.Abort):
         code = _interrupted()
     except BaseExceptionGroup as group:

@@ -92,7 +92,7 @@ def parse_filters(
             raise UsageError(f"--{name} is empty. Write what to look for, or leave it out.")
     if outcome is not None and outcome.partition(":")[0] not in OUTCOMES:
         raise UsageError(
-            f"--outcome {outcome} is none. Write {', '.join(OUTCOMES)}, or with a code, like failed:rate_limited."
+            f"--outcome {outcome} is none. Write {', '.join(OUTCOMES)}, or with a code: failed:rate_limit_exceeded."
         )
     return Filters(
         model,

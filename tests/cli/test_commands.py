@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -183,6 +184,7 @@ def test_an_unfinished_command_line_gets_help(ran: Ran) -> None:
         (line,) = ran[name].stderr.splitlines()
         assert line.startswith("error: No such ")
         assert line.endswith("--help` lists what there is.")
+        assert re.search(r"[.?] `codex-bridge", line), line
 
 
 # Mistakes

@@ -98,7 +98,7 @@ def test_only_a_text_needs_the_lines_of_a_request(log: Log) -> None:
 @pytest.mark.parametrize(
     ("typed", "names"),
     [
-        ({"outcome": "ok"}, ("--outcome ok", "completed", "failed:rate_limited")),
+        ({"outcome": "ok"}, ("--outcome ok", "completed", "failed:rate_limit_exceeded")),
         ({"outcome": ""}, ("--outcome", "completed")),
         ({"since": "yesterday"}, ("--since yesterday", "2h")),
         ({"until": "25:99"}, ("--until 25:99", "08:30")),

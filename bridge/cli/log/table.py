@@ -50,10 +50,8 @@ class Table:
         outcome = fit(told_outcome(summary) if self.outcome > 10 else summary.outcome, self.outcome)
         style = _OUTCOME_STYLES.get(summary.outcome)
         path = fit(summary.path, self.path - 1) + " " if self.path else ""
-        name = summary.short_id
         parts = [
-            show_time(summary.time),
-            fit(name, 8) if len(name) <= 8 else "".join(char if char.isprintable() else "?" for char in name[:8]),
+            _when_and_which(summary),
             path + fit(summary.requested_model or summary.model or "-", self.model),
             self.screen.style(outcome, style) if style else outcome,
             f"{show_count(summary.input_tokens) or '-':>4}",
@@ -66,6 +64,15 @@ class Table:
         if self.tools:
             parts.append(fit(show_tools(summary), self.tools - 1))
         return " ".join(parts).rstrip()
+
+
+def _when_and_which(summary: Summary) -> str:
+    """The time and the beginning of the id; of a transcript, which has no time, more of its name."""
+    name = summary.short_id
+    if summary.is_transcript and not summary.time:
+        return fit(name, 23)
+    short = fit(name, 8) if len(name) <= 8 else "".join(char if char.isprintable() else "?" for char in name[:8])
+    return f"{show_time(summary.time)} {short}"
 
 
 def told_outcome(summary: Summary) -> str:

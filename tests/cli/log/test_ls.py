@@ -272,3 +272,12 @@ def test_progress_is_shown_on_a_terminal_alone(log: LogCommand, tmp_path: Path) 
     assert code == 0
     assert re.search(r"\r\x1b\[K +\d+% █*░* [\d.]+ MB of [\d.]+ MB, [\d.]+ MB/s, \d+ s left", seen)
     assert "%" not in log.run("stats", path, "--no-index").stderr
+
+
+def test_transcripts_are_told_by_their_names(log: LogCommand) -> None:
+    """They have no time, which leaves room for what `log show` needs to know which of them is meant."""
+    shown = log.run("ls", ROOT / "fixtures/traces")
+    names = [line[:23].rstrip("… ") for line in shown.lines[1:]]
+    assert names[1] == "current_0.166.0_error4"
+    assert all(len(line) <= 80 for line in shown.lines)
+    assert log.run("show", ROOT / "fixtures/traces", names[1]).lines[0] == "current_0.166.0_error429-1"
