@@ -43,7 +43,7 @@ async def rescore(
     if case is None:
         return f"the suite has no case {cell.case}"
     if variant is None:
-        return f"there is no variant {cell.variant}"
+        return f"the variant {cell.variant} is not chosen; -V takes its name, or its file"
     if models and cell.model not in models:
         return f"they are of another model, {cell.model}"
     if not recording.complete:

@@ -147,14 +147,16 @@ class ResultFile:
         """Lines that were no results."""
         self._descriptor: int | None = None
 
-    def open(self, about: Mapping[str, Any]) -> None:
+    def open(self, about: Mapping[str, Any], *, anew: bool = False) -> None:
         """Make ready to append, after a line that tells what follows, unless there is nothing to tell.
 
-        One run at a time has the file: two would ask everything twice.
+        One run at a time has the file: two would ask everything twice. `anew` empties it.
         """
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if anew:
+                os.ftruncate(self._descriptor, 0)
             size = os.fstat(self._descriptor).st_size
             if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
                 self._write(b"\n")

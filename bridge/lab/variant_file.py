@@ -63,7 +63,9 @@ def _text(text: Any, path: Path) -> str:
     if isinstance(text, dict) and isinstance(text.get("file"), str):
         try:
             return (path.parent / str(text["file"])).read_text(encoding="utf-8").rstrip("\n")
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise UsageError(f"{path}: {text['file']}: {error.strerror}.") from None
+        except ValueError as error:
             raise UsageError(f"{path}: {text['file']}: {error}") from None
     if not isinstance(text, str):
         raise UsageError(f"{path}: a block is a text, or an object with `file`.")

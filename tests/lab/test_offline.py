@@ -42,7 +42,9 @@ async def test_why_a_cell_has_no_result() -> None:
 
     assert await found({}) is None
     assert await found(CELL | {"case": "gone"}) == "the suite has no case gone"
-    assert await found(CELL | {"variant": "short"}) == "there is no variant short"
+    assert await found(CELL | {"variant": "short"}) == (
+        "the variant short is not chosen; -V takes its name, or its file"
+    )
     assert await found(CELL | {"model": "x"}) == "they are of another model, x"
     assert await found(CELL) == "the log ends before they do"
 

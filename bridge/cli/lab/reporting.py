@@ -111,7 +111,8 @@ def report(
         reports.refuse(thresholds.baseline, "the baseline")
     results = CountedResults(file, () if all_cases else cases)
     suite = file.header().get("suite")
-    summary = summarise(results, cases, list(variants), suite=suite if isinstance(suite, str) else "")
+    order = [*variants, *file.known("variants")]
+    summary = summarise(results, cases, order, suite=suite if isinstance(suite, str) else "")
     baseline = read_baseline(thresholds.baseline) if thresholds.baseline is not None else None
     worse = list(regressions(summary, baseline)) if baseline is not None else []
     short = list(thresholds.missed(summary))

@@ -42,7 +42,10 @@ def command(
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=256, help="Requests at a time.")] = 4,
     results: Annotated[
         Path | None,
-        typer.Option(help="Where results are kept, a line each; a run that was broken off goes on. [lab-TIME.jsonl]"),
+        typer.Option(
+            help="Where results are kept, a line each; a run that was broken off goes on. "
+            "[lab-TIME.jsonl; with --from LOG.results.jsonl, written anew]"
+        ),
     ] = None,
     from_: Annotated[
         Path | None,

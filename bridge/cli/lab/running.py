@@ -111,10 +111,14 @@ def _tell_about(
     """
     told = {"cases": {name: fingerprint(case) for name, case in cases.items()}}
     told["variants"] = {name: _print(repr((each.wording, each.nonce))) for name, each in variants.items()}
-    if not file.path.exists() or not file.path.stat().st_size:
-        return {"suite": str(wanted.suite), **told}
+    begun = {"suite": str(wanted.suite), **told}
     if wanted.log is not None:
-        raise UsageError(f"{file.path} exists already; name another file with --results.")
+        # What was scored again can be scored again; what was asked for cannot be asked for nothing.
+        if file.path.exists() and file.path.stat().st_size and "from" not in file.header():
+            raise UsageError(f"{file.path} holds answers that were asked for; name another file with --results.")
+        return {"from": str(wanted.log), **begun}
+    if not file.path.exists() or not file.path.stat().st_size:
+        return begun
     known = {kind: file.known(kind) for kind in told}
     if not known["cases"].keys() & cases.keys():
         raise UsageError(f"{file.path} holds results of other cases; name another file with --results.")
@@ -274,7 +278,7 @@ async def _rescore_all(
 ) -> None:
     assert wanted.log is not None
     reader = RecordReader(log_files(wanted.log))
-    file.open(about)
+    file.open(about, anew=True)
     progress = Progress(0)
     others, reasons = 0, dict[str, int]()
     for recording in read_recordings(reader):

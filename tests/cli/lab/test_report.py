@@ -50,6 +50,17 @@ def test_the_table_goes_to_stdout(run: Path) -> None:
     assert lines[2].startswith("single ")
 
 
+def test_variants_stand_in_the_order_in_which_they_were_named(run: Path) -> None:
+    """Not in that of their answers: which of two is compared with the other must not change."""
+    lines = (run / "r.jsonl").read_text().splitlines()
+    head = json.loads(lines[0]) | {"variants": {"short": "1", "native": "2", "spec": "3"}}
+    for order in (lines[1:], lines[:0:-1]):
+        (run / "r.jsonl").write_text("\n".join([json.dumps(head), *order, ""]))
+        table = typed(run, "r.jsonl").stdout.splitlines()
+        assert table[1].split() == [name for name in head["variants"] if name in table[1]]
+        assert "against short" in "\n".join(table)
+
+
 def test_all_reports_at_once(run: Path) -> None:
     names = {"html": "r.html", "junit": "r.xml", "json": "r.json", "csv": "r.csv", "markdown": "r.md"}
     typed(run, "r.jsonl", *(part for name, file in names.items() for part in (f"--{name}", file)))

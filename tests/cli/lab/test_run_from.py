@@ -79,7 +79,11 @@ def test_the_log_of_a_run_gives_its_table(tmp_path: Path) -> None:
     assert again.stdout == asked.stdout
     assert scores(tmp_path / "run.results.jsonl") == scores(tmp_path / "asked.jsonl")
     assert len(cells(read_results(tmp_path / "run.results.jsonl"), "error")) == 3
-    assert "exists already" in lab(tmp_path, "run", *run, "--from", log, code=2).stderr
+    # Once more: what was scored again is written anew, what was asked for stays.
+    lab(tmp_path, "run", *run, "--from", log)
+    assert scores(tmp_path / "run.results.jsonl") == scores(tmp_path / "asked.jsonl")
+    refused = lab(tmp_path, "run", *run, "--from", log, "--results", "asked.jsonl", code=2)
+    assert "holds answers that were asked for" in refused.stderr
 
     # The log of something else as well, and cut in the middle of an answer.
     whole = log.read_text().splitlines(keepends=True)
