@@ -42,7 +42,7 @@ _URL = re.compile(r",? url: \S+")
 """Where the provider is, is the operator's business."""
 
 _HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"earer ", b"EARER ", b"@", b"_pat_")
-_TEXT_DELTA = b'data: {"type":"response.output_text.delta"'
+_TEXT_DELTAS = (b'{"type":"response.output_text.delta"', b'{"op":"delta"')
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
 _KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"cookie", b"jwt", b"credential")
 
@@ -79,12 +79,13 @@ class Redactor:
         return self.text(data)
 
     def sse(self, chunk: bytes) -> bytes:
-        """An event stream with the secrets in its events' data removed."""
+        """An event stream with the secrets in its events' data removed, also where each line is an event."""
         lines = chunk.split(b"\n")
         for index, line in enumerate(lines):
+            data = line.removeprefix(b"data: ")
             # A text delta has no names but ours; what it says is looked at with all the rest.
-            if line.startswith(b"data: {") and not line.startswith(_TEXT_DELTA):
-                lines[index] = b"data: " + self.json(line.removeprefix(b"data: "))
+            if data.startswith(b"{") and not data.startswith(_TEXT_DELTAS):
+                lines[index] = line[: len(line) - len(data)] + self.json(data)
         return self.text(b"\n".join(lines))
 
     def text(self, data: bytes) -> bytes:

@@ -24,7 +24,9 @@ def command(
     filters: Filters,
     as_: Annotated[
         str | None,
-        typer.Option("--as", metavar="PROTOCOL", help="responses, chat, wire or text; else as each was answered then."),
+        typer.Option(
+            "--as", metavar="PROTOCOL", help="responses, chat, wire, cap or text; else as each was answered then."
+        ),
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare with what the clients got then; exit code 1 where it differs.")
@@ -172,7 +174,7 @@ def _print(log: Log, filters: Filters, protocol: str | None) -> int:
                 say("error", f"{recording.id}: {error.message}")
                 failed = True
                 continue
-            if known not in ("text", "wire"):
+            if known not in ("text", "wire", "cap"):
                 sys.stdout.buffer.write(f": {recording.id} {recording.path}\n\n".encode("utf-8", "replace"))
             sys.stdout.buffer.write(out if out.endswith(b"\n") else out + b"\n")
 

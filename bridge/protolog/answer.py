@@ -1,4 +1,4 @@
-"""An answer, put together again from events, chunks, lines or one body: of the Responses API, chat, or Messages."""
+"""An answer, put together again from events, chunks, packets, lines or one body: of any API that is spoken here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.protolog.asked import Part, chat_call, joined_text, parts_from_items
+from bridge.protolog.assist import AssistAnswer
 from bridge.protolog.loose import loads, member, objects, text_of
 
 _DELTAS = {
@@ -70,9 +71,11 @@ def sent_values(kind: str, payload: Any) -> Iterator[Any]:
         yield payload
     elif kind == "client_sse" and isinstance(payload, str):
         for line in payload.split("\n"):
-            if line.startswith("data:"):
-                event = loads(line[5:])
-                yield line[5:].strip() if event is None else event
+            # An event has its data after its name; a packet of CAP may be the line itself.
+            if line.startswith(("data:", "{")):
+                data = line.removeprefix("data:")
+                event = loads(data)
+                yield data.strip() if event is None else event
 
 
 class AnswerReader:
@@ -86,15 +89,16 @@ class AnswerReader:
         self._id: str | None = None
         self._error: dict[str, Any] | None = None
         self._usage: dict[str, Any] | None = None
+        self._assist = AssistAnswer()
 
     @property
     def has_begun(self) -> bool:
         """Whether anything was said."""
-        return bool(self._items or self._done or self._choices or self._error)
+        return bool(self._items or self._done or self._choices or self._error) or self._assist.has_begun
 
     def take(self, event: Any) -> None:
         """The next event, or the whole body. What is no object says nothing."""
-        if not isinstance(event, dict):
+        if not isinstance(event, dict) or self._assist.take(event):
             return
         kind = text_of(event.get("type"))
         if isinstance(event.get("error"), dict):
@@ -120,6 +124,12 @@ class AnswerReader:
 
     def answer(self) -> Answer:
         """What was said until now."""
+        assist = self._assist
+        if assist.has_begun:
+            parts = [
+                Part("assistant", said.kind, "".join(said.pieces), said.name, said.call_id) for said in assist.said
+            ]
+            return Answer([Choice(parts, assist.finish_reason)], error=assist.error, usage=assist.usage)
         if self._choices:
             choices = [choice.whole() for _, choice in sorted(self._choices.items())]
         else:

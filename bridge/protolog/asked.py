@@ -1,4 +1,4 @@
-"""What a request asks, as the parts of a conversation: from a Responses body or a chat body alike. Any is taken."""
+"""What a request asks, as the parts of a conversation: from a body of any protocol alike. Any is taken."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from bridge.protolog.assist import wishes_of
 from bridge.protolog.loose import dumps, member, objects, text_of
 
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal")
@@ -35,6 +36,8 @@ class Part:
 def messages_from_body(body: dict[str, Any] | None) -> Iterator[list[Part]]:
     """The instructions and the whole history, in order: the parts of each message. A text in them may be empty."""
     body = body or {}
+    if isinstance(payload := body.get("payload"), dict) and "query" in payload:
+        yield from _assist_messages(body, payload)
     for name in ("instructions", "system"):
         if body.get(name):
             yield [Part(name, "text", joined_text(body[name]))]
@@ -42,6 +45,16 @@ def messages_from_body(body: dict[str, Any] | None) -> Iterator[list[Part]]:
         given = body.get(name)
         for item in [given] if isinstance(given, str) else given if isinstance(given, list) else ():
             yield list(_parts(item))
+
+
+def _assist_messages(body: dict[str, Any], payload: dict[str, Any]) -> Iterator[list[Part]]:
+    """What a ServiceRequest asks; what was said before in its conversation does not stand in it."""
+    if instructions := wishes_of(body).get("instructions"):
+        yield [Part("instructions", "text", text_of(instructions))]
+    files = payload.get("files")
+    images = [{"type": "input_image", "image_url": file} for file in files] if isinstance(files, list) else []
+    asked = [Part("user", "media", dumps(image), "input_image") for image in images]
+    yield [Part("user", "text", text_of(payload.get("query"))), *asked]
 
 
 def parts_from_items(items: Iterable[dict[str, Any]]) -> list[Part]:

@@ -23,16 +23,19 @@ _IDENTITY = frozenset(
 
 
 class EventStream:
-    """A piece of an event stream, with the data of its events parsed. What was not changed stays as it was."""
+    """A piece of an event stream, or of lines that are events, with their data parsed.
+
+    What was not changed stays as it was.
+    """
 
     def __init__(self, text: str) -> None:
         self._lines = text.split("\n")
         self.events: dict[int, Any] = {}
         self.changed: set[int] = set()
         for number, line in enumerate(self._lines):
-            if line.startswith("data:"):
+            if line.startswith(("data:", "{")):
                 try:
-                    event = orjson.loads(line[5:])
+                    event = orjson.loads(line.removeprefix("data:"))
                 except orjson.JSONDecodeError:
                     continue
                 if isinstance(event, dict | list):
@@ -41,7 +44,8 @@ class EventStream:
     def render(self) -> str:
         """The text again."""
         for number in self.changed:
-            self._lines[number] = "data: " + orjson.dumps(self.events[number]).decode()
+            field = "" if self._lines[number].startswith("{") else "data: "
+            self._lines[number] = field + orjson.dumps(self.events[number]).decode()
         return "\n".join(self._lines)
 
 

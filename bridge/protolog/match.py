@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
 from bridge.api.shape import shape_of
 from bridge.errors import UsageError
+from bridge.protolog.assist import wishes_of
+from bridge.protolog.loose import member
 from bridge.turn.turn import Endpoint
+
+Spoken = Endpoint | Literal["cap"]
+"""The protocol of a request."""
 
 IGNORED = (
     "background",
@@ -34,6 +39,19 @@ IGNORED = (
     "user",
 )
 """Members of a request that say nothing to the model."""
+_WISHES = (
+    "approval_policy",
+    "cwd",
+    "effort",
+    "instructions",
+    "locale",
+    "model",
+    "output_schema",
+    "sandbox",
+    "summary",
+    "timezone",
+)
+"""What `meta` of a CAP request may say that changes the answer. Which events are told is up to today's encoder."""
 
 Leaf = tuple[str, str]
 """A place in a request (`input.0.content`), and what stands there."""
@@ -56,10 +74,12 @@ class Ignore:
         return value
 
 
-def normalise(body: dict[str, Any], path: Endpoint, ignore: Ignore) -> dict[str, Any]:
+def normalise(body: dict[str, Any], spoken: Spoken, ignore: Ignore) -> dict[str, Any]:
     """A request, spelled in one way: without members that are null, and the same items in the same words."""
     kept = ignore.strip(body)
-    shape = shape_of(body, path)
+    if spoken == "cap":
+        return _assist(kept)
+    shape = shape_of(body, spoken)
     said = kept.get("input") if shape == "responses" else kept.get("messages")
     others = {name: value for name, value in kept.items() if name not in ("input", "messages", "model")}
     return {
@@ -69,14 +89,14 @@ def normalise(body: dict[str, Any], path: Endpoint, ignore: Ignore) -> dict[str,
     }
 
 
-def fingerprint(body: dict[str, Any], path: Endpoint, ignore: Ignore) -> bytes:
+def fingerprint(body: dict[str, Any], spoken: Spoken, ignore: Ignore) -> bytes:
     """The same for requests that are the same."""
-    return blake2b(orjson.dumps(normalise(body, path, ignore), option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+    return blake2b(orjson.dumps(normalise(body, spoken, ignore), option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
-def leaves(body: dict[str, Any], path: Endpoint, ignore: Ignore) -> frozenset[Leaf]:
+def leaves(body: dict[str, Any], spoken: Spoken, ignore: Ignore) -> frozenset[Leaf]:
     """All that a request says, place by place; how near two requests are is how many of them they share."""
-    return frozenset(_leaves(normalise(body, path, ignore), ""))
+    return frozenset(_leaves(normalise(body, spoken, ignore), ""))
 
 
 def nearness(one: frozenset[Leaf], other: frozenset[Leaf]) -> float:
@@ -99,6 +119,18 @@ def differences(asked: frozenset[Leaf], recorded: frozenset[Leaf]) -> list[str]:
     if len(places) > MAX_DIFFERENCES:
         said.append(f"{len(places) - MAX_DIFFERENCES} more")
     return said
+
+
+def _assist(body: dict[str, Any]) -> dict[str, Any]:
+    """A ServiceRequest: neither who asks, in which session and under which id, nor names that nobody looks at."""
+    payload, wishes = body.get("payload"), wishes_of(body)
+    asked = {name: member(payload, name) or None for name in ("query", "files", "conversation_id")}
+    wished = {name: wishes.get(name) for name in _WISHES}
+    if isinstance(wished["model"], str):
+        wished["model"] = wished["model"].lower()
+    agent = {"agent": {"id": member(body, "context", "agent", "id")}}
+    spelled: dict[str, Any] = _without_nulls({"context": agent, "payload": {**asked, "meta": wished}})
+    return spelled
 
 
 def _messages(said: Any) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from bridge.protolog.assist_times import assist_moments
+from bridge.protolog.loose import member
 from bridge.protolog.recording import Recording
 
 
@@ -28,7 +30,8 @@ class Names:
             prefix, _, rest = name.replace("-", "_", 1).partition("_")
             if rest and name not in foreign:
                 self._ids[prefix].append(f"{prefix}_{rest}")
-        self._times.extend(dict.fromkeys(_moments(recording)))
+        told = [event for event in parse_stream(recording.sent) if isinstance(event, dict)]
+        self._times.extend(assist_moments(told, recording.end) or dict.fromkeys(_moments(told)))
 
     def new_id(self, prefix: str) -> str:
         """The next recorded id of this kind; a new one when there are no more."""
@@ -51,6 +54,12 @@ def parse_stream(stream: bytes) -> Iterator[Any]:
 
 
 def _named(recording: Recording) -> Iterator[str]:
+    for piece in recording.client:
+        headers = piece.payload.get("headers") if isinstance(piece.payload, dict) else None
+        for header in headers if isinstance(headers, list) else ():
+            # In a stream of CAP nothing else tells it.
+            if isinstance(header, list) and header[:1] == ["x-conversation-id"] and isinstance(header[-1], str):
+                yield header[-1]
     for event in parse_stream(recording.sent):
         if isinstance(event, dict):
             yield from _names_in(event)
@@ -58,13 +67,16 @@ def _named(recording: Recording) -> Iterator[str]:
 
 def _names_in(event: dict[str, Any]) -> Iterator[str]:
     """Ids of an event, a response, an item, a chunk; in the order in which they were made."""
-    for holder in (event, event.get("response"), event.get("item"), event.get("error")):
+    packet = member(event, "p", "data")
+    for holder in (event, event.get("response"), event.get("item"), event.get("error"), packet):
         if not isinstance(holder, dict):
             continue
         for name in ("id", "item_id", "call_id"):
             if isinstance(value := holder.get(name), str):
                 yield value
-        for item in holder.get("output") or () if isinstance(holder.get("output"), list) else ():
+        output = holder.get("output")
+        calls = member(output, "tool_calls")
+        for item in [*(output if isinstance(output, list) else ()), *(calls if isinstance(calls, list) else ())]:
             if isinstance(item, dict):
                 yield from _names_in(item)
     for choice in event.get("choices") or () if isinstance(event.get("choices"), list) else ():
@@ -74,10 +86,10 @@ def _names_in(event: dict[str, Any]) -> Iterator[str]:
                     yield call["id"]
 
 
-def _moments(recording: Recording) -> Iterator[float]:
+def _moments(told: list[dict[str, Any]]) -> Iterator[float]:
     """When the answer was begun, and completed."""
-    for event in parse_stream(recording.sent):
-        holder = event.get("response") if isinstance(event, dict) and "response" in event else event
+    for event in told:
+        holder = event.get("response", event)
         if not isinstance(holder, dict):
             continue
         for name in ("created_at", "created", "completed_at"):

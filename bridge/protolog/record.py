@@ -9,7 +9,7 @@ import orjson
 
 from bridge import __version__
 from bridge.appserver.tap import Owner
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized, UpstreamError
 from bridge.redact import POLICY, Redactor
 
 FORMAT = 2
@@ -203,7 +203,15 @@ def error_record(error: BridgeError) -> dict[str, Any]:
         "param": error.param,
         "severity": error.severity,
         "retry_after": error.retry_after,
+        "side": _side(error),
     }
+
+
+def _side(error: BridgeError) -> str:
+    """Whose fault it was: CAP tells it."""
+    if isinstance(error, InvalidRequest | Unauthorized | Forbidden):
+        return "client"
+    return "provider" if isinstance(error, UpstreamError) else "bridge"
 
 
 def _payload(line: bytes, kind: str) -> tuple[bytes, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from bridge.protolog.assist import wishes_of
 from bridge.protolog.read import Trouble, parse_record, request_of
 from bridge.protolog.record import FORMAT
 from bridge.protolog.summary import Span, Summary
@@ -218,7 +219,7 @@ class Scanner:
         if isinstance(payload, dict):
             path = _text(payload.get("path"))
             body = payload.get("body")
-            model = _text(body.get("model")) if isinstance(body, dict) else ""
+            model = _text(body.get("model") or wishes_of(body).get("model")) if isinstance(body, dict) else ""
         before = self.open.get(name)
         if before is not None:  # The same log twice in one file: the first of the two has no end.
             before.spans[-1].end = start

@@ -35,10 +35,13 @@ _KEPT = frozenset(
         "reason", "redaction", "repairs", "req_id", "requested_model", "response_id", "role", "rpc_id", "service_tier",
         "sandbox", "severity", "status", "store", "threadId", "tool_call_id", "tool_choice", "truncation", "turnId",
         "turn_id", "type", "unsupported", "version",
+        # CAP's
+        "created_at", "domain", "events", "form", "op", "parent_request_id", "request_id", "resets_at",
+        "root_request_id", "state", "timestamp", "tool",
     }
 )  # fmt: skip
 """Names under which a word tells the shape of an event, not what somebody said."""
-_SAID = frozenset({"arguments", "const", "default", "enum", "example", "examples", "metadata", "source"})
+_SAID = frozenset({"arguments", "const", "default", "enum", "example", "examples", "metadata", "source", "user"})
 """Names under which nothing is a word of ours, however deep."""
 _WORD = re.compile(r"[A-Za-z0-9_.:/#@+=-]{1,200}")
 _NAME = re.compile(r"[A-Za-z0-9_.$:/-]{1,64}")
@@ -170,16 +173,21 @@ class Scrubber:
         return "\n".join(map(self._sse_line, stream.split("\n")))
 
     def _sse_line(self, line: str) -> str:
+        if line.startswith("{"):
+            return self._sse_data(line)
         field, _, rest = line.partition(":")
         space, rest = (" ", rest[1:]) if rest.startswith(" ") else ("", rest)
         if field != "data":
             known = not line or (field in ("event", "id", "retry") and _WORD.fullmatch(rest)) or line == ": keepalive"
             return self._cut(line) if known else self._placeholder(line)
+        return f"data:{space}{self._sse_data(rest)}"
+
+    def _sse_data(self, data: str) -> str:
         try:
-            value = orjson.loads(rest)
+            value = orjson.loads(data)
         except orjson.JSONDecodeError:
-            return f"data:{space}{rest if rest == '[DONE]' else self._placeholder(rest)}"
-        return f"data:{space}{orjson.dumps(self._value(value, '', DEEPEST)).decode()}"
+            return data if data == "[DONE]" else self._placeholder(data)
+        return orjson.dumps(self._value(value, "", DEEPEST)).decode()
 
 
 _NOWHERE: dict[str, Any] = {"ts": "", "mono": 0.0, "seq": 0}

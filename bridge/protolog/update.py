@@ -73,7 +73,13 @@ def _fill(then: Recording, now: Recording) -> Iterator[list[Piece]]:
 
 
 def _events(piece: Piece) -> int:
-    return piece.payload.count("\n\n") if piece.kind == "client_sse" and isinstance(piece.payload, str) else 1
+    is_stream = piece.kind == "client_sse" and isinstance(piece.payload, str)
+    return piece.payload.count(_end_of_event(piece.payload)) if is_stream else 1
+
+
+def _end_of_event(stream: str) -> str:
+    """What ends an event: an empty line, or of packets that are lines, the line."""
+    return "\n" if stream.startswith("{") else "\n\n"
 
 
 def _single(pieces: list[Piece]) -> list[Piece]:
@@ -83,8 +89,9 @@ def _single(pieces: list[Piece]) -> list[Piece]:
         if piece.kind != "client_sse":
             single.append(piece)
         else:
-            events = piece.payload.split("\n\n")[:-1]
-            single += [Piece(piece.mono, piece.kind, f"{event}\n\n") for event in events]
+            end = _end_of_event(piece.payload)
+            events = piece.payload.split(end)[:-1]
+            single += [Piece(piece.mono, piece.kind, event + end) for event in events]
     return single
 
 

@@ -13,7 +13,7 @@ from starlette.routing import Router as Routes
 
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.cap.app import CapApp, CapSocket
-from bridge.server.cap.places import PLACES
+from bridge.server.cap.places import PLACES, SOCKET
 from bridge.server.conversations import ConversationPages
 from bridge.server.http import (
     ClientGone,
@@ -83,7 +83,7 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
     turns["/v1/assist/{request_id}"] = {"GET": assist.resume, "DELETE": cancel}
     routes: list[BaseRoute] = [
         WebSocketRoute("/v1/responses", ResponsesSocket(service)),
-        WebSocketRoute("/v1/assist/ws", CapSocket(assist, service)),
+        WebSocketRoute(SOCKET, CapSocket(assist, service)),
     ]
     routes += [_Place(path, methods) for path, methods in turns.items()]
     routes += [

@@ -18,13 +18,14 @@ from bridge.backends.answers import start_answer
 from bridge.backends.base import Backend, EventStream
 from bridge.backends.router import Router
 from bridge.errors import BridgeError
+from bridge.protolog.match import Spoken
 from bridge.protolog.turn_records import calls_in, turn_end, turn_start
 from bridge.server.http import Headers
 from bridge.server.ratelimits import limit_headers, tell_reset
 from bridge.server.service import Service
 from bridge.store.base import UsageRow
 from bridge.turn.events import CANCELLED, CLIENT_GONE, Finished, ToolCall, TurnEvent, Usage
-from bridge.turn.turn import Endpoint, Turn
+from bridge.turn.turn import Turn
 
 log = logging.getLogger("bridge.server")
 
@@ -90,10 +91,10 @@ class Exchange:
         self._arrived = True
         self.record("http_ingress", "in", "client_request", {"path": self._url, **what})
 
-    def _choose(self, path: Endpoint, data: dict[str, Any]) -> None:
+    def _choose(self, spoken: Spoken, data: dict[str, Any]) -> None:
         """From here on, be served by a recording of this request, where recordings are played."""
         if self._service.player is not None:
-            self._service = self._service.player.choose(self._service, path, data)
+            self._service = self._service.player.choose(self._service, spoken, data)
 
     async def _start(
         self, turn: Turn, encoder: Encoder, backend: Backend, dropped: Iterable[str], *, generate: bool = True

@@ -16,27 +16,35 @@ from bridge.backends.replay.backend import ReplayBackend
 from bridge.backends.replay.copying import copy_limits
 from bridge.backends.router import Router
 from bridge.errors import BridgeError, ConfigError
-from bridge.protolog.match import Ignore, Leaf, differences, fingerprint, leaves, nearness
+from bridge.protolog.match import Ignore, Leaf, Spoken, differences, fingerprint, leaves, nearness
 from bridge.protolog.names import Names
 from bridge.protolog.read import RecordReader, log_files
 from bridge.protolog.recording import Recording, read_recordings
 from bridge.redact import Redactor
+from bridge.server.cap.places import PLACES, SOCKET
+from bridge.server.cap.recorded import recorded_rules, refuse_again
 from bridge.server.service import Service
 from bridge.turn.models import ModelChoice
-from bridge.turn.turn import Endpoint, Turn
+from bridge.turn.turn import Turn
 
 log = logging.getLogger("bridge.replay")
 
 OnMiss = Literal["error", "forward", "nearest"]
-PATHS: Mapping[str, Endpoint] = {"/v1/responses": "responses", "/v1/chat/completions": "chat", "exec": "responses"}
-"""The places whose answers can be played."""
+PATHS: Mapping[str, Spoken] = {
+    "/v1/responses": "responses",
+    "/v1/chat/completions": "chat",
+    "exec": "responses",
+    **dict.fromkeys((*PLACES, SOCKET), "cap"),
+}
+"""The places whose answers can be played, and what is spoken there."""
 
 
 def asked_of(recording: Recording) -> dict[str, Any] | None:
-    """The body of a recorded request; what came over a WebSocket may be wrapped."""
+    """The body of a recorded request; what came over the WebSocket of the Responses API may be wrapped."""
     body = recording.body or {}
     nested = body.get("response")
-    return nested if isinstance(nested, dict) and "input" not in body else recording.body
+    wrapped = isinstance(nested, dict) and "input" not in body and PATHS.get(recording.path) == "responses"
+    return nested if wrapped else recording.body
 
 
 def has_nobody(recording: Recording) -> bool:
@@ -86,10 +94,10 @@ class LogPlayer:
         self._entries: dict[bytes, list[_Entry]] = {}
         self._played: Counter[bytes] = Counter()
         for recording in recordings:
-            path, body = PATHS.get(recording.path), asked_of(recording)
-            if path is not None and body is not None and not has_nobody(recording):
-                key = fingerprint(body, path, self._ignore)
-                said = leaves(body, path, self._ignore)
+            spoken, body = PATHS.get(recording.path), asked_of(recording)
+            if spoken is not None and body is not None and not has_nobody(recording):
+                key = fingerprint(body, spoken, self._ignore)
+                said = leaves(body, spoken, self._ignore)
                 self._entries.setdefault(key, []).append(_Entry(recording, said))
 
     @property
@@ -110,9 +118,9 @@ class LogPlayer:
         starts = [entry.recording.start or {} for entries in self._entries.values() for entry in entries]
         return list(dict.fromkeys(str(start["requested_model"]) for start in starts if start.get("requested_model")))
 
-    def choose(self, service: Service, path: Endpoint, data: dict[str, Any]) -> Service:
+    def choose(self, service: Service, spoken: Spoken, data: dict[str, Any]) -> Service:
         body = orjson.loads(self._redactor.json(orjson.dumps(data)))
-        key = fingerprint(body, path, self._ignore)
+        key = fingerprint(body, spoken, self._ignore)
         entries = self._entries.get(key)
         if entries is not None:
             number = self._played[key]
@@ -120,7 +128,7 @@ class LogPlayer:
             return play(service, entries[min(number, len(entries) - 1)].recording, self._speed)
         if self._on_miss == "forward":
             return service
-        said = leaves(body, path, self._ignore)
+        said = leaves(body, spoken, self._ignore)
         nearest = self._nearest(said)
         if nearest is None:
             raise NoRecording("The log holds no recording that could be played.")
@@ -141,8 +149,11 @@ class LogPlayer:
 def play(service: Service, recording: Recording, speed: float = 0, *, copies: bool = True) -> Service:
     """A service that plays this recording, with its ids and times, whatever it is asked.
 
-    `copies`: whether what the backend said is recorded anew.
+    `copies`: whether what the backend said is recorded anew. Raises why a request of CAP was refused then, where that
+    cannot be found out anew.
     """
+    if PATHS.get(recording.path) == "cap":
+        refuse_again(recording)
     names = Names(recording, service.new_id, service.now)
     if copies and service.recorder is not None and recording.limits is not None:
         copy_limits(service.recorder, recording.limits)
@@ -159,6 +170,7 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
         stream_default=bool(told.get("stream_default", service.stream_default)),
         policy="drop",
         player=None,
+        cap=replace(service.cap, rules=recorded_rules(service.cap.rules, recording)),
         forgiving=recording.start is not None,
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from time import time
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 import trio
 
+from bridge.api.cap.events import Form
 from bridge.api.shape import parse_request
 from bridge.api.wire.events import WireEncoder, error_line
 from bridge.backends.answers import attempt_id
@@ -22,6 +23,7 @@ from bridge.protolog.names import Names
 from bridge.protolog.record import Recorder
 from bridge.protolog.recording import Recording
 from bridge.redact import Redactor
+from bridge.server.cap.endpoint import AssistEndpoint
 from bridge.server.continuation import find_continuation
 from bridge.server.http import Scope
 from bridge.server.player import PATHS, RecordedRouter, asked_of, has_nobody, play
@@ -82,13 +84,17 @@ class Stage:
             keeps_responses=told.get("store") != "off",
             recorder=recorder,
         )
-        body = _body(recording)
-        if recording.start is not None and not await self._can_continue(body):
-            body = with_calls(body)
+        spoken = PATHS[recording.path]
         async with trio.open_nursery() as nursery:
             service.background = nursery
             service = replace(service, player=_One(recording))
-            endpoint = TurnEndpoint(PATHS[recording.path], service)
+            if spoken == "cap":
+                await _assist(recording, AssistEndpoint(service))
+                return
+            body = _body(recording)
+            if recording.start is not None and not await self._can_continue(body):
+                body = with_calls(body)
+            endpoint = TurnEndpoint(spoken, service)
             await endpoint(_scope(recording), _receiver(orjson.dumps(body)), _ignore)
 
     async def _can_continue(self, body: dict[str, Any]) -> bool:
@@ -157,6 +163,21 @@ def _cause(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+async def _assist(recording: Recording, endpoint: AssistEndpoint) -> None:
+    """A request of CAP. What its turn says is recorded as it is said, whoever reads it and by which way."""
+    scope, known = _scope(recording), {"body": recording.body}
+    asked = (recording.request or {}).get("form")
+    form: Form = next((known for known in get_args(Form) if known == asked), "json")
+    try:
+        reader = endpoint.begin(scope, recording.body, form, None)
+    except BridgeError as error:
+        endpoint.refusal(scope, error, known)
+        return
+    while not reader.done:
+        await reader.next()
+    reader.close()
 
 
 def _scope(recording: Recording) -> Scope:

@@ -12,10 +12,10 @@ import trio
 from bridge.api.chat.events import ReasoningDisplay
 from bridge.api.dropped import Policy
 from bridge.backends.router import Router
+from bridge.protolog.match import Spoken
 from bridge.protolog.record import Recorder
 from bridge.server.cap.options import CapOptions
 from bridge.store.base import Store
-from bridge.turn.turn import Endpoint
 
 if TYPE_CHECKING:
     from bridge.server.openai_exchange import OpenAiExchange
@@ -29,7 +29,7 @@ HOLD = 2.0
 class Player(Protocol):
     """Whoever answers from recordings."""
 
-    def choose(self, service: Service, path: Endpoint, data: dict[str, Any]) -> Service:
+    def choose(self, service: Service, spoken: Spoken, data: dict[str, Any]) -> Service:
         """The service that plays the answer to a body; `service` itself for one that is to be answered live.
 
         Raises a BridgeError when there is no recording of it.
@@ -55,7 +55,7 @@ class Service:
     player: Player | None = None
     """Whoever answers from recordings."""
     forgiving: bool = False
-    """What a request continues need not be there: it was, when its answer was recorded."""
+    """What a request continues need not be there, nor is its time measured: its answer is a recorded one."""
     running: dict[tuple[str, str], OpenAiExchange] = field(default_factory=dict)
     """The responses that are being written, by key and id."""
     background: trio.Nursery | None = None

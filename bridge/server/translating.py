@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import time
 from typing import Any, Literal, get_args
+from uuid import NAMESPACE_OID, UUID, uuid5
 
+from bridge.api.cap.events import CapEncoder
+from bridge.api.cap.request import parse_assist, read_request
+from bridge.api.cap.rules import AssistRules
 from bridge.api.chat.events import ChatEncoder
 from bridge.api.responses.events import ResponsesEncoder
 from bridge.api.responses.response import echo_of
@@ -17,12 +21,13 @@ from bridge.errors import BackendProtocolError, BridgeError, InvalidRequest
 from bridge.ids import new_id
 from bridge.protolog.names import Names
 from bridge.protolog.recording import Recording
+from bridge.server.cap.recorded import recorded_rules, refuse_again
 from bridge.server.player import PATHS, asked_of, has_nobody
 from bridge.server.replaying import why_unplayable, with_calls
 from bridge.turn.events import Finished, TextDelta, ToolCall, TurnEvent
 from bridge.turn.turn import Turn
 
-Protocol = Literal["responses", "chat", "wire", "text"]
+Protocol = Literal["responses", "chat", "wire", "cap", "text"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 
@@ -45,13 +50,36 @@ async def translate(recording: Recording, protocol: Protocol) -> bytes:
 async def _translate(recording: Recording, body: dict[str, Any], protocol: Protocol) -> bytes:
     names = Names(recording, new_id, time)
     backend = ReplayBackend(recording, new_id=names.new_id)
-    turn = parse_request(with_calls(body), PATHS[recording.path], backend.resolve)
-    stream = await start_answer(backend, replace(turn, n=None, stream=True), recording.id)
-    encoder = _encoder(protocol, body, turn, names)
+    asked = _read(recording, body, backend)
+    stream = await start_answer(backend, replace(asked.turn, n=None, stream=True), recording.id)
+    encoder = _encoder(protocol, asked, names)
     out = [encoder.begin()]
     while not encoder.finished:
         out.append(encoder.feed(await stream.next()))
     return b"".join(out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A recorded request, in the words of all protocols."""
+
+    turn: Turn
+    body: dict[str, Any]
+    """What a response repeats of it; nothing where it was asked in CAP."""
+    request_id: UUID
+    events: frozenset[str] = frozenset({"tool_call"})
+    """The events that a client of CAP has asked for; of another client's calls all is told."""
+
+
+def _read(recording: Recording, body: dict[str, Any], backend: ReplayBackend) -> _Asked:
+    spoken = PATHS[recording.path]
+    if spoken == "cap":
+        refuse_again(recording)
+        request = read_request(body)
+        assist = parse_assist(request, backend.resolve, recorded_rules(AssistRules(""), recording))
+        return _Asked(assist.turn, {}, request.request_id, assist.events)
+    turn = parse_request(with_calls(body), spoken, backend.resolve)
+    return _Asked(turn, body, uuid5(NAMESPACE_OID, recording.id))
 
 
 class _LineEncoder:
@@ -88,9 +116,12 @@ def _plain(event: TurnEvent) -> bytes:
     return b""
 
 
-def _encoder(protocol: Protocol, body: dict[str, Any], turn: Turn, names: Names) -> Any:
+def _encoder(protocol: Protocol, asked: _Asked, names: Names) -> Any:
+    turn = asked.turn
+    if protocol == "cap":
+        return CapEncoder(asked.request_id, now=names.now, started_at=names.now(), form="ndjson", events=asked.events)
     if protocol == "responses":
-        echo = echo_of(body, turn, store=False)
+        echo = echo_of(asked.body, turn, store=False)
         return ResponsesEncoder(echo, names.new_id, created_at=int(names.now()), now=names.now)
     if protocol == "chat":
         return ChatEncoder(turn.requested_model, names.new_id, created_at=int(names.now()), include_usage=True)

@@ -60,12 +60,16 @@ def test_prints_it_as_something_else(tools_log: Path) -> None:
         assert "type" in json.loads(line)
     assert "chat.completion.chunk" in run_command("replay", tools_log, "--as", "chat").stdout
     assert "response.completed" in run_command("replay", tools_log, "--as", "responses").stdout
+    packets = [json.loads(line) for line in run_command("replay", tools_log, "--as", "cap").stdout.splitlines()]
+    calls = [packet["p"]["data"] for packet in packets if packet["op"] == "event"]
+    assert [call["arguments"]["q"] for call in calls] == ["tea", "tea", "milk", "sugar"]
+    assert [packet["op"] for packet in packets].count("close") == 2
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--as", "cap"), "choose one of responses, chat, wire, text"),
+        (("--as", "xml"), "choose one of responses, chat, wire, cap, text"),
         (("--as", "text", "--verify"), "does not go with --as"),
         (("--update",), "--update goes with --verify"),
         (("--req", "req_none"), "holds no request that fits"),

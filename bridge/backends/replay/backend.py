@@ -15,7 +15,7 @@ from bridge.backends.replay.child import ChildPlayback
 from bridge.backends.replay.copying import FrameCopy
 from bridge.backends.replay.pace import Order, Pace
 from bridge.backends.replay.upstream import UpstreamPlayback
-from bridge.errors import BackendProtocolError, BridgeError
+from bridge.errors import BackendProtocolError, BridgeError, Forbidden, InvalidRequest, UpstreamError
 from bridge.protolog.read import request_of
 from bridge.protolog.record import Recorder
 from bridge.protolog.recording import Frame, Recording
@@ -213,7 +213,7 @@ def read_error(record: dict[str, Any]) -> BridgeError:
         return value if isinstance(value := record.get(name), str) else None
 
     status, retry_after = record.get("http_status"), record.get("retry_after")
-    return BridgeError(
+    return _kind_of(record)(
         text("message") or "",
         code=text("code"),
         http_status=status if isinstance(status, int) and 400 <= status < 600 else 502,
@@ -222,3 +222,11 @@ def read_error(record: dict[str, Any]) -> BridgeError:
         severity="transient" if record.get("severity") == "transient" else None,
         retry_after=retry_after if isinstance(retry_after, int | float) else None,
     )
+
+
+def _kind_of(record: dict[str, Any]) -> type[BridgeError]:
+    """The kind of error, by whose fault it was; older logs do not tell that."""
+    side = record.get("side", "client" if record.get("type") == "invalid_request_error" else "bridge")
+    if side == "client":
+        return Forbidden if record.get("http_status") in (401, 403) else InvalidRequest
+    return UpstreamError if side == "provider" else BridgeError

@@ -19,8 +19,12 @@ _ID = re.compile(
     r"|(?:req|resp|msg|rs|fc|ctc|ws|call|chatcmpl|turn|item|conv|thread|toolu)[_-][0-9A-Za-z_-]+"
 )
 _TIMES = frozenset(
-    {"created", "created_at", "createdAt", "completed_at", "updatedAt", "recencyAt", "emittedAtMs", "expires_at"}
-)
+    {
+        "created", "created_at", "createdAt", "completed_at", "updatedAt", "recencyAt", "emittedAtMs", "expires_at",
+        "timestamp", "duration_ms", "ttft_ms",
+    }
+)  # fmt: skip
+_ISO = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)")
 _PER_RUN = frozenset({"sequence_number", "obfuscation", "system_fingerprint"})
 _PRETTY = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
 
@@ -87,7 +91,7 @@ class Names:
         """The same value without ids and times."""
         if isinstance(value, dict):
             return {
-                key: "<time>" if key in _TIMES and isinstance(member, int | float) else self.without(member)
+                key: "<time>" if key in _TIMES and _is_time(member) else self.without(member)
                 for key, member in value.items()
                 if key not in _PER_RUN
             }
@@ -96,6 +100,10 @@ class Names:
         if isinstance(value, str) and len(value) <= 80 and _ID.fullmatch(value):
             return self._numbers.setdefault(value, f"<id {len(self._numbers) + 1}>")
         return value
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, str) and _ISO.fullmatch(value) is not None)
 
 
 def join_pieces(events: list[Any]) -> list[Any]:
@@ -107,7 +115,7 @@ def join_pieces(events: list[Any]) -> list[Any]:
     def close() -> None:
         nonlocal open_key
         if open_key is not None:
-            joined.append(open_key | {"delta": "".join(pieces)})
+            joined.append(open_key | {"p" if "op" in open_key else "delta": "".join(pieces)})
             pieces.clear()
             open_key = None
 
@@ -131,6 +139,8 @@ def _piece(event: Any) -> tuple[dict[str, Any] | None, str]:
         return None, ""
     if isinstance(event.get("delta"), str):
         return {name: member for name, member in event.items() if name not in _PER_RUN | {"delta"}}, event["delta"]
+    if event.get("op") == "delta" and isinstance(event.get("p"), str):
+        return {"op": "delta"}, event["p"]
     choices = event.get("choices")
     if isinstance(choices, list) and len(choices) == 1 and isinstance(choices[0], dict):
         delta = choices[0].get("delta")

@@ -93,7 +93,8 @@ def _response(recording: Recording, remarks: list[str]) -> dict[str, Any]:
     kinds = {piece.kind for piece in recording.client}
     headers = _headers(recording)
     told = next((pair["value"] for pair in headers if pair["name"].lower() == "content-type"), None)
-    guess = _STREAM if "client_sse" in kinds else _LINES if "client_line" in kinds else _JSON
+    lines = "client_line" in kinds or (recording.streamed and body.startswith(b"{"))
+    guess = _LINES if lines else _STREAM if "client_sse" in kinds else _JSON
     return {
         "status": status or 0,
         "statusText": _PHRASES.get(status or 0, ""),

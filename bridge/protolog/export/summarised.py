@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from bridge.protolog.assist import wishes_of
 from bridge.protolog.filters import Filters
 from bridge.protolog.recording import EGRESS, Recording
 from bridge.protolog.summary import Summary
@@ -14,7 +15,7 @@ _USAGE = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
 def summary_of(recording: Recording) -> Summary:
     """The summary of a recording."""
-    asked = (recording.body or {}).get("model")
+    asked = (recording.body or {}).get("model") or wishes_of(recording.body).get("model")
     model = asked if isinstance(asked, str) else ""
     run = recording.header.get("run")
     summary = Summary(recording.id, run if isinstance(run, str) else "", recording.ts, path=recording.path, model=model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -63,6 +64,7 @@ class AssistExchange(Exchange):
 
     async def open(self) -> None:
         """Read the request and start its turn."""
+        self._choose("cap", dict(self._data))
         service, request = self._service, self.request
         rules = service.cap.rules
         name = wanted_model(request, rules)
@@ -73,7 +75,7 @@ class AssistExchange(Exchange):
         context = await self._begin_conversation(conversation_of(request))
         resolve = partial(service.router.resolve, keyed=self.provider_key is not None)
         assist = parse_assist(request, resolve, rules, context, data=self._data)
-        self.timeout = assist.timeout
+        self.timeout = math.inf if service.forgiving else assist.timeout
         turn = replace(assist.turn, stream=self.form != "json", narrowed=assist.narrowed)
         backend = service.router.backend(turn.backend)
         if backend.takes.provider_key:
@@ -106,6 +108,9 @@ class AssistExchange(Exchange):
                 http_status=422,
             )
         self.conversation = name or service.new_id("conv")
+        while name is None and (self._owner, self.conversation) in self._busy:
+            # The name that a recording gives is given to everybody who asks the same.
+            self.conversation = service.new_id("conv")
         if (self._owner, self.conversation) in self._busy:
             self.conversation = None
             raise BridgeError(
@@ -120,7 +125,7 @@ class AssistExchange(Exchange):
         self.headers.append((b"x-conversation-id", self.conversation.encode()))
         items = None if name is None else await service.store.list_items(self._owner, name)
         self._known = items is not None
-        if items is None and name is not None and service.cap.strict:
+        if items is None and name is not None and service.cap.strict and not service.forgiving:
             raise InvalidRequest(
                 "There is no such conversation. Leave 'payload.conversation_id' out to begin one.",
                 param="payload.conversation_id",

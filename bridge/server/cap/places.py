@@ -4,6 +4,8 @@ from __future__ import annotations
 
 PLACES = ("/v1/assist", "/assist", "/cap/v1/assist")
 """Where requests are taken: the first is its name, the others are what older clients know."""
+SOCKET = "/v1/assist/ws"
+"""Where they are taken over a WebSocket."""
 
 
 def speaks_cap(path: str) -> bool:

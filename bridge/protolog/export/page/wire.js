@@ -34,7 +34,8 @@ function clientItems(at, kind, payload) {
     return [{ at, lane: 2, label: `HTTP ${payload && payload.status}`, value: payload, facts: [kind] }];
   }
   if (kind === "client_sse" && typeof payload === "string") {
-    return payload.split("\n\n").filter((event) => event.trim()).map((event) => sseItem(at, event));
+    const ends = payload.startsWith("{") ? "\n" : "\n\n"; // packets may be lines
+    return payload.split(ends).filter((event) => event.trim()).map((event) => sseItem(at, event));
   }
   const labels = { client_json: "JSON body", client_sse_done: "end of stream" };
   const label = labels[kind] || (payload && typeof payload.type === "string" ? payload.type : kind);
@@ -43,7 +44,8 @@ function clientItems(at, kind, payload) {
 
 function sseItem(at, event) {
   const lines = event.split("\n");
-  const data = lines.filter((line) => line.startsWith("data:")).map((line) => line.slice(5).replace(/^ /, "")).join("\n");
+  const said = lines.filter((line) => line.startsWith("data:")).map((line) => line.slice(5).replace(/^ /, "")).join("\n");
+  const data = event.startsWith("{") ? event : said;
   const named = lines.find((line) => line.startsWith("event:"));
   let value = data;
   if (data.length < 5000000) {
@@ -53,10 +55,18 @@ function sseItem(at, event) {
       // shown as it is
     }
   }
-  let label = named ? named.slice(6).trim() : upstreamLabel(value) || (event.startsWith(":") ? "comment" : "data");
+  const packet = packetLabel(value);
+  let label = packet || (named ? named.slice(6).trim() : upstreamLabel(value) || (event.startsWith(":") ? "comment" : "data"));
   if (data === "[DONE]") label = "[DONE]";
   else if (!named && value && typeof value === "object" && value.error) label = "error";
   return { at, lane: 2, label, value: data ? value : event, raw: event, facts: ["client_sse"] };
+}
+
+// What a packet of CAP brings: its op, and of an event the type.
+function packetLabel(value) {
+  if (value === null || typeof value !== "object" || typeof value.op !== "string" || !("p" in value)) return null;
+  const type = value.p && typeof value.p.type === "string" ? value.p.type : null;
+  return type ? `${value.op}: ${type}` : value.op;
 }
 
 // The few words that tell one delta from the next.
@@ -69,8 +79,9 @@ function hintOf(value) {
   if (value === null || typeof value !== "object") return "";
   const params = value.params || value;
   const choice = Array.isArray(value.choices) && value.choices[0] ? value.choices[0] : {};
+  const data = (value.p && value.p.data) || {};
   const said = [
-    params.delta, params.msg && params.msg.delta, choice.delta && choice.delta.content, choice.finish_reason,
+    value.p, data.thought, data.label, data.tool, data.message, value.p && value.p.message, params.delta, params.msg && params.msg.delta, choice.delta && choice.delta.content, choice.finish_reason,
     params.delta && params.delta.text, params.item && params.item.text, params.item && params.item.type,
     params.error && params.error.message, value.error && value.error.message, params.model, params.status,
   ].find((candidate) => typeof candidate === "string" && candidate);
