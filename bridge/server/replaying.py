@@ -24,6 +24,7 @@ from bridge.protolog.record import Recorder
 from bridge.protolog.recording import Recording
 from bridge.redact import Redactor
 from bridge.server.cap.endpoint import AssistEndpoint
+from bridge.server.cap.recorded import refuse_again
 from bridge.server.continuation import find_continuation
 from bridge.server.http import Scope
 from bridge.server.player import PATHS, RecordedRouter, asked_of, has_nobody, play
@@ -171,6 +172,9 @@ async def _assist(recording: Recording, endpoint: AssistEndpoint) -> None:
     asked = (recording.request or {}).get("form")
     form: Form = next((known for known in get_args(Form) if known == asked), "json")
     try:
+        if asked is None:
+            # It was turned away before anybody looked at how it wants its answer.
+            refuse_again(recording)
         reader = endpoint.begin(scope, recording.body, form, None)
     except BridgeError as error:
         endpoint.refusal(scope, error, known)

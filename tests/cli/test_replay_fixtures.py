@@ -27,7 +27,7 @@ def test_the_heads_of_the_answers_are_the_same_too() -> None:
 
     def head(recording: Recording) -> list[list[str]]:
         (start,) = [piece.payload for piece in recording.client if piece.kind == "client_start"]
-        return [header for header in start["headers"] if header[0] != "x-request-id"]
+        return [header for header in start["headers"] if header[0] not in ("x-request-id", "x-bridge-request-id")]
 
     for found in compared([recording for recording in EVERYTHING if recording.status is not None]):
         assert found.now is not None
@@ -75,6 +75,10 @@ def called(method: str, without: str = "") -> Callable[[Recording], bool]:
     return fits
 
 
+def assist(begins: bytes) -> Callable[[Recording], bool]:
+    return lambda recording: recording.path == "/v1/assist" and recording.sent.startswith(begins)
+
+
 def noted(kind: str) -> Callable[[Recording], bool]:
     return lambda recording: any(name == kind for name, _ in recording.notes)
 
@@ -106,6 +110,16 @@ KINDS: dict[str, Callable[[Recording], bool]] = {
     "a continuation by id": asked("previous_response_id"),
     "a thread that is kept": called("thread/inject_items", without="thread/start"),
     "calls of the provider's own": called("item/tool/call"),
+    "CAP as events": assist(b"event: stream.packet\n"),
+    "CAP as lines": assist(b'{"op":"delta"'),
+    "CAP as one object": assist(b'{"request_id"'),
+    "CAP over a socket": lambda recording: recording.path == "/v1/assist/ws",
+    "thoughts in CAP": sent(b'"type":"thought_trace"'),
+    "a search in CAP": sent(b'"kind":"web_search"'),
+    "a failure in CAP's stream": sent(b'{"op":"error"'),
+    "a refusal in CAP": assist(b'{"code"'),
+    "CAP's time limit": outcome("failed", error="deadline_exceeded"),
+    "a conversation in CAP": lambda recording: "conversation_id" in (recording.body or {}).get("payload", {}),
     "the current dialect": called("thread/start"),
     "the legacy dialect": called("newConversation"),
     "history as text": called("turn/start", without="thread/inject_items"),
@@ -128,7 +142,7 @@ def test_the_recordings_hold_every_kind_of_turn(kind: str) -> None:
     assert any(map(KINDS[kind], EVERYTHING))
 
 
-@pytest.mark.parametrize("protocol", ["responses", "chat", "wire", "text"])
+@pytest.mark.parametrize("protocol", ["responses", "chat", "wire", "cap", "text"])
 def test_everything_can_be_read_in_every_protocol(protocol: str) -> None:
     """What was refused is refused again; nothing else is."""
     ran = run_command("replay", ROOT / "fixtures/logs", "--as", protocol)

@@ -75,6 +75,8 @@ class AssistExchange(Exchange):
         context = await self._begin_conversation(conversation_of(request))
         resolve = partial(service.router.resolve, keyed=self.provider_key is not None)
         assist = parse_assist(request, resolve, rules, context, data=self._data)
+        if self.conversation is not None:
+            self.headers.append((b"x-conversation-id", self.conversation.encode()))
         self.timeout = math.inf if service.forgiving else assist.timeout
         turn = replace(assist.turn, stream=self.form != "json", narrowed=assist.narrowed)
         backend = service.router.backend(turn.backend)
@@ -122,7 +124,6 @@ class AssistExchange(Exchange):
                 severity="transient",
             )
         self._busy.add((self._owner, self.conversation))
-        self.headers.append((b"x-conversation-id", self.conversation.encode()))
         items = None if name is None else await service.store.list_items(self._owner, name)
         self._known = items is not None
         if items is None and name is not None and service.cap.strict and not service.forgiving:
