@@ -152,10 +152,10 @@ class Exchange:
         return ready
 
     async def _wait(self) -> list[TurnEvent]:
-        assert self._stream is not None
         events: list[TurnEvent] = []
         with trio.CancelScope() as self._waiting:
             if self._cut is None:
+                assert self._stream is not None
                 events = await self._stream.next()
         if self._cut is not None:
             events = [self._cut]

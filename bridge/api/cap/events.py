@@ -98,6 +98,7 @@ class CapEncoder:
         self._started_at = started_at
         self._first_at: float | None = None
         self._ended_at = started_at
+        self._cancelled = False
         self._streaming = form != "json"
         # Of an answer that is one object, the metrics are a member.
         self._events = events if self._streaming else events | {"metrics"}
@@ -181,10 +182,14 @@ class CapEncoder:
     def response(self, fold: TurnFold) -> bytes:
         """The ServiceResponse of all packets, folded. Only after the end."""
         assert self.finished
+        output = fold.output(self._conversation_id)
+        if self._cancelled:
+            # A stream that its own client has ended says nothing of it.
+            output["status"] = "incomplete"
         response = ServiceResponse(
             request_id=self.request_id,
             created_at=_time(self._ended_at),
-            output=fold.output(self._conversation_id),
+            output=output,
             metrics=fold.metrics or self._metrics(),
         )
         return response.to_json().encode()
@@ -275,7 +280,7 @@ class CapEncoder:
         self._close_thought()
         self.finished = True
         self._ended_at = self._now()
-        told = end.outcome == "cancelled" and end.reason in (CANCELLED, CLIENT_GONE)
+        told = self._cancelled = end.outcome == "cancelled" and end.reason in (CANCELLED, CLIENT_GONE)
         if end.outcome == "incomplete" or (told and not self._streaming):
             self._notice(end.reason or "incomplete")
         elif end.outcome in ("failed", "cancelled") and not told:

@@ -109,7 +109,7 @@ def parse_assist(
     """
     payload = request.payload
     conversation = conversation_of(request)
-    meta = read_meta(payload.meta, sandbox=rules.sandbox, approval_policy=rules.approval_policy, cwd=rules.cwd)
+    meta = _meta(request, rules)
     images = read_files(payload.files)
     blank = not payload.query.strip()
     if blank and not images:
@@ -134,10 +134,15 @@ def parse_assist(
         turn=turn,
         conversation=conversation,
         events=meta.events,
-        timeout=min(meta.timeout or rules.max_timeout, rules.max_timeout),
+        timeout=_time_limit(meta, rules),
         narrowed=meta.narrowed,
         ignored=tuple(_fit(name) for name in (*_unknown_members(data or {}), *meta.ignored)[:MAX_NAMES]),
     )
+
+
+def time_limit(request: ServiceRequest, rules: AssistRules) -> float:
+    """Seconds that the turn of a request may take. Raises BridgeErrors, as `parse_assist` does."""
+    return _time_limit(_meta(request, rules), rules)
 
 
 def conversation_of(request: ServiceRequest) -> str | None:
@@ -161,6 +166,15 @@ def wanted_model(request: ServiceRequest, rules: AssistRules) -> str | None:
     named = (own.get("model") if isinstance(own, dict) else None) or meta.get("model")
     preset = None if agent is None else rules.agent_model(agent.id)
     return named if isinstance(named, str) else preset or rules.default_model or None
+
+
+def _meta(request: ServiceRequest, rules: AssistRules) -> Meta:
+    meta = request.payload.meta
+    return read_meta(meta, sandbox=rules.sandbox, approval_policy=rules.approval_policy, cwd=rules.cwd)
+
+
+def _time_limit(meta: Meta, rules: AssistRules) -> float:
+    return min(meta.timeout or rules.max_timeout, rules.max_timeout)
 
 
 def _model(

@@ -85,10 +85,12 @@ class Assists:
         try:
             await live.run()
         finally:
-            del self._running[name]
-            if live.refused is None:
-                self._kept[name] = live
-                self._size += live.ring.size
+            # One that has failed may have been begun anew before it was quite over.
+            if self._running.get(name) is live:
+                del self._running[name]
+                if live.refused is None and not live.left:
+                    self._kept[name] = live
+                    self._size += live.ring.size
 
     def _find(self, name: _Name) -> LiveAssist | None:
         limit = trio.current_time() - self._service.cap.grace

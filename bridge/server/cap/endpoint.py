@@ -87,7 +87,7 @@ class AssistEndpoint:
         """DELETE: the answer ends now, with nothing but its close packet."""
         request_id = _request_id(request.path)
         live = self.assists.find(request.key, request_id)
-        state = "ended" if live.over else "ending"
+        state = "ended" if live.over or live.exchange.finished else "ending"
         live.cancel()
         return json_page({"request_id": str(request_id), "status": state}, 202)
 

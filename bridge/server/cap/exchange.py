@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any
 
 import orjson
+import trio
 
 from bridge.api.cap.envelope import ServiceRequest
 from bridge.api.cap.events import CapEncoder, Form
-from bridge.api.cap.request import conversation_of, owner_of, parse_assist, wanted_model
+from bridge.api.cap.request import conversation_of, owner_of, parse_assist, time_limit, wanted_model
 from bridge.errors import BridgeError, InvalidRequest, NotReady
 from bridge.server.cap.ring import Ring
 from bridge.server.continuation import item_objects
@@ -22,7 +23,7 @@ from bridge.server.service import Service
 from bridge.server.session import session_of
 from bridge.store.base import Conversation
 from bridge.turn.collect import TextOutput
-from bridge.turn.events import ToolCall, TurnEvent
+from bridge.turn.events import CLIENT_GONE, ToolCall, TurnEvent
 from bridge.turn.items import FunctionCall, Item, Message, Text
 
 log = logging.getLogger("bridge.server")
@@ -31,11 +32,11 @@ log = logging.getLogger("bridge.server")
 class AssistExchange(Exchange):
     """An exchange in CAP. What it says goes into its `ring`, packet by packet; in the form `json`, all at the end.
 
-    `open` raises BridgeError when the turn cannot be prepared or begun. `busy` holds the conversations in which a turn
-    runs.
+    `open` raises BridgeError when the turn cannot be prepared or begun; `publish` after each `next`, or `conclude`.
+    `busy` holds the conversations in which a turn runs.
     """
 
-    __slots__ = ("_busy", "_data", "_known", "_owner", "conversation", "form", "request", "ring", "timeout")
+    __slots__ = ("_busy", "_data", "_fresh", "_held", "_known", "_owner", "conversation", "form", "request", "ring")
 
     def __init__(
         self,
@@ -55,15 +56,31 @@ class AssistExchange(Exchange):
         self.ring = Ring()
         self.conversation: str | None = None
         """The conversation's name, once the request is open; None when nothing is stored here."""
-        self.timeout = service.cap.rules.max_timeout
         self._data = data
         self._busy = busy
+        self._held = False
+        """Whether the conversation is this request's."""
+        self._fresh: list[bytes] = []
+        """Packets that nobody may see yet."""
         self._owner = f"{key}/{owner_of(request.context)}"
         """What is stored is this client's, this user's and this session's."""
         self._known = False
 
+    def time_limit(self) -> float:
+        """Seconds that the answer may take; what is played ends when it did. Raises BridgeError."""
+        if self._service.player is not None:
+            return math.inf
+        return time_limit(self.request, self._service.cap.rules)
+
     async def open(self) -> None:
-        """Read the request and start its turn."""
+        """Read the request and start its turn; what is `cut` meanwhile has nothing but its end to tell."""
+        with trio.CancelScope() as self._waiting:
+            if self._cut is None:
+                await self._open()
+        if self.encoder is None:
+            self.encoder = self._new_encoder()
+
+    async def _open(self) -> None:
         self._choose("cap", dict(self._data))
         service, request = self._service, self.request
         rules = service.cap.rules
@@ -77,21 +94,23 @@ class AssistExchange(Exchange):
         assist = parse_assist(request, resolve, rules, context, data=self._data)
         if self.conversation is not None:
             self.headers.append((b"x-conversation-id", self.conversation.encode()))
-        self.timeout = math.inf if service.forgiving else assist.timeout
         turn = replace(assist.turn, stream=self.form != "json", narrowed=assist.narrowed)
         backend = service.router.backend(turn.backend)
         if backend.takes.provider_key:
             named = {"prompt_cache_key": self.conversation}
             turn = replace(turn, provider_key=self.provider_key, session=session_of(named, turn, self._owner))
-        encoder = CapEncoder(
-            request.request_id,
-            now=service.now,
-            started_at=service.now(),
+        await self._start(turn, self._new_encoder(assist.events), backend, assist.ignored)
+
+    def _new_encoder(self, events: frozenset[str] = frozenset()) -> CapEncoder:
+        now = self._service.now
+        return CapEncoder(
+            self.request.request_id,
+            now=now,
+            started_at=now(),
             form=self.form,
-            events=assist.events,
+            events=events,
             conversation_id=self.conversation,
         )
-        await self._start(turn, encoder, backend, assist.ignored)
 
     def now(self) -> float:
         """Seconds since 1970."""
@@ -124,6 +143,7 @@ class AssistExchange(Exchange):
                 severity="transient",
             )
         self._busy.add((self._owner, self.conversation))
+        self._held = True
         items = None if name is None else await service.store.list_items(self._owner, name)
         self._known = items is not None
         if items is None and name is not None and service.cap.strict and not service.forgiving:
@@ -144,16 +164,36 @@ class AssistExchange(Exchange):
             packets = encoder.fail(self.mistake())
         out = encoder.write(packets) if self._recorder is not None or self.form == "json" else b""
         if self.form != "json":
-            self.ring.add(packets)
+            self._fresh += packets
         elif encoder.finished:
-            self.ring.add(encoder.kept)
+            self._fresh = list(encoder.kept)
         return out
+
+    def publish(self) -> None:
+        """Show readers what `next` has made. Whoever sees the end can go on with the conversation."""
+        if self.finished:
+            self._release()
+        self.ring.add(self._fresh)
+        self._fresh = []
+
+    def conclude(self, error: BridgeError) -> None:
+        """End an answer that readers have seen something of, and that cannot go on."""
+        encoder = self.encoder
+        assert isinstance(encoder, CapEncoder)
+        if not encoder.finished:
+            packets = encoder.fail(error)
+            self._fresh += packets
+            self.record_sse(encoder.write(packets))
+        self._ready = None
+        self.publish()
 
     async def _store(self) -> None:
         encoder = self.encoder
         if self.conversation is None or not isinstance(encoder, CapEncoder) or encoder.failure is not None:
             return
-        assert self.turn is not None
+        if self.turn is None or (self._end is not None and self._end.reason == CLIENT_GONE):
+            # It was never begun; or nobody has had it, and whoever comes back begins it anew.
+            return
         said = [self.turn.items[-1], *_said(encoder)]
         items = [orjson.dumps(item) for item in item_objects(said, self._service.new_id)]
         store = self._service.store
@@ -169,7 +209,8 @@ class AssistExchange(Exchange):
             log.warning("the conversation of request %s was not extended: %s", self.id, error.message)
 
     def _release(self) -> None:
-        if self.conversation is not None:
+        if self._held and self.conversation is not None:
+            self._held = False
             self._busy.discard((self._owner, self.conversation))
 
 

@@ -39,6 +39,8 @@ class LiveAssist:
         """Why there is no answer at all; what came to nothing before anything was told is refused too."""
         self.over = False
         """Nothing more will come."""
+        self.left = False
+        """Nobody came back in time: what there is of the answer is cut, and nobody may take it for whole."""
         self.ended_at = 0.0
         """When it was over, on trio's clock."""
         self._grace = grace
@@ -55,11 +57,11 @@ class LiveAssist:
     @property
     def failed(self) -> bool:
         """Whether it has come to nothing, so that the same request may be tried again."""
-        return self.refused is not None or (self.over and self.exchange.failure is not None)
+        return self.refused is not None or self.left or (self.exchange.finished and self.exchange.failure is not None)
 
     def read(self, after: int = 0) -> Reader:
         """A reader of all packets after this number, to be closed. Raises Expired when they are not kept any more."""
-        if after > self.ring.last or self.ring.after(after) is None:
+        if self.left or after > self.ring.last or self.ring.after(after) is None:
             raise Expired("What comes after this packet is not kept any more: send the request anew.")
         reader = Reader(self, after)
         self._readers.add(reader)
@@ -70,6 +72,9 @@ class LiveAssist:
     def leave(self, reader: Reader) -> None:
         """A reader has gone. What it had not got yet is held for the next, for a while."""
         self._readers.discard(reader)
+        if self._readers:
+            # The others may have waited for it.
+            self.moved()
         self._attendance.ring()
 
     def cancel(self) -> None:
@@ -100,8 +105,8 @@ class LiveAssist:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_left)
+                nursery.start_soon(self._end_in_time, exchange.time_limit())
                 await exchange.open()
-                nursery.start_soon(self._end_in_time)
                 if exchange.form == "json":
                     await self._collect()
                 else:
@@ -112,9 +117,9 @@ class LiveAssist:
         except* Exception:
             self._refuse(exchange.mistake())
         finally:
-            exchange.end()
             if self.refused is None and not exchange.finished:
-                self.refused = NotReady("The bridge is shutting down.", code="shutdown_initiated", retry_after=5)
+                self._stop_short()
+            exchange.end()
             self.over = True
             self.ended_at = trio.current_time()
             self._begun.set()
@@ -126,6 +131,7 @@ class LiveAssist:
             await exchange.next()
         if exchange.failure is not None:
             raise exchange.failure
+        exchange.publish()
         assert exchange.encoder is not None
         exchange.record_start(200, [*HEADERS, *exchange.headers])
         exchange.record_json(exchange.encoder.body())
@@ -134,9 +140,10 @@ class LiveAssist:
         exchange = self.exchange
         out = await exchange.begin()
         exchange.record_start(200, [*HEADERS, *exchange.headers])
-        self._begun.set()
         while True:
             exchange.record_sse(out)
+            exchange.publish()
+            self._begun.set()
             self._news.ring()
             if exchange.finished:
                 return
@@ -148,16 +155,18 @@ class LiveAssist:
         while True:
             while self._readers:
                 await self._attendance.wait()
-            with trio.move_on_after(self._grace) as waiting:
+            with trio.move_on_after(self._grace):
                 while not self._readers:
                     await self._attendance.wait()
-            if waiting.cancelled_caught:
+            # Somebody may have come at the very end of it.
+            if not self._readers:
+                self.left = True
                 self.exchange.cut(Finished("cancelled", reason=CLIENT_GONE))
                 self._hurry()
                 return
 
-    async def _end_in_time(self) -> None:
-        await trio.sleep(self.exchange.timeout)
+    async def _end_in_time(self, limit: float) -> None:
+        await trio.sleep(limit)
         late = BackendTimeout(
             "The turn took longer than it may ('payload.meta.timeout_ms', or PROXY_TURN_TIMEOUT).",
             code="deadline_exceeded",
@@ -169,6 +178,14 @@ class LiveAssist:
         """The end is to be told, however much waits to be read."""
         self._hurries = True
         self._moved.ring()
+
+    def _stop_short(self) -> None:
+        """The bridge stops while the turn runs."""
+        error = NotReady("The bridge is shutting down.", code="shutdown_initiated", retry_after=5)
+        if self._begun.is_set():
+            self.exchange.conclude(error)
+        else:
+            self._refuse(error)
 
     def _refuse(self, error: BridgeError) -> None:
         exchange = self.exchange

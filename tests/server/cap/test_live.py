@@ -1,0 +1,591 @@
+"""A turn and its readers: who leaves, who comes back, who is slow, and who is late."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from harness import OTHER_KEY
+from server.cap.desk import JSON, NDJSON, REQUEST_ID, SSE, open_desk, request, said
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from bridge.errors import Overloaded, UpstreamError
+from bridge.server.cap import assists, ring
+from bridge.server.cap.options import CapOptions
+from bridge.turn.events import Finished
+
+CLOSE = {"op": "close", "p": None}
+
+
+# Leaving and coming back
+
+
+async def test_a_client_that_comes_back_misses_nothing(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        first = desk.post(request())
+        play = await desk.model.play()
+        play.say("a", "b")
+        await first.until('"b"')
+        first.leave()
+        await first.whole()
+        play.say("c")
+        await trio.sleep(29)  # within the grace
+        play.say("d")
+        second = desk.get(last=first.ids[-1])
+        await second.until('"d"')
+        play.say("e")
+        play.finish()
+        await second.whole()
+        assert first.packets + second.packets == [*({"op": "delta", "p": piece} for piece in "abcde"), CLOSE]
+        assert first.ids + second.ids == [1, 2, 3, 4, 5, 6]
+
+
+async def test_from_every_packet_the_rest_is_had(autojump_clock: MockClock) -> None:
+    """While it runs, and after its end; in both forms of a stream."""
+    async with open_desk() as desk:
+        posted = desk.post(request())
+        play = await desk.model.play()
+        for piece in "abcd":
+            play.say(piece)
+        await posted.until('"d"')
+        running = [desk.get(last=number) for number in range(5)]
+        play.finish()
+        await posted.whole()
+        for accept in (SSE, NDJSON):
+            for number in range(6):
+                after = await desk.get(last=number, accept=accept).whole()
+                assert after.status == 200
+                assert after.packets == posted.packets[number:]
+        for number, call in enumerate(running):
+            await call.whole()
+            assert call.packets == posted.packets[number:]
+        assert len(desk.model.plays) == 1
+
+
+async def test_nobody_comes_back(autojump_clock: MockClock) -> None:
+    """After the grace the turn is interrupted. What there is of it is cut, so nobody gets it as if it were whole."""
+    async with open_desk() as desk:
+        call = desk.post(request(conversation_id="c1"))
+        play = await desk.model.play()
+        play.say("Half an")
+        await call.until("Half an")
+        left_at = trio.current_time()
+        call.leave()
+        await play.closed.wait()
+        assert trio.current_time() - left_at == pytest.approx(30)
+        late = await desk.get(last=1).whole()
+        assert late.error == (410, "stream_expired")
+        again = desk.post(request(conversation_id="c1"))
+        second = await desk.model.play(2)
+        assert second.history() == ["Hello"]  # nothing of the first is remembered
+        second.say("A whole answer")
+        second.finish()
+        assert (await again.whole()).text == "A whole answer"
+
+
+@pytest.mark.parametrize("accept", [SSE, NDJSON, JSON])
+async def test_the_grace_is_for_all_forms(autojump_clock: MockClock, accept: str) -> None:
+    async with open_desk(options=CapOptions(grace=5)) as desk:
+        call = desk.post(request(), accept)
+        play = await desk.model.play()
+        await wait_all_tasks_blocked()
+        call.leave()
+        await call.whole()
+        left_at = trio.current_time()
+        await play.closed.wait()
+        assert trio.current_time() - left_at == pytest.approx(5)
+
+
+async def test_who_comes_at_the_last_moment_is_served(autojump_clock: MockClock) -> None:
+    """The grace ends and a reader comes in the same instant: the turn goes on, or it is told that it is over."""
+    async with open_desk(options=CapOptions(grace=5)) as desk:
+        call = desk.post(request())
+        play = await desk.model.play()
+        play.say("a")
+        await call.until('"a"')
+        call.leave()
+        await call.whole()
+        await trio.sleep(5)
+        late = desk.get(last=1)
+        await wait_all_tasks_blocked()
+        if play.closed.is_set():
+            assert (await late.whole()).error == (410, "stream_expired")
+        else:
+            play.say("b")
+            play.finish()
+            assert (await late.whole()).text == "b"
+
+
+async def test_the_grace_begins_with_the_last_who_leaves(autojump_clock: MockClock) -> None:
+    async with open_desk(options=CapOptions(grace=5)) as desk:
+        one, two = desk.post(request()), desk.post(request())
+        play = await desk.model.play()
+        play.say("a")
+        await one.until('"a"')
+        await two.until('"a"')
+        one.leave()
+        await trio.sleep(60)
+        assert not play.closed.is_set()
+        two.leave()
+        left_at = trio.current_time()
+        await play.closed.wait()
+        assert trio.current_time() - left_at == pytest.approx(5)
+        assert len(desk.model.plays) == 1
+
+
+async def test_who_leaves_before_the_turn_begins(autojump_clock: MockClock) -> None:
+    """A backend that takes its time to begin is not waited for."""
+    async with open_desk(options=CapOptions(grace=5)) as desk:
+        desk.model.opening = trio.Event()
+        call = desk.post(request())
+        await desk.model.until(lambda: desk.model.waiting)
+        call.leave()
+        await trio.sleep(6)
+        await wait_all_tasks_blocked()
+        assert desk.model.waiting == 0
+        assert (await desk.get().whole()).error == (410, "stream_expired")
+
+
+async def test_what_is_over_is_kept_for_the_grace(autojump_clock: MockClock) -> None:
+    async with open_desk(options=CapOptions(grace=5)) as desk:
+        call = desk.post(request())
+        play = await desk.model.play()
+        play.say("a")
+        play.finish()
+        await call.whole()
+        await trio.sleep(4)
+        assert (await desk.get().whole()).text == "a"
+        await trio.sleep(1)
+        assert (await desk.get().whole()).error == (410, "stream_expired")
+
+
+# Ending it
+
+
+@pytest.mark.parametrize("accept", [SSE, NDJSON])
+async def test_a_stream_that_is_ended_has_nothing_but_its_close_packet(autojump_clock: MockClock, accept: str) -> None:
+    async with open_desk() as desk:
+        call = desk.post(request(meta={"events": ["metrics"]}), accept)
+        play = await desk.model.play()
+        play.say("a")
+        await call.until('"a"')
+        told = await desk.delete().whole()
+        assert (told.status, told.json) == (202, {"request_id": REQUEST_ID, "status": "ending"})
+        await call.whole()
+        assert call.packets == [{"op": "delta", "p": "a"}, CLOSE]
+        await play.closed.wait()
+        assert (await desk.delete().whole()).json["status"] == "ended"
+
+
+async def test_an_answer_that_is_ended_is_incomplete(autojump_clock: MockClock) -> None:
+    """Whole, it says so; also to one that joins what was a stream."""
+    async with open_desk() as desk:
+        whole, stream = desk.post(request(), JSON), desk.post(request("x", number=1))
+        plays = [await desk.model.play(1), await desk.model.play(2)]
+        for play in plays:
+            play.say("a")
+        await stream.until('"a"')
+        joined = desk.post(request("x", number=1), JSON)
+        await wait_all_tasks_blocked()
+        desk.delete()
+        desk.delete(request("x", number=1)["request_id"])
+        for call in (whole, joined):
+            await call.whole()
+            assert (call.status, call.json["output"]["text"], call.json["output"]["status"]) == (200, "a", "incomplete")
+
+
+@pytest.mark.parametrize("accept", [SSE, JSON])
+async def test_a_turn_that_has_not_begun_can_be_ended(autojump_clock: MockClock, accept: str) -> None:
+    async with open_desk() as desk:
+        desk.model.opening = trio.Event()
+        call = desk.post(request(), accept)
+        await desk.model.until(lambda: desk.model.waiting)
+        before = trio.current_time()
+        assert (await desk.delete().whole()).status == 202
+        await call.whole()
+        assert trio.current_time() - before < 1
+        assert call.status == 200
+        if accept == SSE:
+            assert call.packets == [CLOSE]
+        else:
+            assert call.json["output"]["status"] == "incomplete"
+        assert desk.model.waiting == 0
+        assert desk.model.plays == []
+
+
+async def test_nobody_elses_turn_can_be_ended_or_read(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        call = desk.post(request())
+        play = await desk.model.play()
+        play.say("a")
+        await call.until('"a"')
+        assert (await desk.delete(key=OTHER_KEY).whole()).error == (410, "stream_expired")
+        assert (await desk.get(key=OTHER_KEY).whole()).error == (410, "stream_expired")
+        # The same id is another request of another client.
+        other = desk.post(request("Mine"), key=OTHER_KEY)
+        second = await desk.model.play(2)
+        second.say("yours")
+        second.finish()
+        assert (await other.whole()).text == "yours"
+        play.finish()
+        assert (await call.whole()).text == "a"
+
+
+async def test_what_is_over_or_unknown_cannot_be_ended(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        assert (await desk.delete().whole()).error == (410, "stream_expired")
+        assert (await desk.delete("42").whole()).error == (422, "invalid_request")
+        assert (await desk.get("42").whole()).error == (422, "invalid_request")
+
+
+# Slow readers
+
+
+async def test_a_large_answer_waits_for_its_reader(autojump_clock: MockClock) -> None:
+    """The model is not asked for more while a ring's worth waits; nothing is dropped, and it goes on."""
+    piece = "x" * 1024
+    pieces = 4 * ring.RING_BYTES // len(piece)
+    async with open_desk() as desk:
+        call = desk.post(request(), slow=True)
+        play = await desk.model.play()
+        for _ in range(pieces):
+            play.say(piece)
+        play.finish()
+        await wait_all_tasks_blocked()
+        assert play.taken < pieces / 2
+        before = play.taken
+        while not call.done.is_set():
+            call.take()
+            await wait_all_tasks_blocked()
+        assert before < play.taken
+        assert call.text == piece * pieces
+        assert call.ids == list(range(1, pieces + 2))
+
+
+async def test_an_answer_without_a_reader_waits_too(autojump_clock: MockClock) -> None:
+    """What it has said is there for who comes back, from the packet that was seen last."""
+    piece = "x" * 1024
+    pieces = 3 * ring.RING_BYTES // len(piece)
+    async with open_desk() as desk:
+        call = desk.post(request())
+        play = await desk.model.play()
+        play.say("begun")
+        await call.until("begun")
+        call.leave()
+        await call.whole()
+        for _ in range(pieces):
+            play.say(piece)
+        play.finish()
+        await wait_all_tasks_blocked()
+        assert play.taken < pieces / 2
+        back = await desk.get(last=1).whole()
+        assert said(call.packets + back.packets) == "begun" + piece * pieces
+
+
+async def test_what_was_read_long_ago_is_gone(autojump_clock: MockClock) -> None:
+    piece = "x" * 1024
+    pieces = 3 * ring.RING_BYTES // len(piece)
+    async with open_desk() as desk:
+        call = desk.post(request())
+        play = await desk.model.play()
+        for _ in range(pieces):
+            play.say(piece)
+            await wait_all_tasks_blocked()
+        assert (await desk.get(last=1).whole()).error == (410, "stream_expired")
+        assert (await desk.post(request(), JSON).whole()).error == (410, "stream_expired")
+        assert (await desk.get(last=pieces + 7).whole()).error == (410, "stream_expired")
+        last = desk.get(last=pieces - 10)
+        play.finish()
+        await call.whole()
+        await last.whole()
+        assert len(last.packets) == 11
+        assert call.text == piece * pieces
+
+
+async def test_a_slow_reader_that_leaves_holds_nobody_up(autojump_clock: MockClock) -> None:
+    """Two read; the ring is full because of the slow one; it leaves, and the other gets the rest."""
+    piece = "x" * 1024
+    pieces = 3 * ring.RING_BYTES // len(piece)
+    async with open_desk() as desk:
+        quick, slow = desk.post(request()), desk.post(request(), slow=True)
+        play = await desk.model.play()
+        for _ in range(pieces):
+            play.say(piece)
+        play.finish()
+        await wait_all_tasks_blocked()
+        assert not quick.done.is_set()
+        slow.leave()
+        began = trio.current_time()
+        await quick.whole()
+        assert trio.current_time() - began < 1
+        assert quick.text == piece * pieces
+
+
+async def test_a_turn_that_waits_for_its_reader_can_be_ended(autojump_clock: MockClock) -> None:
+    piece = "x" * 1024
+    async with open_desk() as desk:
+        call = desk.post(request(), slow=True)
+        play = await desk.model.play()
+        for _ in range(3 * 1024):
+            play.say(piece)
+        await wait_all_tasks_blocked()
+        desk.delete()
+        await play.closed.wait()
+        while not call.done.is_set():
+            call.take()
+            await wait_all_tasks_blocked()
+        assert call.packets[-1] == CLOSE
+
+
+# The same request again
+
+
+async def test_the_same_request_joins(autojump_clock: MockClock) -> None:
+    """While it runs and when it is over, in any form: one turn, and the same answer."""
+    async with open_desk() as desk:
+        calls = [desk.post(request())]
+        play = await desk.model.play()
+        calls += [desk.post(request(), accept) for accept in (NDJSON, JSON)]
+        socket = desk.socket(request())
+        play.say("a", "b")
+        await calls[0].until('"b"')
+        calls += [desk.post(request(), accept) for accept in (SSE, NDJSON, JSON)]
+        await wait_all_tasks_blocked()
+        play.finish()
+        for call in calls:
+            await call.whole()
+        calls += [await desk.post(request(), accept).whole() for accept in (SSE, NDJSON, JSON)]
+        await socket.done.wait()
+        streams = [call.packets for call in calls if call.headers["content-type"] != JSON]
+        assert streams == [calls[0].packets] * 6
+        assert socket.packets == calls[0].packets
+        wholes = [call.json for call in calls if call.headers["content-type"] == JSON]
+        assert wholes == [wholes[0]] * 3
+        assert wholes[0]["output"]["text"] == "ab"
+        assert {call.headers["x-conversation-id"] for call in calls} == {wholes[0]["output"]["conversation_id"]}
+        assert len(desk.model.plays) == 1
+
+
+async def test_an_answer_that_began_whole_can_be_read_as_a_stream(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        whole = desk.post(request(), JSON)
+        play = await desk.model.play()
+        stream = desk.get()
+        play.say("a", "b")
+        play.finish()
+        await whole.whole()
+        assert (await stream.whole()).text == whole.json["output"]["text"] == "ab"
+
+
+async def test_another_request_with_the_same_id_is_a_conflict(autojump_clock: MockClock) -> None:
+    """Whatever has become of the first."""
+    async with open_desk() as desk:
+        call = desk.post(request())
+        play = await desk.model.play()
+        assert (await desk.post(request("Other")).whole()).error == (409, "request_id_conflict")
+        play.say("a")
+        play.finish()
+        await call.whole()
+        assert (await desk.post(request("Other")).whole()).error == (409, "request_id_conflict")
+        socket = desk.socket(request("Other"))
+        await socket.done.wait()
+        assert [packet["op"] for packet in socket.packets] == ["error", "close"]
+        assert (socket.packets[0]["p"]["code"], socket.code) == ("request_id_conflict", 1008)
+
+
+async def test_the_same_request_says_the_same_in_another_order(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        body = request(meta={"timezone": "UTC", "locale": "de"})
+        turned = {name: body[name] for name in reversed(body)}
+        turned["payload"] = {"meta": {"locale": "de", "timezone": "UTC"}, "query": "Hello"}
+        turned["request_id"] = body["request_id"].upper()
+        one, two = desk.post(body), desk.post(turned)
+        play = await desk.model.play()
+        play.say("a")
+        play.finish()
+        assert (await one.whole()).packets == (await two.whole()).packets
+
+
+@pytest.mark.parametrize("accept", [SSE, JSON])
+async def test_what_has_failed_is_tried_again(autojump_clock: MockClock, accept: str) -> None:
+    """At once: also by a client that has only just heard of the failure."""
+    async with open_desk() as desk:
+        for number in range(1, 4):
+            call = desk.post(request(conversation_id="c"), accept)
+            play = await desk.model.play(number)
+            if accept == SSE and number > 1:  # after the first words, too
+                play.say("a")
+                await call.until('"a"')
+            play.fail(UpstreamError("Broken.", code="stream_truncated", severity="transient"))
+            await call.whole()
+        call = desk.post(request(conversation_id="c"), accept)
+        play = await desk.model.play(4)
+        play.say("b")
+        play.finish()
+        await call.whole()
+        assert (call.text if accept == SSE else call.json["output"]["text"]) == "b"
+        assert play.history() == ["Hello"]
+
+
+async def test_what_could_not_begin_is_tried_again(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        desk.model.refuses = Overloaded("Too many.", retry_after=7)
+        one, two = desk.post(request()), desk.post(request(), JSON)
+        for call in (one, two):
+            await call.whole()
+            assert call.error == (503, "overloaded")
+            assert call.headers["retry-after"] == "7"
+            assert call.json["details"]["retry_after"] == 7
+        desk.model.refuses = None
+        again = desk.post(request())
+        play = await desk.model.play()
+        play.say("a")
+        play.finish()
+        assert (await again.whole()).text == "a"
+
+
+async def test_a_failure_in_the_middle(autojump_clock: MockClock) -> None:
+    """In a stream it is a packet, then the close packet; of a whole answer nothing is shown but the failure."""
+    async with open_desk() as desk:
+        stream = desk.post(request())
+        play = await desk.model.play()
+        play.say("a")
+        await stream.until('"a"')
+        joined = desk.post(request(), JSON)
+        await wait_all_tasks_blocked()
+        play.fail(UpstreamError("Broken.", code="stream_truncated", severity="transient"))
+        await stream.whole()
+        assert [packet["op"] for packet in stream.packets] == ["delta", "error", "close"]
+        error = stream.packets[1]["p"]
+        assert (error["code"], error["severity"]) == ("upstream_stream_disconnected", "transient")
+        assert error["details"] == {"retry_after": 2, "domain": "llm", "request_id": REQUEST_ID}
+        assert (await joined.whole()).error == (502, "upstream_stream_disconnected")
+
+
+async def test_a_reader_that_joins_while_the_turn_ends(autojump_clock: MockClock) -> None:
+    """At every step of the way there is either the whole answer or a new turn, never half of it."""
+    for steps in range(12):
+        async with open_desk() as desk:
+            call = desk.post(request())
+            play = await desk.model.play()
+            play.say("a")
+            await call.until('"a"')
+            play.tell(Finished("completed"))
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            joined = [desk.post(request()), desk.get(), desk.post(request(), JSON)]
+            for each in joined:
+                await each.whole()
+            assert [each.status for each in joined] == [200] * 3
+            assert joined[0].packets == joined[1].packets == call.packets
+            assert joined[2].json["output"]["text"] == "a"
+            assert len(desk.model.plays) == 1
+
+
+# Time
+
+
+async def test_the_deadline_is_the_clients(autojump_clock: MockClock) -> None:
+    """Before the first packet it is a status, after it a packet; the model is let go."""
+    async with open_desk() as desk:
+        silent = desk.post(request(meta={"timeout_ms": 1500}))
+        whole = desk.post(request(number=1, meta={"codex": {"timeout_ms": 1500}}), JSON)
+        talking = desk.post(request("Talk", number=2, meta={"timeout_ms": 5000}))
+        plays = [await desk.model.play(number) for number in (1, 2, 3)]
+        talker = next(play for play in plays if play.history() == ["Talk"])
+        talker.say("a")
+        began = trio.current_time()
+        for call in (silent, whole):
+            await call.whole()
+            assert call.error == (504, "deadline_exceeded")
+            assert (call.json["severity"], call.json["details"]["retry_after"]) == ("transient", 1)
+        assert trio.current_time() - began == pytest.approx(1.5, abs=0.1)
+        await talking.whole()
+        assert trio.current_time() - began == pytest.approx(5, abs=0.1)
+        assert [packet["op"] for packet in talking.packets] == ["delta", "error", "close"]
+        for play in plays:
+            await play.closed.wait()
+
+
+async def test_the_deadline_counts_from_the_beginning(autojump_clock: MockClock) -> None:
+    """Also what the backend needs to begin."""
+    async with open_desk() as desk:
+        desk.model.opening = trio.Event()
+        began = trio.current_time()
+        call = await desk.post(request(meta={"timeout_ms": 2500})).whole()
+        assert trio.current_time() - began == pytest.approx(2.5, abs=0.1)
+        assert call.error == (504, "deadline_exceeded")
+
+
+async def test_a_silent_stream_is_kept_alive(autojump_clock: MockClock) -> None:
+    """By comments, where comments exist."""
+    async with open_desk(keepalive=15) as desk:
+        events, lines = desk.post(request()), desk.post(request(), NDJSON)
+        play = await desk.model.play()
+        await trio.sleep(50)
+        play.say("a")
+        play.finish()
+        await events.whole()
+        await lines.whole()
+        assert events.body.count(b": keepalive\n\n") == 3
+        assert lines.packets == events.packets
+        assert lines.body.count(b"\n") == 2
+
+
+# Bounds, and the end of the bridge
+
+
+async def test_no_more_is_kept_than_there_is_room_for(autojump_clock: MockClock) -> None:
+    piece = "x" * (1024 * 1024)
+    room = assists.KEPT_BYTES // len(piece) - 1  # a packet is a little more than its text
+    count = room + 3
+    async with open_desk(max_body=2**24) as desk:
+        for number in range(count):
+            call = desk.post(request(number=number), JSON)
+            play = await desk.model.play(number + 1)
+            play.say(piece)
+            play.finish()
+            await call.whole()
+        statuses = [(await desk.get(request(number=number)["request_id"]).whole()).status for number in range(count)]
+        assert statuses == [410] * 3 + [200] * room
+
+
+async def test_a_bridge_that_stops_takes_nothing_new(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        running = desk.post(request())
+        play = await desk.model.play()
+        play.say("a")
+        await running.until('"a"')
+        desk.service.background = None
+        desk.fault.append("shutdown_initiated")
+        refused = await desk.post(request(number=1)).whole()
+        assert refused.error == (503, "shutting_down")
+        assert (refused.headers["retry-after"], refused.json["severity"]) == ("5", "transient")
+        socket = desk.socket(request(number=1))
+        await socket.done.wait()
+        assert ([packet["op"] for packet in socket.packets], socket.code) == (["error", "close"], 1013)
+        health = await desk.page("/health").whole()
+        assert (health.status, health.json["status"]) == (503, "maintenance")
+        # What runs can be joined, and ends as it would.
+        joined = desk.post(request())
+        play.finish()
+        assert (await running.whole()).packets == (await joined.whole()).packets
+
+
+@pytest.mark.parametrize("begun", [True, False])
+async def test_turns_that_are_cut_by_the_end_say_so(autojump_clock: MockClock, begun: bool) -> None:
+    async with open_desk() as desk, trio.open_nursery() as background:
+        desk.service.background = background
+        call = desk.post(request())
+        play = await desk.model.play()
+        if begun:
+            play.say("a")
+            await call.until('"a"')
+        background.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await call.whole()
+        if begun:
+            assert [packet["op"] for packet in call.packets] == ["delta", "error", "close"]
+            assert call.packets[1]["p"]["code"] == "shutting_down"
+        else:
+            assert call.error == (503, "shutting_down")
+        assert play.closed.is_set()
