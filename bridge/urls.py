@@ -22,6 +22,12 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def api_base(url: str) -> str:
+    """The base URL of a bridge's API, given with or without its /v1. Raises ValueError, as `check_url` does."""
+    checked = check_url(url)
+    return checked if checked.count("/") > 2 else f"{checked}/v1"
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine itself."""
     if host == "localhost":

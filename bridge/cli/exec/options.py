@@ -26,7 +26,7 @@ from bridge.errors import UsageError
 from bridge.turn.items import Item
 from bridge.turn.models import FALLBACK_MODEL
 from bridge.turn.turn import Turn
-from bridge.urls import check_url, is_header_safe
+from bridge.urls import api_base, is_header_safe
 
 STDIN = "-"
 MAX_INPUT = 64 * 1024 * 1024
@@ -164,10 +164,9 @@ def tool_outputs(options: Options) -> Mapping[str, str]:
 def base_url(url: str) -> str:
     """--url: with or without its /v1."""
     try:
-        checked = check_url(url)
+        return api_base(url)
     except ValueError as error:
         raise UsageError(f"--url: {error}.") from None
-    return checked if checked.count("/") > 2 else f"{checked}/v1"
 
 
 def _read_items(options: Options, verbatim: bool) -> tuple[Item, ...]:

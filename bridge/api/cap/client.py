@@ -1,0 +1,363 @@
+"""A client of CAP on trio: streams that survive a cut, whole answers, the end of a request, health.
+
+    async with CapClient("http://127.0.0.1:11435", key) as client:
+        async with client.stream(request) as stream:
+            async for packet in stream:
+                if isinstance(packet, DeltaPacket):
+                    print(packet.p, end="")
+
+A request is known by its `request_id`: sent again it joins its own answer, so nothing is asked twice that is not to be.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+import httpx2
+import trio
+from pydantic import ValidationError
+
+from bridge.api.cap.envelope import HealthCheckResponse, ServiceRequest, ServiceResponse
+from bridge.api.cap.reading import PacketReader
+from bridge.api.cap.stream import ClosePacket, ErrorPacket, ErrorSeverity, StreamError, StreamPacket
+from bridge.api.cap.writers import resume_point
+from bridge.urls import api_base, is_header_safe, leads_here
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""Seconds between attempts; each pause is twice the one before."""
+TRIES = 8
+PATIENCE = 60.0
+CONNECT_SECONDS = 10.0
+SILENCE = 60.0
+"""Seconds without a byte after which a stream is taken for cut: a living one has comments in it."""
+WHOLE_SILENCE = 600.0
+"""The same for a whole answer, which is silent until it comes."""
+Model = TypeVar("Model", ServiceResponse, HealthCheckResponse)
+
+GATEWAYS = (408, 425, 429, 502, 503, 504)
+"""What somebody between the client and the service may say for a moment, in words of their own."""
+
+
+class ClientError(Exception):
+    """Why there is no answer, or no more of it."""
+
+
+class AssistFailed(ClientError):
+    """The service said so: an error packet, or a refusal with an HTTP `status`."""
+
+    def __init__(self, error: StreamError, status: int | None = None) -> None:
+        super().__init__(f"{error.code}: {error.message}")
+        self.error = error
+        self.status = status
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether trying again is sensible; after side effects that is not for a program to decide."""
+        details = self.error.details or {}
+        return self.error.severity is ErrorSeverity.TRANSIENT and not details.get("side_effects")
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds that the service wants to be left alone."""
+        told = (self.error.details or {}).get("retry_after")
+        return float(told) if isinstance(told, int | float) and told > 0 else 0.0
+
+
+class Unreachable(ClientError):
+    """The service cannot be reached, or not any more, however often it was tried."""
+
+
+class NotCap(ClientError):
+    """What was answered is not CAP: perhaps the URL leads to something else."""
+
+
+class CapClient:
+    """Talks to one service at `url` (with or without its /v1), as whoever has the `key`.
+
+    Whatever passes is tried again: connections that fail or are cut, transient errors before the first packet. The
+    pauses are 0.5 s, doubling to 30 s, or what `retry_after` says. After `tries` attempts in a row without a new
+    packet, or when the service wants to be left alone for more than `patience` seconds, the last error is raised.
+    There is no other time limit: set one around a call with `trio.move_on_after`.
+
+    Raises ValueError for a URL or a key that cannot be used. `http` is a client of one's own, which is not closed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        tries: int = TRIES,
+        patience: float = PATIENCE,
+        http: httpx2.AsyncClient | None = None,
+    ) -> None:
+        self._base = api_base(url)
+        if key is not None and not is_header_safe(key):
+            raise ValueError("a key has visible ASCII characters only")
+        self._headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        self._tries = tries
+        self._patience = patience
+        self._own = httpx2.AsyncClient(trust_env=not leads_here(self._base)) if http is None else None
+        self._http = http or self._own
+
+    def __repr__(self) -> str:
+        return f"<CapClient {self._base}>"
+
+    async def __aenter__(self) -> CapClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._own is not None:
+            await self._own.aclose()
+
+    def stream(self, request: ServiceRequest) -> AssistStream:
+        """The packets of an answer, to be used in `async with`; nothing is sent before the first is asked for."""
+        return AssistStream(self, request, Attempts(self._tries, self._patience))
+
+    async def assist(self, request: ServiceRequest) -> ServiceResponse:
+        """The whole answer. Raises AssistFailed, Unreachable or NotCap."""
+        attempts = Attempts(self._tries, self._patience)
+        while True:
+            try:
+                response = await self.send("POST", "/assist", "application/json", request, silence=WHOLE_SILENCE)
+                body = await response.aread()
+            except httpx2.TransportError as error:
+                await attempts.pause(_lost(error))
+                continue
+            failed = failure_of(response, body)
+            if failed is None:
+                return _read(ServiceResponse, body)
+            if not failed.is_transient:
+                raise failed
+            await attempts.pause(failed, failed.retry_after)
+
+    async def cancel(self, request_id: UUID) -> bool:
+        """End the answer to a request at once; False when there is none (any more)."""
+        response = await self._once("DELETE", f"/assist/{request_id}")
+        if response.status_code == 410:
+            return False
+        if (failed := failure_of(response, response.content)) is not None:
+            raise failed
+        return True
+
+    async def health(self) -> HealthCheckResponse:
+        """How the service is; also when it takes no requests."""
+        response = await self._once("GET", "/health")
+        if response.status_code not in (200, 503):
+            raise failure_of(response, response.content) or _not_cap(response)
+        return _read(HealthCheckResponse, response.content)
+
+    async def send(
+        self,
+        method: Literal["GET", "POST", "DELETE"],
+        path: str,
+        accept: str,
+        request: ServiceRequest | None = None,
+        *,
+        silence: float = SILENCE,
+        **headers: str,
+    ) -> httpx2.Response:
+        """One HTTP request; the body of its answer is still to be read. Raises httpx2.TransportError."""
+        assert self._http is not None
+        timeout = httpx2.Timeout(silence, connect=CONNECT_SECONDS)
+        named = {**self._headers, "accept": accept, "accept-encoding": "identity"}
+        named |= {name.replace("_", "-"): value for name, value in headers.items()}
+        body: dict[str, Any] = {}
+        if request is not None:
+            named["content-type"] = "application/json"
+            body["content"] = request.to_json().encode()
+        made = self._http.build_request(method, self._base + path, headers=named, timeout=timeout, **body)
+        return await self._http.send(made, stream=True)
+
+    async def _once(self, method: Literal["GET", "DELETE"], path: str) -> httpx2.Response:
+        try:
+            response = await self.send(method, path, "application/json")
+            await response.aread()
+        except httpx2.TransportError as error:
+            raise _lost(error) from error
+        return response
+
+
+class AssistStream:
+    """The packets of one answer, in order, each once; the close packet is the last.
+
+    A stream that is cut goes on after the last packet that came. `__anext__` is safe to cancel: nothing gets lost.
+    It raises AssistFailed for an error packet or a refusal, Unreachable, and NotCap.
+
+    Who leaves the `async with` early only stops listening: the turn goes on for the service's grace. `cancel` ends it.
+    """
+
+    def __init__(self, client: CapClient, request: ServiceRequest, attempts: Attempts) -> None:
+        self.request_id = request.request_id
+        self.conversation_id: str | None = None
+        """The conversation that the answer belongs to, once it has begun."""
+        self.last = 0
+        """The number of the last packet."""
+        self._client = client
+        self._request = request
+        self._attempts = attempts
+        self._response: httpx2.Response | None = None
+        self._chunks: AsyncGenerator[bytes, None] | None = None
+        self._reader = PacketReader()
+        self._waiting: deque[tuple[str, StreamPacket]] = deque()
+        self._over = False
+
+    def __repr__(self) -> str:
+        return f"<AssistStream {self.request_id} last={self.last} over={self._over}>"
+
+    async def __aenter__(self) -> AssistStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over = True
+        await self._hang_up()
+
+    def __aiter__(self) -> AssistStream:
+        return self
+
+    async def __anext__(self) -> StreamPacket:
+        while not self._over:
+            if self._waiting:
+                packet = self._take()
+                if isinstance(packet, ErrorPacket):
+                    await self._fail(AssistFailed(packet.p))
+                elif packet is not None:
+                    return packet
+            elif self._chunks is None:
+                await self._connect()
+            else:
+                await self._read(self._chunks)
+        raise StopAsyncIteration
+
+    def _take(self) -> StreamPacket | None:
+        """The next packet; None for one that has been had already."""
+        name, packet = self._waiting.popleft()
+        number = resume_point(name, self.request_id)
+        if number is not None and number <= self.last:
+            return None
+        if number != self.last + 1:
+            raise NotCap("A packet is missing, or has no number.")
+        if not isinstance(packet, ErrorPacket):
+            self.last = number
+            self._attempts.succeeded()
+        self._over = isinstance(packet, ClosePacket)
+        return packet
+
+    async def _connect(self) -> None:
+        client, kind = self._client, "text/event-stream"
+        try:
+            if self.last:
+                name = f"{self.request_id}:{self.last}"
+                response = await client.send("GET", f"/assist/{self.request_id}", kind, last_event_id=name)
+            else:
+                response = await client.send("POST", "/assist", kind, self._request)
+            self._response = response
+            if response.status_code != 200:
+                failed = failure_of(response, await response.aread())
+                if failed is None:
+                    raise _not_cap(response)
+                await self._fail(failed)
+                return
+        except httpx2.TransportError as error:
+            await self._hang_up()
+            await self._attempts.pause(_lost(error))
+            return
+        if not response.headers.get("content-type", "").startswith(kind):
+            raise _not_cap(response)
+        self.conversation_id = response.headers.get("x-conversation-id", self.conversation_id)
+        self._reader = PacketReader()
+        self._chunks = response.aiter_raw()
+
+    async def _read(self, chunks: AsyncGenerator[bytes, None]) -> None:
+        why = Unreachable("The connection was cut.")
+        try:
+            self._waiting += self._reader.feed(await anext(chunks))
+            return
+        except ValueError:  # pydantic's ValidationError is one
+            raise NotCap("What came in the stream is no packet.") from None
+        except StopAsyncIteration:
+            pass
+        except (httpx2.TransportError, httpx2.StreamError) as error:
+            why = _lost(error)
+        await self._hang_up()
+        await self._attempts.pause(why)
+
+    async def _fail(self, failed: AssistFailed) -> None:
+        """Try again, as long as nothing of this answer has been shown, or it is only its resumption that failed."""
+        is_end = failed.status is None
+        if not failed.is_transient or (is_end and self.last):
+            self._over = True
+            raise failed
+        await self._hang_up()
+        self._waiting.clear()
+        await self._attempts.pause(failed, failed.retry_after)
+
+    async def _hang_up(self) -> None:
+        response, chunks = self._response, self._chunks
+        self._response = self._chunks = None
+        # To close a connection takes no time.
+        with trio.CancelScope(shield=True):
+            if chunks is not None:
+                await chunks.aclose()
+            if response is not None:
+                await response.aclose()
+
+
+class Attempts:
+    """Counts attempts in a row that led to nothing, and waits between them."""
+
+    def __init__(self, most: int, patience: float) -> None:
+        self._most = most
+        self._patience = patience
+        self._failed = 0
+
+    def succeeded(self) -> None:
+        """There is something new."""
+        self._failed = 0
+
+    async def pause(self, why: ClientError, retry_after: float = 0.0) -> None:
+        """Wait before the next attempt. Raises `why` when there should be none."""
+        self._failed += 1
+        if self._failed >= self._most or retry_after > self._patience:
+            raise why
+        await trio.sleep(max(retry_after, min(FIRST_PAUSE * 2 ** (self._failed - 1), LONGEST_PAUSE)))
+
+
+def failure_of(response: httpx2.Response, body: bytes) -> AssistFailed | None:
+    """Why there is no answer; None when there is one. Raises NotCap for what tells nothing."""
+    status = response.status_code
+    if response.is_success:
+        return None
+    try:
+        return AssistFailed(StreamError.model_validate_json(body), status)
+    except ValidationError:
+        if status not in GATEWAYS:
+            raise _not_cap(response) from None
+    told = response.headers.get("retry-after", "")
+    details = {"retry_after": int(told[:9])} if told.isascii() and told.isdigit() else None
+    message = f"The service answered with HTTP status {status}."
+    error = StreamError(code="unavailable", message=message, severity=ErrorSeverity.TRANSIENT, details=details)
+    return AssistFailed(error, status)
+
+
+def _read(model: type[Model], body: bytes) -> Model:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError:
+        raise NotCap(f"What was answered is no {model.__name__}.") from None
+
+
+def _not_cap(response: httpx2.Response) -> NotCap:
+    return NotCap(f"The answer is not CAP (HTTP status {response.status_code}).")
+
+
+def _lost(error: Exception) -> Unreachable:
+    return Unreachable(f"The service cannot be reached ({type(error).__name__}).")
