@@ -48,7 +48,7 @@ app.command("exec")(exec.command)
 app.command("record", context_settings={"allow_interspersed_args": False})(record.command)
 app.command("replay")(replay.command)
 app.add_typer(auth.app, name="auth", help="The login of Codex: its status, and how to get one.")
-app.add_typer(cap.app, name="cap", help="Messages of the Coreason Agent Protocol: check them, print their schemas.")
+app.add_typer(cap.app, name="cap", help="The Coreason Agent Protocol: ask in it, check its messages.")
 app.add_typer(lab.app, name="lab", help="Test prompts that teach a model to call tools.")
 app.add_typer(log.app, name="log", help="Look at event logs: list, show, follow, count, compare.")
 app.command("app-server")(app_server.command)
@@ -63,7 +63,7 @@ def main() -> None:
     `exec --json` tells it as a line of stdout too, also when it was typed wrong.
     """
     hold_standard_streams()
-    if sys.argv[1:2] == ["exec"]:
+    if sys.argv[1:2] == ["exec"] or sys.argv[1:3] == ["cap", "run"]:
         # A run answers signals in its own way; until it listens they wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, exec.STOPPING)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)

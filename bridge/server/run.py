@@ -6,7 +6,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -141,6 +142,20 @@ class Bridge:
                     # Not before: its scope is around the connections too.
                     background.cancel_scope.deadline = trio.current_time() + FLUSH
                     connections.cancel_scope.cancel()
+                children.cancel_scope.cancel()
+            outer.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[Service]:
+        """Everything but the HTTP edge, while the block runs: for who asks in this process."""
+        async with trio.open_nursery() as outer:
+            if self.log is not None:
+                await outer.start(self.log.run)
+            await outer.start(self.store.run)
+            async with trio.open_nursery() as children:
+                for runner in self.runners:
+                    children.start_soon(runner.run)
+                yield self._service
                 children.cancel_scope.cancel()
             outer.cancel_scope.cancel()
 

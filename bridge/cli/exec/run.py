@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +12,11 @@ import trio
 from bridge.api.wire.events import WireEncoder, error_line
 from bridge.backends.base import Backend, EventStream
 from bridge.backends.toolloop import ToolLoop
-from bridge.cli.exec import STOPPING
 from bridge.cli.exec.backends import open_backend
 from bridge.cli.exec.choice import Choice, choose
 from bridge.cli.exec.options import Options, check_options, make_turn, tool_outputs
 from bridge.cli.exec.output import Output, OutputError, StdoutClosed, say, write_stdout
+from bridge.cli.exec.signals import BY_SIGNAL, Signals, Stopped
 from bridge.errors import BridgeError, ConfigError
 from bridge.ids import new_id
 from bridge.turn.events import Finished, TextDelta, ToolCall, TurnEvent
@@ -28,17 +26,8 @@ if TYPE_CHECKING:
     from bridge.cli.exec.recording import RunLog
 
 OK, FAILED, MISUSED = 0, 1, 2
-BY_SIGNAL = 128
-ENOUGH = 2
-"""Signals after which one more ends the program on the spot."""
 LAST_WORDS = 2.0
 """Seconds that a reader has to take the last line of a run that was stopped."""
-
-
-class Stopped(BridgeError):
-    """The run was stopped from outside."""
-
-    code = "interrupted"
 
 
 class TimedOut(BridgeError):
@@ -110,7 +99,7 @@ class Run:
         self._new_id: Callable[[str], str] = new_id
         self._encoder: WireEncoder | None = None
         self._calls: list[str] = []
-        self._signal: int | None = None
+        self._signals = Signals()
         self._unread: OutputError | None = None
         self._log: RunLog | None = None
 
@@ -125,8 +114,8 @@ class Run:
             recording.cancel_scope.cancel()
         if failure is None and (failure := self._unrecorded()) is not None:
             await _tell("error", failure.message)
-        if self._signal is not None:
-            return BY_SIGNAL + self._signal
+        if self._signals.heard is not None:
+            return BY_SIGNAL + self._signals.heard
         if failure is None:
             return OK
         return MISUSED if isinstance(failure, ConfigError) else FAILED
@@ -136,11 +125,10 @@ class Run:
         timeout, failure = self._options.timeout, None
         async with trio.open_nursery() as nursery:
             with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as whole:
-                # Beside the run, not within: a second signal must not kill what the first one lets end in order.
-                await nursery.start(self._listen, whole)
+                await nursery.start(self._signals.listen, whole)
                 failure = await self._serve(Around(whole, nursery, recording))
             nursery.cancel_scope.cancel()
-        if self._signal is not None:
+        if self._signals.heard is not None:
             return Stopped("The run was interrupted.")
         if self._unread is not None:
             return self._unread
@@ -149,18 +137,6 @@ class Run:
         if whole.cancelled_caught:
             return TimedOut(f"The run took longer than {timeout:g} s (--timeout) and was stopped.")
         return failure
-
-    async def _listen(self, whole: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
-        with trio.open_signal_receiver(*STOPPING) as signals:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-            task_status.started()
-            heard = 0
-            async for number in signals:
-                heard += 1
-                self._signal = self._signal or number
-                whole.cancel()
-                if heard > ENOUGH:
-                    os._exit(BY_SIGNAL + number)
 
     async def _follow(self, output: Output, whole: trio.CancelScope) -> None:
         """Show the trace as it comes; when it cannot be shown any more, the run is over."""
