@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from bridge.api.cap.presentation import ErrorDomain
 from bridge.api.cap.stream import ErrorSeverity, StreamError
 from bridge.api.cap.writers import CLOSE_PACKET
-from bridge.errors import BridgeError, Forbidden, InvalidRequest, Severity, Unauthorized, UpstreamError
+from bridge.errors import BridgeError, Forbidden, InvalidRequest, NotReady, Severity, Unauthorized, UpstreamError
 
 CLIENT, SYSTEM, LLM, SECURITY = ErrorDomain.CLIENT, ErrorDomain.SYSTEM, ErrorDomain.LLM, ErrorDomain.SECURITY
 
@@ -69,6 +69,7 @@ _RULES = {
     "request_too_large": _Rule("payload_too_large", 413, CLIENT),
     "message_too_large": _Rule("payload_too_large", 413, CLIENT),
     "nesting_too_deep": _Rule("invalid_json", 400, CLIENT),
+    "model_not_found": _Rule("model_not_found", 404, CLIENT),
     "invalid_api_key": _Rule("unauthorized", 401, SECURITY),
     "overloaded": _Rule("overloaded", 503, SYSTEM, "transient"),
     "server_overloaded": _Rule("server_overloaded", 503, LLM, "transient", 5),
@@ -122,9 +123,10 @@ def failure_from(error: BridgeError, *, now: float, request_id: UUID | None = No
     """What CAP says of `error`. `now` is in seconds since 1970."""
     # The provider's overload is not ours.
     is_upstreams = error.code == "overloaded" and isinstance(error, UpstreamError)
-    rule = _RULES.get("server_overloaded" if is_upstreams else error.code) or _Rule(
-        _code(error.code), error.http_status, _domain(error)
-    )
+    rule = _RULES.get("server_overloaded" if is_upstreams else error.code)
+    if rule is None and isinstance(error, NotReady):
+        rule = _RULES[NotReady.code]
+    rule = rule or _Rule(_code(error.code), error.http_status, _domain(error))
     severity = rule.severity or error.severity
     details: dict[str, Any] = {}
     wait: int | None = None
@@ -151,6 +153,9 @@ def _readable(error: BridgeError) -> str:
     if error.code == BridgeError.code:
         # A fault of ours: what it says is for the log.
         return "The service failed; the fault is its own."
+    if error.code == "invalid_json":
+        # What a parser says of its input is not for a stranger.
+        return "The request is not a JSON object."
     return error.message.encode("utf-8", "replace").decode() or f"The request failed ({error.code})."
 
 

@@ -1,0 +1,212 @@
+"""Whose request it is, which model answers it, and which conversation it continues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from harness import KEY, OTHER_KEY
+from server.cap.desk import JSON, MODEL, SSE, Desk, Json, open_desk, request
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from bridge.api.cap.request import AssistRules
+from bridge.server.cap.options import CapOptions
+from bridge.server.gate import label_of
+
+SECRET = "the secret is 42"
+
+
+async def answer(desk: Desk, body: Json, text: str = "a", accept: str = JSON, **more: Any) -> list[str]:
+    """Ask, and be answered with a text; what the model was told."""
+    number = len(desk.model.plays) + 1
+    call = desk.post(body, accept, **more)
+    play = await desk.model.play(number)
+    play.say(text)
+    play.finish()
+    await call.whole()
+    assert call.status == 200, call.body
+    return play.history()
+
+
+# Users
+
+
+async def test_a_client_is_who_the_operator_says(autojump_clock: MockClock) -> None:
+    options = CapOptions(users={label_of(KEY): "ada"})
+    async with open_desk(options=options) as desk:
+        assert await answer(desk, request(user="ada")) == ["Hello"]
+        assert (await desk.post(request(user="bob", number=1)).whole()).error == (403, "forbidden")
+        # Who is nobody may ask for nobody.
+        assert (await desk.post(request(user="ada"), key=OTHER_KEY).whole()).error == (403, "forbidden")
+        socket = desk.socket(request(user="bob", number=1))
+        await socket.done.wait()
+        assert (socket.packets[0]["p"]["code"], socket.code) == ("forbidden", 1008)
+
+
+async def test_a_role_grants_nothing(autojump_clock: MockClock) -> None:
+    async with open_desk(options=CapOptions(users={label_of(KEY): "ada"})) as desk:
+        body = request(user="bob")
+        body["context"]["user"]["role"] = "admin"
+        assert (await desk.post(body).whole()).error == (403, "forbidden")
+
+
+# Models
+
+
+def _options(**more: Any) -> CapOptions:
+    return CapOptions(AssistRules(more.pop("model", ""), {"helper": MODEL, "lost": "no-such-model"}.get), **more)
+
+
+async def test_agents_stand_for_models(autojump_clock: MockClock) -> None:
+    async with open_desk(options=_options(model="no-such-model")) as desk:
+        await answer(desk, request(agent="helper"))
+        assert (await desk.post(request(agent="nobody", number=1)).whole()).error == (404, "unknown_agent")
+        # What the request itself names wins, but the agent has to be there.
+        await answer(desk, request(agent="lost", number=2, meta={"model": MODEL}))
+        await answer(desk, request(agent="lost", number=3, meta={"model": "x", "codex": {"model": MODEL}}))
+        nobody = await desk.post(request(agent="nobody", number=4, meta={"model": MODEL})).whole()
+        assert nobody.error == (404, "unknown_agent")
+
+
+async def test_the_default_model(autojump_clock: MockClock) -> None:
+    """The operator's, else the default backend's."""
+    async with open_desk(options=_options()) as desk:
+        await answer(desk, request())
+        assert desk.model.plays[0].turn.model == MODEL
+    async with open_desk(options=_options(model="no-such-model")) as desk:
+        assert (await desk.post(request()).whole()).error == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("where", ["meta", "codex"])
+async def test_an_unknown_model(autojump_clock: MockClock, where: str) -> None:
+    named = {"model": "gpt-secret"}
+    async with open_desk() as desk:
+        call = await desk.post(request(meta=named if where == "meta" else {"codex": named})).whole()
+        assert call.error == (404, "model_not_found")
+        assert b"gpt-secret" not in call.body
+
+
+# Conversations
+
+
+@pytest.mark.parametrize("accept", [SSE, JSON])
+async def test_a_conversation_goes_on(autojump_clock: MockClock, accept: str) -> None:
+    """With a name that the client has chosen, and with one that it was given. The model hears all that was said."""
+    async with open_desk() as desk:
+        first = await answer(desk, request("one", conversation_id="mine"), "uno", accept)
+        second = await answer(desk, request("two", number=1, conversation_id="mine"), "due", accept)
+        third = await answer(desk, request("three", number=2, conversation_id="mine"), "tre", accept)
+        assert (first, second) == (["one"], ["one", "uno", "two"])
+        assert third == ["one", "uno", "two", "due", "three"]
+        call = desk.post(request("one", number=3), JSON)
+        play = await desk.model.play(4)
+        play.say("uno")
+        play.finish()
+        given = (await call.whole()).json["output"]["conversation_id"]
+        assert await answer(desk, request("two", number=4, conversation_id=given)) == ["one", "uno", "two"]
+
+
+async def test_a_conversation_goes_on_at_once(autojump_clock: MockClock) -> None:
+    """Whoever has the close packet may ask the next question: it is neither busy nor forgotten."""
+    async with open_desk() as desk:
+        for number in range(1, 20):
+            call = desk.post(request(str(number), number=number, conversation_id="c"))
+            play = await desk.model.play(number)
+            play.say("a")
+            play.finish()
+            await call.until('"close"')
+            assert len(play.history()) == 2 * number - 1
+
+
+@pytest.mark.parametrize("other", [{"user": "u2"}, {"session": "s2"}, {"key": OTHER_KEY}], ids=str)
+async def test_a_conversation_is_its_owners(autojump_clock: MockClock, other: dict[str, str]) -> None:
+    """Under the same name others have their own, which are empty; they see no difference to one that is not there."""
+    key = {"key": other.pop("key")} if "key" in other else {}
+    async with open_desk() as desk:
+        await answer(desk, request(SECRET, conversation_id="c"), SECRET)
+        assert await answer(desk, request("hi", number=1, conversation_id="c", **other), **key) == ["hi"]
+        again = await answer(desk, request("you?", number=2, conversation_id="c"))
+        assert again == [SECRET, SECRET, "you?"]
+
+
+@pytest.mark.parametrize("other", [{"user": "u2"}, {"session": "s2"}, {"key": OTHER_KEY}], ids=str)
+async def test_in_strict_mode_it_must_be_there(autojump_clock: MockClock, other: dict[str, str]) -> None:
+    """What is not there and what is somebody else's are the same."""
+    key = {"key": other.pop("key")} if "key" in other else {}
+    async with open_desk(options=CapOptions(strict=True)) as desk:
+        call = desk.post(request(SECRET), JSON)
+        play = await desk.model.play()
+        play.say("a")
+        play.finish()
+        given = (await call.whole()).json["output"]["conversation_id"]
+        foreign = await desk.post(request(number=1, conversation_id=given, **other), **key).whole()
+        unknown = await desk.post(request(number=1, conversation_id="conv_9999", **other), **key).whole()
+        assert foreign.error == unknown.error == (404, "conversation_not_found")
+        assert foreign.body == unknown.body
+        assert await answer(desk, request("two", number=2, conversation_id=given)) == [SECRET, "a", "two"]
+        # A refusal leaves nothing behind.
+        assert (await desk.post(request(number=1, conversation_id="conv_9999")).whole()).status == 404
+
+
+async def test_one_turn_at_a_time(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        call = desk.post(request(conversation_id="c"))
+        play = await desk.model.play()
+        busy = await desk.post(request(number=1, conversation_id="c")).whole()
+        assert busy.error == (409, "turn_busy")
+        assert (busy.headers["retry-after"], busy.json["severity"]) == ("1", "transient")
+        assert busy.json["details"] == {
+            "retry_after": 1,
+            "domain": "client",
+            "request_id": request(number=1)["request_id"],
+            "param": "payload.conversation_id",
+        }
+        # Others have theirs, and other conversations go on beside it.
+        await answer(desk, request(number=2, conversation_id="c", user="u2"))
+        await answer(desk, request(number=3, conversation_id="d"))
+        play.say("a")
+        play.finish()
+        await call.whole()
+        assert await answer(desk, request("two", number=1, conversation_id="c")) == ["Hello", "a", "two"]
+
+
+@pytest.mark.parametrize("how", ["fail", "leave", "delete", "refuse"])
+async def test_a_conversation_is_free_after_every_end(autojump_clock: MockClock, how: str) -> None:
+    async with open_desk() as desk:
+        if how == "refuse":
+            call = desk.post(request(conversation_id="c", agent="nobody"))
+        else:
+            call = desk.post(request(conversation_id="c"))
+            play = await desk.model.play()
+            play.say("half")
+            await call.until("half")
+            if how == "fail":
+                from bridge.errors import UpstreamError
+
+                play.fail(UpstreamError("Broken."))
+            elif how == "leave":
+                call.leave()
+                await trio.sleep(31)
+            else:
+                desk.delete()
+        await call.whole()
+        await wait_all_tasks_blocked()
+        heard = await answer(desk, request("next", number=1, conversation_id="c"))
+        # What the client ended itself, it has seen.
+        assert heard == (["Hello", "half", "next"] if how == "delete" else ["next"])
+
+
+async def test_without_a_store_there_are_no_conversations(autojump_clock: MockClock) -> None:
+    async with open_desk(keeps_responses=False) as desk:
+        await answer(desk, request())
+        call = await desk.post(request(number=1, conversation_id="c")).whole()
+        assert call.error == (422, "unsupported_parameter")
+
+
+async def test_a_refused_model_leaves_no_conversation(autojump_clock: MockClock) -> None:
+    async with open_desk(options=CapOptions(strict=True)) as desk:
+        desk.model.refuses = None
+        for number in range(3):
+            call = await desk.post(request(number=number, conversation_id="c", meta={"model": "x"})).whole()
+            assert call.error in [(404, "conversation_not_found"), (404, "model_not_found")]
