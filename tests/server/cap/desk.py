@@ -26,6 +26,7 @@ from bridge.server.gate import Gate
 from bridge.server.service import Service
 from bridge.store.memory import MemoryStore
 from bridge.turn.events import Finished, TextDelta, TurnEvent, Usage, UsageUpdate
+from bridge.turn.items import Message
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
 
@@ -88,7 +89,7 @@ class Play:
 
     def history(self) -> list[str]:
         """The texts that the model was given."""
-        return [part.text for item in self.turn.items for part in item.parts]  # type: ignore[union-attr]
+        return [item.text for item in self.turn.items if isinstance(item, Message)]
 
 
 class Model(PlainBackend):
