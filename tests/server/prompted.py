@@ -67,7 +67,7 @@ def ask_chat(*steps: dict[str, Any], **members: Any) -> dict[str, Any]:
     return {"model": MODEL, "messages": [{"role": "user", "content": json.dumps(list(steps))}], **members}
 
 
-def wait_for(condition: Callable[[], T], what: str, seconds: float = 10) -> T:
+def wait_for(condition: Callable[[], T], what: str, seconds: float = 60) -> T:
     """Look again and again until `condition` gives something true; its value. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -120,6 +120,15 @@ class EventLog:
         """How a request ended; None while it runs."""
         ends = self.of(req_id, "turn_end")
         return ends[0]["payload"] if ends else None
+
+    def ended(self, text: str) -> str:
+        """The id of the request whose body holds `text`, once its end is written."""
+
+        def find() -> str | None:
+            req_id = self.request_of(text)
+            return req_id if req_id is not None and self.turn_end(req_id) is not None else None
+
+        return wait_for(find, f"the end of {text!r}") or ""
 
     def running(self, text: str) -> str:
         """Wait until the child works on the request whose body holds `text`; its id."""
