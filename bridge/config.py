@@ -45,6 +45,7 @@ def _pair(value: Any) -> Any:
 _ORIGIN = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
 )
+_HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
 _USUAL_PORTS = {"http": 80, "https": 443}
 
 
@@ -61,6 +62,16 @@ def _origin(text: str) -> str:
     return f"{scheme}://{host}" + ("" if port in (0, _USUAL_PORTS.get(scheme)) else f":{port}")
 
 
+def _host(text: str) -> str:
+    """A host's name or address as a Host header has it, in lower case, without a port and a last dot."""
+    host = text.lower().removesuffix(".")
+    if "*" in host:
+        raise ValueError("* would let every name in; name each host")
+    if _HOST.fullmatch(host) is None:
+        raise ValueError(f"{text[:80]!r} is no host; write a name or an address, without scheme and port")
+    return host
+
+
 class Settings(BaseModel):
     """All settings of `codex-bridge serve`; the alias of a field is its environment variable."""
 
@@ -70,6 +81,7 @@ class Settings(BaseModel):
     port: int = Field(11435, ge=0, le=65535, validation_alias="PORT")
     api_keys: tuple[str, ...] = Field((), validation_alias="PROXY_API_KEY", repr=False)
     allowed_origins: tuple[str, ...] = Field(("app://obsidian.md",), validation_alias="PROXY_ALLOWED_ORIGINS")
+    allowed_hosts: tuple[str, ...] = Field((), validation_alias="PROXY_ALLOWED_HOSTS")
 
     codex_bin: str | None = Field(None, validation_alias="CODEX_BIN")
     codex_home: Path | None = Field(None, validation_alias="CODEX_HOME")
@@ -133,7 +145,10 @@ class Settings(BaseModel):
     ignore: tuple[str, ...] = Field((), validation_alias="PROXY_REPLAY_IGNORE")
 
     max_body: int = Field(20 * 1024 * 1024, ge=1024, validation_alias="PROXY_MAX_BODY")
+    max_connections: int = Field(900, ge=1, validation_alias="PROXY_MAX_CONNECTIONS")
     max_turns: int = Field(256, ge=1, validation_alias="PROXY_MAX_TURNS")
+    max_queue: int = Field(64, ge=0, le=10_000, validation_alias="PROXY_MAX_QUEUE")
+    queue_timeout: float = Field(10, ge=0, le=600, allow_inf_nan=False, validation_alias="PROXY_QUEUE_TIMEOUT")
     rpc_timeout: float = Field(30, gt=0, validation_alias="PROXY_RPC_TIMEOUT")
     first_event_timeout: float = Field(120, gt=0, validation_alias="PROXY_FIRST_EVENT_TIMEOUT")
     idle_timeout: float = Field(300, gt=0, validation_alias="PROXY_IDLE_TIMEOUT")
@@ -142,7 +157,7 @@ class Settings(BaseModel):
     keepalive: float = Field(15, gt=0, validation_alias="PROXY_KEEPALIVE")
     grace: float = Field(20, ge=0, validation_alias="PROXY_GRACE")
 
-    _lists = field_validator("api_keys", "models", "ignore", mode="before")(_split)
+    _lists = field_validator("api_keys", "models", "ignore", "allowed_hosts", mode="before")(_split)
     _pairs = field_validator("aliases", "cap_agents", "cap_users", mode="before")(_pair)
 
     @field_validator("api_keys")
@@ -167,6 +182,11 @@ class Settings(BaseModel):
     @classmethod
     def _exact_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_origin(text) for text in origins)
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _exact_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_host(text) for text in hosts)
 
     @property
     def codex_home_path(self) -> Path:
@@ -219,3 +239,8 @@ def store_file() -> Path:
 def api_key_file() -> Path:
     """The file that holds the key made at first start."""
     return state_dir() / "api-key"
+
+
+def key_store_file() -> Path:
+    """The file that holds what is known of the clients' own keys."""
+    return state_dir() / "keys.json"

@@ -126,6 +126,15 @@ class Overloaded(BridgeError):
     severity = "transient"
 
 
+class KeyLimitReached(BridgeError):
+    """A client has as much as its key allows; others are served."""
+
+    code = "key_limit_exceeded"
+    http_status = 429
+    kind = "rate_limit_error"
+    severity = "transient"
+
+
 class BackendCrashed(BridgeError):
     """The child went away while the turn was running."""
 

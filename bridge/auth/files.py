@@ -54,7 +54,7 @@ def _replace(path: Path, content: bytes) -> None:
     target = path.resolve()  # it may be a link, which stays one
     temporary = target.with_name(f".{target.name}.new")
     try:
-        _write_beside(temporary, target, content)
+        write_beside(temporary, target, content)
         temporary.replace(target)
     except OSError as error:
         with suppress(OSError):
@@ -84,7 +84,8 @@ def _read_whole(path: Path) -> bytes:
     return content
 
 
-def _write_beside(temporary: Path, target: Path, content: bytes) -> None:
+def write_beside(temporary: Path, target: Path, content: bytes) -> None:
+    """A new file with the owner of `target`, readable by that owner alone, and on the disk. Raises OSError."""
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

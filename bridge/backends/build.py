@@ -121,4 +121,4 @@ def make_upstream(url: str, settings: Settings, timeout: float | None = None) ->
     patience = Patience(
         timeout or settings.first_event_timeout, timeout or settings.idle_timeout, settings.turn_timeout
     )
-    return Upstream(url, patience, jitter=random.random, max_turns=settings.max_turns)
+    return Upstream(url, patience, jitter=random.random, max_turns=2 * settings.max_turns)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from bridge import __version__
-from bridge.cli import app_server, auth, cap, doctor, exec, lab, log, models, record, replay, serve, usage
+from bridge.cli import app_server, auth, cap, doctor, exec, keys, lab, log, models, record, replay, serve, usage
 from bridge.errors import BridgeError, UsageError
 
 CLICK_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -49,6 +49,7 @@ app.command("record", context_settings={"allow_interspersed_args": False})(recor
 app.command("replay")(replay.command)
 app.add_typer(auth.app, name="auth", help="The login of Codex: its status, and how to get one.")
 app.add_typer(cap.app, name="cap", help="The Coreason Agent Protocol: ask in it, check its messages.")
+app.add_typer(keys.app, name="keys", help="The keys of clients: make one, list them, take one away.")
 app.add_typer(lab.app, name="lab", help="Test prompts that teach a model to call tools.")
 app.add_typer(log.app, name="log", help="Look at event logs: list, show, follow, count, compare.")
 app.command("app-server")(app_server.command)

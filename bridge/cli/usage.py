@@ -14,7 +14,8 @@ def command(
     """Show the tokens used through the bridge, by day, key and model.
 
     Counted are all requests of `serve` that reached a model, also while no event log is written. A key is shown by its
-    label (key- and the beginning of its SHA-256 digest), never itself.
+    name, where `codex-bridge keys add` gave it one, or by its label (key- and the beginning of its SHA-256 digest),
+    never itself.
     """
     import math
     import time
@@ -23,7 +24,8 @@ def command(
     import orjson
     import trio
 
-    from bridge.config import store_file
+    from bridge.auth.key_store import read_keys
+    from bridge.config import key_store_file, store_file
     from bridge.server.pages import usage_entry
     from bridge.store.sqlite import SqliteStore
 
@@ -42,13 +44,15 @@ def command(
         return rows
 
     rows = trio.run(read)
+    names = {key.label: key.name for key in read_keys(key_store_file())}
     if json:
         for row in rows:
-            typer.echo(orjson.dumps(row).decode())
+            typer.echo(orjson.dumps({**row, "name": names.get(str(row["key"]))}).decode())
         return
     typer.echo(f"{'day':10} {'key':16} {'model':16} {'requests':>8} {'failed':>6} {'input':>9} {'output':>8}")
     for row in rows:
+        who = names.get(str(row["key"]), str(row["key"]))
         typer.echo(
-            f"{row['day']:10} {row['key']:16} {row['model']!s:16.16} {row['requests']:>8} {row['failed']:>6} "
+            f"{row['day']:10} {who:16.16} {row['model']!s:16.16} {row['requests']:>8} {row['failed']:>6} "
             f"{row['input_tokens']:>9} {row['output_tokens']:>8}"
         )

@@ -20,11 +20,14 @@ from bridge.backends.router import Router
 from bridge.errors import BridgeError
 from bridge.protolog.match import Spoken
 from bridge.protolog.turn_records import calls_in, turn_end, turn_start
+from bridge.server.admission import Place
 from bridge.server.http import Headers
 from bridge.server.ratelimits import limit_headers, tell_reset
 from bridge.server.service import Service
+from bridge.server.visible import resolve_visible
 from bridge.store.base import UsageRow
 from bridge.turn.events import CANCELLED, CLIENT_GONE, Finished, ToolCall, TurnEvent, Usage
+from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
 
 log = logging.getLogger("bridge.server")
@@ -48,6 +51,7 @@ class Exchange:
         "_ended",
         "_first",
         "_key",
+        "_place",
         "_ready",
         "_recorder",
         "_service",
@@ -83,6 +87,7 @@ class Exchange:
         self._started = trio.current_time()
         self._first: float | None = None
         self._calls: tuple[ToolCall, ...] = ()
+        self._place: Place | None = None
 
     # Beginning
 
@@ -95,6 +100,12 @@ class Exchange:
         """From here on, be served by a recording of this request, where recordings are played."""
         if self._service.player is not None:
             self._service = self._service.player.choose(self._service, spoken, data)
+
+    def _resolve(self, name: str) -> ModelChoice:
+        """The model behind a name, as this client may use it. Raises ModelNotFound."""
+        service = self._service
+        key = service.admission.key(self._key)
+        return resolve_visible(service.router, key, name, keyed=self.provider_key is not None)
 
     async def _start(
         self, turn: Turn, encoder: Encoder, backend: Backend, dropped: Iterable[str], *, generate: bool = True
@@ -110,6 +121,8 @@ class Exchange:
         if names:
             self.headers.append((HEADER, ",".join(names).encode()))
         self.headers += limit_headers(backend.rate_limits())
+        if generate:
+            self._place = await self._service.admission.enter(self._key, backend.name, turn.n or 1, self._expel)
         self.record("turn", "none", "turn_start", turn_start(turn, backend.name, names))
         self.turn, self.encoder, self._backend = turn, encoder, backend
         self._stream = await start_answer(backend, turn, self.id) if generate else _Silence()
@@ -186,6 +199,9 @@ class Exchange:
         if self._waiting is not None:
             self._waiting.cancel()
 
+    def _expel(self, error: BridgeError) -> None:
+        self.cut(Finished("failed", error=error))
+
     def _encode(self, events: list[TurnEvent]) -> bytes:
         """The events as bytes. A mistake of ours ends the stream as a failure, like everything else that can happen."""
         assert self.encoder is not None
@@ -215,6 +231,8 @@ class Exchange:
             self._ended.set()
         if self._stream is not None:
             self._stream.close()
+        if self._place is not None:
+            self._place.free()
         self._release()
         if not self._arrived:
             return

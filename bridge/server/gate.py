@@ -7,13 +7,14 @@ its SHA-256. That tells keys apart and can be written down. It is missing for th
 from __future__ import annotations
 
 import hashlib
-import hmac
-import ipaddress
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized
+from bridge.auth import key_store
+from bridge.auth.key_store import ClientKey
+from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached
 from bridge.server.cors import (
     answer_preflight,
     is_cross_site,
@@ -23,10 +24,15 @@ from bridge.server.cors import (
     origins_of,
     readable_by,
 )
-from bridge.server.http import Receive, Scope, Send, has_body, header
+from bridge.server.http import KEY, MAX_BODY, Receive, Scope, Send, has_body, header, key_label
+from bridge.server.keys import Keyring
 from bridge.server.refusals import refuse
+from bridge.urls import is_loopback
 
-_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,5})?")
+_HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d{1,5})?")
+
+RETRY_AFTER = 2.0
+"""Seconds after which a client with too many open requests may ask again."""
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/health", "/v1/health", "/openapi.json"})
 """Probes carry no key and reveal nothing but up or down and which bridge it is, nor does the description of the API."""
@@ -37,24 +43,36 @@ KEY_PROTOCOL = "openai-insecure-api-key."
 
 def label_of(key: str) -> str:
     """The name under which a key may be written down."""
-    return _label(hashlib.sha256(key.encode()).digest())
+    return key_store.label_of(hashlib.sha256(key.encode()).digest())
 
 
 class Gate:
     """Lets a request or a WebSocket through to `app`, or answers it.
 
-    Behind a loopback address the Host must be a loopback name, so that no web page can reach the bridge by a name of
-    its own (DNS rebinding). A request with an Origin comes from a web page: it is refused, even with a key, unless
-    the origin is one of `allowed_origins` (as `Settings` spells them) or, behind a loopback address, the bridge's own.
+    With `check_host` the Host must be a loopback name or one of `allowed_hosts` (as `Settings` spells them), so that no
+    web page can reach the bridge by a name of its own (DNS rebinding). A request with an Origin comes from a web page:
+    it is refused, even with a key, unless the origin is one of `allowed_origins` (spelled likewise) or, where the Host
+    is checked, the bridge's own.
 
     A WebSocket is refused by an HTTP answer in place of its handshake. `app` may do the same: until it accepts, it can
     answer as it answers a request. What a WebSocket offers is in `scope["subprotocols"]` alone, without the key.
     """
 
-    def __init__(self, app: Any, *, keys: Iterable[str], check_host: bool, allowed_origins: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        app: Any,
+        *,
+        keys: Keyring,
+        check_host: bool,
+        allowed_origins: Iterable[str] = (),
+        allowed_hosts: Iterable[str] = (),
+    ) -> None:
         self._app = app
-        self._keys = [hashlib.sha256(key.encode()).digest() for key in keys]
+        self._keys = keys
+        self._open: Counter[str] = Counter()
+        """Requests and WebSockets that are being served, by the labels of their keys."""
         self._check_host = check_host
+        self._allowed_hosts = frozenset(allowed_hosts)
         self._allowed_origins = frozenset(origin.encode() for origin in allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,22 +83,33 @@ class Gate:
         if refusal is None and page is not None and is_preflight(scope):
             await answer_preflight(scope, send, page)
             return
-        refusal = refusal or self._wrong_visitor(scope)
+        refusal = refusal or await self._wrong_visitor(scope)
         if scope["type"] == "websocket":
             send = _before_handshake(scope, send)
             _hide_key(scope)
         elif page is not None:
             send = readable_by(page, send)
         if refusal is None:
-            await self._app(scope, receive, send)
+            await self._serve(scope, receive, send)
         else:
             await refuse(scope, receive, send, refusal)
 
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        label = key_label(scope)
+        self._open[label] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._open[label] -= 1
+            if not self._open[label]:
+                del self._open[label]
+
     def _wrong_place(self, scope: Scope, page: bytes | None) -> BridgeError | None:
         """Why a request is refused whoever sends it; None when it is not. `page` is its origin, if that is listed."""
-        if self._check_host and not _is_loopback(header(scope, b"host")):
+        if self._check_host and not self._is_our_host(header(scope, b"host")):
             return Forbidden(
-                "This Host is not served here: use http://127.0.0.1 or http://localhost.",
+                "This Host is not served here: use http://127.0.0.1 or http://localhost. "
+                "PROXY_ALLOWED_HOSTS lists the other names that are.",
                 code="host_not_allowed",
             )
         is_from_web = bool(origins_of(scope)) or is_cross_site(scope)
@@ -94,17 +123,29 @@ class Gate:
             return InvalidRequest("A request has one length: Content-Length or chunks, not both.", code="bad_framing")
         return None
 
-    def _wrong_visitor(self, scope: Scope) -> BridgeError | None:
+    def _is_our_host(self, host: bytes | None) -> bool:
+        found = _HOST.fullmatch((host or b"").decode("latin-1").strip().lower())
+        if found is None:
+            return False
+        name = found["host"].removesuffix(".")
+        return name in self._allowed_hosts or is_loopback(name.strip("[]"))
+
+    async def _wrong_visitor(self, scope: Scope) -> BridgeError | None:
         """Why a request that came the right way is refused; None when it is not, and then the scope names its key."""
         if scope["type"] == "http" and scope["path"] in OPEN_PATHS:
             return None
-        label = self._key_used(scope)
-        if label is None:
-            return Unauthorized(
-                "Missing or wrong API key. Send it as `Authorization: Bearer KEY`; "
-                "unless PROXY_API_KEY sets it, the bridge prints at start where it is kept."
+        try:
+            key = await self._key_used(scope)
+        except BridgeError as error:
+            return error
+        scope[KEY] = key.label
+        if key.max_body is not None:
+            scope[MAX_BODY] = key.max_body
+        if key.max_connections is not None and self._open[key.label] >= key.max_connections:
+            return KeyLimitReached(
+                f"This key may have {key.max_connections} request(s) open at once, and has. Wait for one to end.",
+                retry_after=RETRY_AFTER,
             )
-        scope["bridge.key"] = label
         if scope.get("method") == "POST" and has_body(scope):
             kind = (header(scope, b"content-type") or b"").split(b";")[0].strip().lower()
             if kind != b"application/json":
@@ -115,19 +156,10 @@ class Gate:
                 )
         return None
 
-    def _key_used(self, scope: Scope) -> str | None:
-        """The label of the one key that a request carries; None when it carries none, several, or a wrong one."""
+    async def _key_used(self, scope: Scope) -> ClientKey:
+        """The one key that a request carries. Raises Unauthorized when it carries none, several, or a wrong one."""
         given = list(_keys_in(scope))
-        if len(given) != 1 or not given[0]:
-            return None
-        digest = hashlib.sha256(given[0]).digest()
-        # Every key is compared, in constant time each: nothing is learnt from how long it takes.
-        found = [known for known in self._keys if hmac.compare_digest(digest, known)]
-        return _label(found[0]) if found else None
-
-
-def _label(digest: bytes) -> str:
-    return f"key-{digest.hex()[:12]}"
+        return await self._keys.find(given[0] if len(given) == 1 else b"")
 
 
 def _keys_in(scope: Scope) -> Iterator[bytes]:
@@ -172,18 +204,3 @@ def _before_handshake(scope: Scope, send: Send) -> Send:
         await send(message)
 
     return send_handshake
-
-
-def _is_loopback(host: bytes | None) -> bool:
-    if host is None:
-        return False
-    found = _HOST.fullmatch(host.decode("latin-1").strip().lower())
-    if found is None:
-        return False
-    name = found["name"] or found["v6"]
-    if name.rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

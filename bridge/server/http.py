@@ -24,6 +24,15 @@ KEY = "bridge.key"
 """The member of a scope that has the label of the client's key; set by the gate."""
 
 
+MAX_BODY = "bridge.max_body"
+"""The member of a scope that has the limit of bodies that the client's key sets, where it does."""
+
+
+def body_limit(scope: Scope, limit: int) -> int:
+    """How large a body may be: `limit`, or less where the client's key says so."""
+    return min(limit, int(scope.get(MAX_BODY, limit)))
+
+
 def key_label(scope: Scope) -> str:
     """The label of the key that a request came with."""
     return str(scope.get(KEY, ""))
@@ -64,6 +73,7 @@ async def read_whole_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 
 
 async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    limit = body_limit(scope, limit)
     declared = header(scope, b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
@@ -87,7 +97,9 @@ async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"The request body is larger than {limit:,} bytes (PROXY_MAX_BODY).")
+    return PayloadTooLarge(
+        f"The request body is larger than {limit:,} bytes (PROXY_MAX_BODY, or this key's own limit)."
+    )
 
 
 async def cancel_when_gone(

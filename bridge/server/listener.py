@@ -27,6 +27,7 @@ from hypercorn.utils import parse_socket_addr
 from wsproto.events import Ping
 
 from bridge.errors import ConfigError
+from bridge.server.crowd import MAX_TURNED_AWAY, turn_away
 
 log = logging.getLogger("bridge.server")
 
@@ -188,16 +189,19 @@ class Listener:
         sockets: Sequence[socket.socket],
         *,
         write_timeout: float,
+        max_connections: int = 900,
         max_message: int = 16 * 1024 * 1024,
         ping_interval: float = 15,
     ) -> None:
         self._app = ASGIWrapper(app)
         self._sockets = sockets
         self._write_timeout = write_timeout
+        self._max_connections = max_connections
         self._context = WorkerContext(None)
         self._accepting = trio.CancelScope()
         self._open: set[trio.SocketStream] = set()
         self._none_open = trio.Event()
+        self._turned_away = 0
         self._config = Config()
         self._config.h11_max_incomplete_size = HEADER_LIMIT
         self._config.keep_alive_timeout = KEEP_ALIVE
@@ -230,6 +234,9 @@ class Listener:
             await trio.aclose_forcefully(stream)
 
     async def _handle(self, stream: trio.SocketStream) -> None:
+        if len(self._open) >= self._max_connections:
+            await self._turn_away(stream)
+            return
         self._open.add(stream)
         try:
             await Connection(
@@ -247,3 +254,13 @@ class Listener:
             self._open.discard(stream)
             if not self._open:
                 self._none_open.set()
+
+    async def _turn_away(self, stream: trio.SocketStream) -> None:
+        if self._turned_away >= MAX_TURNED_AWAY:
+            await trio.aclose_forcefully(stream)
+            return
+        self._turned_away += 1
+        try:
+            await turn_away(stream)
+        finally:
+            self._turned_away -= 1

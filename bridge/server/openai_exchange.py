@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import orjson
@@ -53,8 +52,7 @@ class OpenAiExchange(Exchange):
             _check_background(data, keeps=self._keeps)
         await wait_for_model(service.router, data.get("model"))
         continuation = known or await self._find_continuation(data)
-        resolve = partial(service.router.resolve, keyed=self.provider_key is not None)
-        turn = parse_request(data, self._path, resolve, continuation.context)
+        turn = parse_request(data, self._path, self._resolve, continuation.context)
         if self._path == "responses":
             turn = replace(turn, n=None)  # a response is one answer
         if turn.stream is None:

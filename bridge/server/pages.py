@@ -12,6 +12,7 @@ from bridge.errors import ModelNotFound
 from bridge.server.http import Page, Request, json_page, query_number
 from bridge.server.ratelimits import limits_object
 from bridge.server.service import Service
+from bridge.server.visible import visible_models
 from bridge.store.base import USAGE_DAYS, UsageRow
 
 DAYS = 30
@@ -25,6 +26,7 @@ class Pages:
     ) -> None:
         self._router = service.router
         self._store = service.store
+        self._admission = service.admission
         self._fault = fault
         self._started_at = started_at
         self._now = now
@@ -34,15 +36,15 @@ class Pages:
     async def models(self, request: Request) -> Page:
         """GET /v1/models: what a request may name now."""
         await self._router.wait_until_known(patience=2)
-        return json_page({"object": "list", "data": [self._entry(name) for name in self._router.models()]})
+        return json_page({"object": "list", "data": [self._entry(name) for name in self._models(request)]})
 
     async def model(self, request: Request) -> Page:
         """GET /v1/models/{id}."""
         await self._router.wait_until_known(patience=2)
         name = request.path["model"]
-        known = {each.lower(): each for each in self._router.models()}
-        if name.lower() not in known:
-            error = ModelNotFound(name, self._router.models())
+        known = self._models(request)
+        if name.lower() not in {each.lower() for each in known}:
+            error = ModelNotFound(name, known)
             error.http_status = 404
             raise error
         return json_page(self._entry(name))
@@ -106,6 +108,9 @@ class Pages:
             return False, "shutdown_initiated"
         ready, reason = self._router.default.status()
         return ready, reason.partition(":")[0]
+
+    def _models(self, request: Request) -> list[str]:
+        return visible_models(self._router, self._admission.key(request.key))
 
     def _entry(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": self._started_at, "owned_by": "codex-bridge"}

@@ -20,6 +20,7 @@ from bridge.server.exchange import wait_for_model
 from bridge.server.http import Page, Request, json_page, list_page
 from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
+from bridge.server.visible import resolve_visible
 from bridge.turn.estimate import estimate_input
 from bridge.turn.events import Usage
 from bridge.turn.items import Message
@@ -78,7 +79,8 @@ class ResponsePages:
         """POST /v1/responses/input_tokens: an estimate, since no tokenizer is at hand; it says so."""
         data = parse_json(request.body)
         await wait_for_model(self._service.router, data.get("model"))
-        resolve = partial(self._service.router.resolve, keyed=request.provider_key is not None)
+        key = self._service.admission.key(request.key)
+        resolve = partial(resolve_visible, self._service.router, key, keyed=request.provider_key is not None)
         turn = parse_request(data, "responses", resolve, (await self._continue(request, data)).context)
         return json_page({"object": "response.input_tokens", "input_tokens": estimate_input(turn), "estimated": True})
 

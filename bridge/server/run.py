@@ -28,15 +28,16 @@ from bridge.backends.setup import (
     prepare_workdir,
     supervisor,
 )
-from bridge.config import Settings, store_file
+from bridge.config import Settings, key_store_file, store_file
 from bridge.config_file import FileConfig
 from bridge.errors import ConfigError
 from bridge.ids import new_id
 from bridge.redact import Redactor
+from bridge.server.admission import Admission
 from bridge.server.app import build_app
 from bridge.server.cap.options import cap_options
 from bridge.server.gate import Gate
-from bridge.server.keys import check_bind, load_keys
+from bridge.server.keys import Keyring, check_bind, load_keys
 from bridge.server.listener import Listener, open_sockets
 from bridge.server.service import Service
 from bridge.server.stopping import Stop, stop_on_signals
@@ -74,10 +75,20 @@ class Runner(Protocol):
 
 
 class Bridge:
-    """Everything that runs, from settings that have been checked."""
+    """Everything that runs, from settings that have been checked.
 
-    def __init__(self, settings: Settings, keys: tuple[str, ...], config: FileConfig | None = None) -> None:
+    Clients are let in with one of `keys`, or one in the file `key_store`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        keys: tuple[str, ...],
+        config: FileConfig | None = None,
+        key_store: Path | None = None,
+    ) -> None:
         self.settings = settings
+        self.keyring = Keyring(keys, key_store)
         self.draining = False
         self.log = open_log(settings, keys)
         self._recorder = self.log.recorder if self.log is not None else None
@@ -97,10 +108,22 @@ class Bridge:
             reasoning=settings.reasoning,
             recorder=self._recorder,
             player=self.player,
+            admission=Admission(
+                self.keyring,
+                max_turns=settings.max_turns,
+                max_queue=settings.max_queue,
+                patience=settings.queue_timeout,
+            ),
             cap=cap_options(settings),
         )
         app = build_app(self._service, fault=self._fault, started_at=int(time.time()))
-        self.app = Gate(app, keys=keys, check_host=is_loopback(settings.host), allowed_origins=settings.allowed_origins)
+        self.app = Gate(
+            app,
+            keys=self.keyring,
+            check_host=is_loopback(settings.host) or bool(settings.allowed_hosts),
+            allowed_origins=settings.allowed_origins,
+            allowed_hosts=settings.allowed_hosts,
+        )
 
     async def run(
         self,
@@ -116,6 +139,7 @@ class Bridge:
             if self.log is not None:
                 await outer.start(self.log.run, stop.at_once)
             await outer.start(self.store.run)
+            outer.start_soon(self.keyring.watch)
             async with trio.open_nursery() as children:
                 for runner in self.runners:
                     children.start_soon(runner.run)
@@ -125,6 +149,7 @@ class Bridge:
                         self.app,
                         sockets,
                         write_timeout=self.settings.write_timeout,
+                        max_connections=self.settings.max_connections,
                         max_message=self.settings.max_body,
                         ping_interval=self.settings.keepalive,
                     )
@@ -135,6 +160,7 @@ class Bridge:
                     await listener.stop_accepting()
                     self._service.background = None
                     self._service.stopping.set()
+                    self._service.admission.close()
                     await self._drain(stop)
                     with trio.move_on_after(HURRIED_FLUSH if stop.hurried.is_set() else FLUSH):
                         await listener.wait_closed()
@@ -172,6 +198,8 @@ class Bridge:
             return "event_log_failing"
         if self.store.fault is not None:
             return "store_failing"
+        if self.keyring.fault is not None:
+            return "key_store_failing"
         return None
 
     async def _drain(self, stop: Stop) -> None:
@@ -253,7 +281,7 @@ class Bridge:
             new_id=new_id,
             settings=child_settings(self.settings),
             configured=configured,
-            max_turns=self.settings.max_turns,
+            max_turns=2 * self.settings.max_turns,  # as many again may be on their way out
             recorder=self._recorder.tool_calls if self._recorder else None,
         )
 
@@ -318,7 +346,7 @@ async def serve(settings: Settings, config: FileConfig, announce: Callable[[str]
     sockets = open_sockets(settings.host, settings.port)
     if settings.sandbox_mode == "danger-full-access":
         log.warning("PROXY_SANDBOX_MODE=danger-full-access: Codex may change anything that you may")
-    bridge = Bridge(settings, keys, config)
+    bridge = Bridge(settings, keys, config, key_store_file())
     host, port = sockets[0].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     async with stop_on_signals(bridge.reopen_log) as stop:

@@ -14,6 +14,7 @@ from bridge.api.dropped import Policy
 from bridge.backends.router import Router
 from bridge.protolog.match import Spoken
 from bridge.protolog.record import Recorder
+from bridge.server.admission import Admission
 from bridge.server.cap.options import CapOptions
 from bridge.store.base import Store
 
@@ -60,6 +61,8 @@ class Service:
     """The responses that are being written, by key and id."""
     background: trio.Nursery | None = None
     """Where responses go on without their client; None before the bridge runs, and when it stops."""
+    admission: Admission = field(default_factory=Admission)
+    """Who may begin a turn, and with which models."""
     cap: CapOptions = field(default_factory=CapOptions)
     """How the operator wants CAP."""
     stopping: trio.Event = field(default_factory=trio.Event)

@@ -16,7 +16,7 @@ from bridge.api.reading import parse_json
 from bridge.api.responses.events import ResponsesEncoder
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.continuation import Continuation, find_continuation
-from bridge.server.http import Receive, Scope, Send, key_label, provider_key
+from bridge.server.http import Receive, Scope, Send, body_limit, key_label, provider_key
 from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
 
@@ -55,6 +55,7 @@ class _Connection:
         self._scope = scope
         self._key = key_label(scope)
         self._url = scope["path"]
+        self._max_message = body_limit(scope, service.max_body)
         self._send = send
         self._lanes: dict[str | None, trio.Lock] = {}
         self._waiting = 0
@@ -70,8 +71,10 @@ class _Connection:
         self._used_at = trio.current_time()
         lane: str | None = None
         try:
-            if len(message) > self._service.max_body:
-                raise InvalidRequest(f"The message is larger than {self._service.max_body:,} bytes (PROXY_MAX_BODY).")
+            if len(message) > self._max_message:
+                raise InvalidRequest(
+                    f"The message is larger than {self._max_message:,} bytes (PROXY_MAX_BODY, or this key's own limit)."
+                )
             data = parse_json(message)
             lane = _lane(data)
             self._check(data, lane)

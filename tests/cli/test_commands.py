@@ -33,6 +33,10 @@ HELP = {
     "serve": Typed("serve --help"),
     "app-server": Typed("app-server --help"),
     "doctor": Typed("doctor --help"),
+    "keys": Typed("keys --help"),
+    "keys_add": Typed("keys add --help"),
+    "keys_list": Typed("keys list --help"),
+    "keys_revoke": Typed("keys revoke --help"),
     "version": Typed("--version"),
     "nothing": Typed(""),
     "unknown_command": Typed("sreve"),
@@ -135,7 +139,7 @@ Ran = dict[str, subprocess.CompletedProcess[str]]
 
 def test_every_command_explains_itself(ran: Ran) -> None:
     """--help exits 0 and writes to stdout."""
-    for name in ("root", "serve", "app-server", "doctor"):
+    for name in ("root", "serve", "app-server", "doctor", "keys", "keys_add", "keys_list", "keys_revoke"):
         assert ran[name].returncode == 0
         assert ran[name].stdout.startswith("Usage:")
         assert ran[name].stderr == ""

@@ -27,7 +27,7 @@ def providers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Providers]:
 def crowded(providers: Providers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A bridge that takes one turn at a time for each backend, and waits for long before it ends."""
     directory = tmp_path_factory.mktemp("crowded")
-    with rigged(directory, providers, PROXY_MAX_TURNS="1", PROXY_GRACE="60") as ready:
+    with rigged(directory, providers, PROXY_MAX_TURNS="1", PROXY_MAX_QUEUE="0", PROXY_GRACE="60") as ready:
         yield ready
 
 

@@ -112,7 +112,7 @@ class EventLog:
     def request_of(self, text: str) -> str | None:
         """The id of the request whose body holds `text`."""
         for record in self.records():
-            if record["kind"] == "client_request" and text in json.dumps(record["payload"]["body"]):
+            if record["kind"] == "client_request" and text in json.dumps(record["payload"].get("body")):
                 return str(record["req_id"])
         return None
 

@@ -19,6 +19,7 @@ from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessa
 from bridge.errors import BridgeError
 from bridge.server.gate import KEY_PROTOCOL, Gate, label_of
 from bridge.server.http import Receive, Scope, Send, error_page, send_json, send_page
+from bridge.server.keys import Keyring
 from bridge.server.listener import Listener, open_sockets
 
 KEYS = ("first-key-0123456789", "second-key-0123456789")
@@ -100,9 +101,11 @@ class Answer(NamedTuple):
 
 
 @asynccontextmanager
-async def guarded(*, check_host: bool = True, origins: tuple[str, ...] = (PAGE,)) -> AsyncIterator[Guarded]:
+async def guarded(
+    *, check_host: bool = True, origins: tuple[str, ...] = (PAGE,), hosts: tuple[str, ...] = ()
+) -> AsyncIterator[Guarded]:
     """Listen on a free port, and stop at the end."""
-    gate = Gate(tell, keys=KEYS, check_host=check_host, allowed_origins=origins)
+    gate = Gate(tell, keys=Keyring(KEYS), check_host=check_host, allowed_origins=origins, allowed_hosts=hosts)
     sockets = open_sockets("127.0.0.1", 0)
     listener = Listener(gate, sockets, write_timeout=5)
     async with trio.open_nursery() as nursery:
@@ -327,3 +330,63 @@ async def test_a_bridge_for_other_machines_serves_listed_pages() -> None:
         answer = await gate.ask(GOOD_KEY, f"Origin: {PAGE}", host="box.example")
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert answer.seen["key"] == label_of(KEYS[0])
+
+
+# Names of the bridge's own
+
+HOSTS = ("bridge.example", "10.0.0.5", "[fd00::5]")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("bridge.example", "bridge.example:8443", "BRIDGE.example", "bridge.example.", "bridge.example.:443"),
+        *("10.0.0.5", "10.0.0.5:80", "[fd00::5]", "[FD00::5]:80"),
+        *("localhost", "127.0.0.1:1", "[::1]"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["request", "websocket"])
+async def test_configured_hosts_are_served(host: str, kind: str) -> None:
+    """Under any port, as a reverse proxy may have another; and this machine's own names beside them."""
+    async with guarded(hosts=HOSTS) as gate:
+        if kind == "request":
+            assert (await gate.ask(GOOD_KEY, host=host)).status == 200
+        else:
+            assert (await gate.open(GOOD_KEY, host=host, path="/busy")).code == "rate_limited"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", "evil.example", "x.bridge.example", "bridge.example.evil.example", "bridge.example..", "bridge"),
+        *("bridge.example@evil.example", "evil.example#bridge.example", "bridge.example:", "bridge.example:x"),
+        *("bridge.example, evil.example", "bridge.example evil.example", "10.0.0.50", "10.0.0.5.evil.example"),
+        *(
+            "fd00::5",
+            "[fd00::5",
+            "[fd00::6]",
+            "10.0.0.5]",
+            "[10.0.0.5]",
+            "[bridge.example]",
+            "0.0.0.0",
+            "bridge.ex\xe4mple",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["request", "websocket"])
+async def test_other_hosts_are_not(host: str, kind: str) -> None:
+    """Not with the right key, nor from a listed page."""
+    async with guarded(hosts=HOSTS) as gate:
+        ask = gate.ask if kind == "request" else gate.open
+        for more in ([], [f"Origin: {PAGE}"]):
+            answer = await ask(GOOD_KEY, *more, host=host)
+            assert answer.status in (400, 403)
+            assert answer.status == 400 or answer.code == "host_not_allowed"
+
+
+async def test_a_configured_host_makes_no_page_welcome() -> None:
+    """A page under such a name is the bridge's own only when it came from the bridge: by the same scheme and port."""
+    async with guarded(hosts=HOSTS) as gate:
+        for origin in ("https://bridge.example", "http://bridge.example:81", "http://10.0.0.5"):
+            answer = await gate.ask(GOOD_KEY, f"Origin: {origin}", host="bridge.example")
+            assert (answer.status, answer.code) == (403, "origin_not_allowed")

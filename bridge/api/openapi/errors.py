@@ -25,15 +25,17 @@ SCHEMAS: dict[str, Json] = {
 _DESCRIPTIONS = {
     400: "The request cannot be served as it is: `error.param` names the place (`invalid_request`, `invalid_json`, "
     "`model_not_found`, `unsupported_parameter`, `unsupported_item`, …), or the provider refused it.",
-    401: "No key, a wrong one, or several (`invalid_api_key`). Where a model is asked also: the login or the key for "
-    "its provider is missing or refused (`codex_not_logged_in`, `upstream_unauthorized`, …).",
+    401: "No key, a wrong or a revoked one, or several (`invalid_api_key`). Where a model is asked also: the login or "
+    "the key for its provider is missing or refused (`codex_not_logged_in`, `upstream_unauthorized`, …).",
     403: "The Host or the Origin is not let in (`host_not_allowed`, `origin_not_allowed`). Where a model is asked "
     "also: the account may not do this (`upstream_forbidden`).",
     404: "It is not there: it expired, was deleted, or belongs to another key.",
     408: "The body did not come within 60 seconds (`timeout`).",
-    413: "The body is larger than `PROXY_MAX_BODY` (`request_too_large`), or than the provider takes.",
+    413: "The body is larger than `PROXY_MAX_BODY` or the key's own limit (`request_too_large`), or than the provider "
+    "takes.",
     415: "The body is not plain JSON (`unsupported_media_type`, `unsupported_encoding`).",
-    429: "The account's limit is reached: `rate_limit_exceeded`, or `insufficient_quota` when nothing is left.",
+    429: "The key has as much as it may have (`key_limit_exceeded`). Where a model is asked also: the account's limit "
+    "is reached (`rate_limit_exceeded`, or `insufficient_quota` when nothing is left).",
     500: "A mistake of the bridge (`internal_error`); its log has the request's id.",
     502: "Codex or the provider failed (`upstream_error`, `backend_crashed`, `empty_response`, …). Try again.",
     503: "Not now: Codex is not ready, or there are too many turns (`overloaded`, `restarting`, `store_unavailable`, "
@@ -41,10 +43,10 @@ _DESCRIPTIONS = {
     504: "Codex did not answer in time, or fell silent (`backend_timeout`).",
 }
 
-_BEFORE_THE_BODY = {400, 401, 403, 415}
+_BEFORE_THE_BODY = {400, 401, 403, 415, 429}
 """Statuses that a request may get before it has an id."""
 
-OF_THE_GATE = (400, 401, 403)
+OF_THE_GATE = (400, 401, 403, 429)
 OF_A_BODY = (408, 413, 415)
 OF_A_MODEL = (429, 500, 502, 503, 504)
 

@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import orjson
@@ -90,8 +89,7 @@ class AssistExchange(Exchange):
             rules = replace(rules, default_model=name)
         await wait_for_model(service.router, name)
         context = await self._begin_conversation(conversation_of(request))
-        resolve = partial(service.router.resolve, keyed=self.provider_key is not None)
-        assist = parse_assist(request, resolve, rules, context, data=self._data)
+        assist = parse_assist(request, self._resolve, rules, context, data=self._data)
         if self.conversation is not None:
             self.headers.append((b"x-conversation-id", self.conversation.encode()))
         turn = replace(assist.turn, stream=self.form != "json", narrowed=assist.narrowed)

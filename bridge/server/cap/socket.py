@@ -14,7 +14,7 @@ from bridge.errors import BridgeError, InvalidRequest, PayloadTooLarge
 from bridge.server.cap.endpoint import AssistEndpoint
 from bridge.server.cap.live import Reader
 from bridge.server.cap.refusals import named_id
-from bridge.server.http import BODY_SECONDS, ClientGone, Receive, Scope, Send, provider_key
+from bridge.server.http import BODY_SECONDS, ClientGone, Receive, Scope, Send, body_limit, provider_key
 from bridge.server.service import Service
 
 DONE, WENT_WRONG, TRY_LATER, BROKEN = 1000, 1008, 1013, 1011
@@ -33,7 +33,7 @@ class AssistSocket:
         await send({"type": "websocket.accept"})
         known: dict[str, Any] = {"unread": True}
         try:
-            message = await self._first(receive)
+            message = await self._first(scope, receive)
             known = {"unreadable": len(message)}
             data = parse_json(message)
             known = {"body": data}
@@ -52,8 +52,8 @@ class AssistSocket:
         finally:
             reader.close()
 
-    async def _first(self, receive: Receive) -> bytes:
-        limit = self._service.max_body
+    async def _first(self, scope: Scope, receive: Receive) -> bytes:
+        limit = body_limit(scope, self._service.max_body)
         with trio.move_on_after(BODY_SECONDS):
             message = await receive()
             if message["type"] == "websocket.disconnect":
@@ -61,7 +61,9 @@ class AssistSocket:
             text = message.get("text")
             given: bytes = message.get("bytes") or b"" if text is None else text.encode()
             if len(given) > limit:
-                raise PayloadTooLarge(f"The message is larger than {limit:,} bytes (PROXY_MAX_BODY).")
+                raise PayloadTooLarge(
+                    f"The message is larger than {limit:,} bytes (PROXY_MAX_BODY, or this key's own)."
+                )
             return given
         raise InvalidRequest("The request did not come in time.", code="timeout", http_status=408)
 

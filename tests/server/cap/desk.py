@@ -23,6 +23,7 @@ from bridge.errors import BridgeError
 from bridge.server.app import build_app
 from bridge.server.cap.options import CapOptions
 from bridge.server.gate import Gate
+from bridge.server.keys import Keyring
 from bridge.server.service import Service
 from bridge.store.memory import MemoryStore
 from bridge.turn.events import Finished, TextDelta, TurnEvent, Usage, UsageUpdate
@@ -395,7 +396,7 @@ async def open_desk(
     )
     faults: list[str] = []
     app = build_app(made, fault=lambda: faults[-1] if faults else None, started_at=0)
-    gate = Gate(app, keys=(KEY, OTHER_KEY), check_host=True)
+    gate = Gate(app, keys=Keyring((KEY, OTHER_KEY)), check_host=True)
     async with trio.open_nursery() as nursery:
         if background:
             made.background = nursery

@@ -1,0 +1,172 @@
+"""The keys that are let in, while their store changes under a bridge that runs."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from bridge.auth.key_store import add_key, revoke_key
+from bridge.config import load_settings
+from bridge.errors import ConfigError, Unauthorized
+from bridge.server.keys import Keyring, check_bind, load_keys
+
+GIVEN = "a-key-of-the-operator"
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "keys.json"
+
+
+async def lets_in(keyring: Keyring, key: str) -> bool:
+    try:
+        await keyring.find(key.encode())
+    except Unauthorized:
+        return False
+    return True
+
+
+async def test_keys_are_let_in_as_the_store_changes(path: Path) -> None:
+    """Those that were given always; those in the store from when they are made until they are revoked."""
+    keyring = Keyring([GIVEN], path)
+    assert await lets_in(keyring, GIVEN)
+    keys = []
+    for number in range(5):
+        keys.append(add_key(path, f"k{number}", now=NOW)[0])
+        assert [await lets_in(keyring, key) for key in keys] == [True] * len(keys)
+    for number, key in enumerate(keys):
+        revoke_key(path, f"k{number}")
+        assert not await lets_in(keyring, key)
+        assert [await lets_in(keyring, other) for other in keys[number + 1 :]] == [True] * (4 - number)
+    path.unlink()
+    assert await lets_in(keyring, GIVEN)
+
+
+async def test_a_store_that_is_taken_away_has_no_keys(path: Path) -> None:
+    key = add_key(path, "laptop", now=NOW)[0]
+    keyring = Keyring([GIVEN], path)
+    path.unlink()
+    assert not await lets_in(keyring, key)
+    assert keyring.fault is None
+
+
+@pytest.mark.parametrize("key", ["", " ", "ä", "\x00", "x" * 100_000, hashlib.sha256(b"x").hexdigest()], ids=len)
+async def test_what_is_no_key(path: Path, key: str) -> None:
+    """Whatever it is, it is compared and refused. A hash from the store is none, either."""
+    _, kept = add_key(path, "laptop", now=NOW)
+    keyring = Keyring([GIVEN], path)
+    assert not await lets_in(keyring, key)
+    assert not await lets_in(keyring, kept.sha256)
+    assert not await lets_in(keyring, kept.label)
+
+
+async def test_a_broken_store_changes_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The keys that were there are used on; it is told once, and until it is mended the bridge is not well."""
+    key = add_key(path, "laptop", now=NOW)[0]
+    keyring = Keyring([GIVEN], path)
+    good = path.read_bytes()
+    path.write_bytes(good[:-9])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert await lets_in(keyring, key)
+            assert await lets_in(keyring, GIVEN)
+        assert keyring.fault is not None
+        assert len(caplog.records) == 1
+        assert str(path) in caplog.text
+        path.chmod(0o666)
+        assert await lets_in(keyring, key)
+        assert len(caplog.records) == 2
+        path.write_bytes(good)
+        path.chmod(0o600)
+        assert await lets_in(keyring, key)
+    assert keyring.fault is None
+    assert not any(secret in caplog.text for secret in (key, GIVEN))
+    revoke_key(path, "laptop")
+    assert not await lets_in(keyring, key)
+
+
+def test_a_store_that_is_broken_from_the_beginning_is_a_mistake(path: Path) -> None:
+    path.write_text("{")
+    path.chmod(0o600)
+    with pytest.raises(ConfigError):
+        Keyring([GIVEN], path)
+
+
+async def test_a_key_ends_also_while_nobody_uses_it(path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    """Revoked or expired, it is told; once for each, and for nobody else."""
+    time = NOW.timestamp()
+    late = add_key(path, "late", now=NOW, expires=NOW + timedelta(seconds=30))[1]
+    gone = add_key(path, "gone", now=NOW)[1]
+    key, kept = add_key(path, "kept", now=NOW)
+    keyring = Keyring([GIVEN], path, now=lambda: time)
+    tell, told = trio.open_memory_channel[str](10)
+    keyring.on_gone = tell.send_nowait
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keyring.watch)
+        await trio.sleep(5)
+        revoke_key(path, "gone")
+        assert await told.receive() == gone.label
+        time += 30
+        assert await told.receive() == late.label
+        await trio.sleep(5)
+        assert told.statistics().current_buffer_used == 0
+        nursery.cancel_scope.cancel()
+    assert await lets_in(keyring, key)
+    assert keyring.get(late.label) is None
+    assert keyring.get(kept.label) == kept
+
+
+async def test_an_expired_key_is_told_so(path: Path) -> None:
+    """Whoever has the key may know."""
+    key = add_key(path, "late", now=NOW, expires=NOW + timedelta(seconds=30))[0]
+    keyring = Keyring([], path, now=lambda: NOW.timestamp() + 30)
+    with pytest.raises(Unauthorized, match="has expired"):
+        await keyring.find(key.encode())
+
+
+async def test_many_requests_read_a_changed_store_once(path: Path) -> None:
+    """And all of them get to know what is in it."""
+    keyring = Keyring([GIVEN], path)
+    key = add_key(path, "laptop", now=NOW)[0]
+    found: list[bool] = []
+
+    async def ask() -> None:
+        found.append(await lets_in(keyring, key))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(ask)
+    assert found == [True] * 50
+
+
+# The start
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "codex-bridge" / "keys.json"
+
+
+def test_the_key_of_this_machine_is_not_for_others(state: Path) -> None:
+    """A bridge for other machines needs a key that somebody has made for it, one that works."""
+    public = load_settings({"PROXY_HOST": "0.0.0.0"})
+    local = load_settings({})
+    assert load_keys(local)[1] is not None
+    with pytest.raises(ConfigError, match="keys add NAME"):
+        check_bind(public)
+    add_key(state, "late", now=NOW, expires=NOW - timedelta(days=1))
+    with pytest.raises(ConfigError, match="keys add NAME"):
+        check_bind(public)
+    add_key(state, "laptop", now=NOW)
+    check_bind(public)
+    assert load_keys(public) == ((), None)
+    check_bind(load_settings({"PROXY_HOST": "0.0.0.0", "PROXY_API_KEY": GIVEN}))
+    check_bind(local)
