@@ -76,12 +76,12 @@ class ModelNotFound(InvalidRequest):
     code = "model_not_found"
 
     def __init__(self, model: str, known: list[str], reason: str | None = None, patterns: Sequence[str] = ()) -> None:
-        some = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
+        some = f" Some that do: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}." if known else ""
         why = f" {reason}" if reason else ""
         if patterns:
             why += f" Names that lead somewhere begin with, or match: {', '.join(patterns[:16])}."
         super().__init__(
-            f"The model {model[:80]!r} does not exist here.{why} Some that do: {some}. "
+            f"The model {model[:80]!r} does not exist here.{why}{some} "
             "GET /v1/models lists all, and so does `codex-bridge models`.",
             param="model",
         )

@@ -47,7 +47,7 @@ class ClientKey(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     created: AwareDatetime
     expires: AwareDatetime | None = None
-    models: tuple[str, ...] = ()
+    models: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = ()
     """Names or patterns; none at all: every model."""
     max_turns: _Limit | None = None
     """Turns at once."""

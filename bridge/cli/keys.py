@@ -23,7 +23,8 @@ def add(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="A model that it may use, or a pattern such as 'gpt-5*'; may be given several times. [every model]",
+            help="A model that it may use, or a pattern such as 'gpt-5*'; several are separated by commas, or given "
+            "one by one. [every model]",
         ),
     ] = None,
     max_turns: Annotated[
@@ -63,7 +64,7 @@ def add(
         name,
         now=now,
         expires=None if expires is None else parse_end(expires, now),
-        models=tuple(models or ()),
+        models=tuple(pattern.strip() for given in models or () for pattern in given.split(",")),
         max_turns=max_turns,
         max_requests=max_requests,
         max_connections=max_connections,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import subprocess
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import httpx2
 import pytest
 from cli.running import run_command
 from harness import running_bridge
+from warm import WarmPopen
 
 from bridge.auth.key_store import add_key, read_keys
 from bridge.cli.keys import parse_end
@@ -55,7 +59,7 @@ def test_a_key_is_shown_once(keys: Run, tmp_path: Path) -> None:
 def test_everything_about_a_key(keys: Run) -> None:
     """As JSON, for programs."""
     limits = ["--max-turns=2", "--max-requests=60", "--max-connections=8", "--max-body=4096"]
-    made = keys("add", "ci", "--models=gpt-5*", "--models=mock-echo", *limits, "--expires=2099-01-31", "--json")
+    made = keys("add", "ci", "--models=gpt-5*, o3", "--models=mock-echo", *limits, "--expires=2099-01-31", "--json")
     told: dict[str, Any] = json.loads(made.stdout)
     assert made.stderr == ""
     key = told.pop("key")
@@ -66,7 +70,7 @@ def test_everything_about_a_key(keys: Run) -> None:
         "name": "ci",
         "label": f"key-{hashlib.sha256(key.encode()).hexdigest()[:12]}",
         "expires": "2099-01-31T00:00:00Z",
-        "models": ["gpt-5*", "mock-echo"],
+        "models": ["gpt-5*", "o3", "mock-echo"],
         "max_turns": 2,
         "max_requests": 60,
         "max_connections": 8,
@@ -122,6 +126,8 @@ def test_a_revoked_key_is_gone(keys: Run, tmp_path: Path) -> None:
         (["add", "x", "--expires", "soon"], "--expires soon"),
         (["add", "x", "--expires", "2020-01-01"], "is over already"),
         (["add", "x", "--max-turns", "0"], "--max-turns"),
+        (["add", "x", "--models", ""], "--models"),
+        (["add", "x", "--models", "a,,b"], "--models"),
         (["add", "x", "--max-body", "5"], "--max-body"),
         (["add", "x", "--max-requests", "many"], "--max-requests"),
         (["revoke", "x"], "There are none"),
@@ -154,6 +160,30 @@ def test_commands_at_once_lose_nothing(keys: Run, tmp_path: Path) -> None:
         assert kept == {name: hashlib.sha256(key.encode()).hexdigest() for name, key in zip(names, made, strict=True)}
         list(pool.map(lambda name: keys("revoke", name), names[::2]))
     assert {key.name for key in read_keys(store(tmp_path))} == set(names[1::2])
+
+
+@pytest.mark.deep
+def test_a_killed_command_leaves_the_store_whole(tmp_path: Path) -> None:
+    """At whatever moment: what was printed is kept, what was there stays, and the next command is not kept waiting."""
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "XDG_STATE_HOME": str(tmp_path)}
+    began = time.monotonic()
+    assert run_command("keys", "add", "first", XDG_STATE_HOME=str(tmp_path)).returncode == 0
+    usual = time.monotonic() - began
+    printed = set[str]()
+    for number in range(150):
+        pipe = subprocess.PIPE
+        with WarmPopen(
+            ["keys", "add", f"k{number}"], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=env
+        ) as one:
+            with suppress(subprocess.TimeoutExpired):
+                one.wait(1.2 * usual * number / 150)
+            one.kill()
+            out, _ = one.communicate()
+        printed |= {hashlib.sha256(key).hexdigest() for key in out.split()}
+        kept = read_keys(store(tmp_path))
+        assert kept[0].name == "first"
+        assert printed <= {key.sha256 for key in kept}
+    add_key(store(tmp_path), "last", now=datetime.now(UTC))
 
 
 def test_usage_shows_names(tmp_path: Path) -> None:
