@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -54,34 +54,38 @@ def read_tools(tools: Sequence[Any], place: str = "tools") -> tuple[Tool, ...]:
                 raise InvalidRequest(f"Two tools have the name {tool.full_name!r}.", param=place)
             names.add(tool.full_name)
         result.append(tool)
-    if len(result) > MAX_TOOLS:
-        raise InvalidRequest(f"Too many tools: {len(result)}; the limit is {MAX_TOOLS}.", param=place)
+        _check_number(len(result), place)
     return tuple(result)
 
 
-def _flatten(tools: Sequence[Any], place: str, namespace: str | None = None) -> list[Tool]:
-    result: list[Tool] = []
-    for index, entry in enumerate(tools[: MAX_TOOLS + 1]):
+def _check_number(number: int, place: str) -> None:
+    if number > MAX_TOOLS:
+        raise InvalidRequest(f"Too many tools: the limit is {MAX_TOOLS}.", param=place.partition("[")[0])
+
+
+def _flatten(tools: Sequence[Any], place: str, namespace: str | None = None) -> Iterator[Tool]:
+    """One after the other, so that nobody reads more of them than there may be. An empty namespace counts, too."""
+    _check_number(len(tools), place)
+    for index, entry in enumerate(tools):
         here = f"{place}[{index}]"
         data = read_object(entry, here)
         kind = data.get("type", "function")
         if kind == "function":
             nested = data.get("function")
             inner, where = (nested, f"{here}.function") if isinstance(nested, dict) else (data, here)
-            result.append(_read_function(inner, where, namespace))
+            yield _read_function(inner, where, namespace)
         elif kind == "custom":
             nested = data.get("custom")
             inner, where = (nested, f"{here}.custom") if isinstance(nested, dict) else (data, here)
-            result.append(function_of(inner, read_name(inner.get("name"), f"{where}.name"), namespace))
+            yield function_of(inner, read_name(inner.get("name"), f"{where}.name"), namespace)
         elif kind == "namespace" and namespace is None:
             name = read_name(data.get("name"), f"{here}.name")
             inside = data.get("tools") or []
             if not isinstance(inside, list):
                 raise InvalidRequest(f"Invalid {here + '.tools'!r}: expected a list.", param=f"{here}.tools")
-            result += _flatten(inside, f"{here}.tools", name)
+            yield from _flatten(inside, f"{here}.tools", name)
         else:
-            result.append(RawTool(read_string(kind, f"{here}.type"), data))
-    return result
+            yield RawTool(read_string(kind, f"{here}.type"), data)
 
 
 def read_old_functions(functions: Sequence[Any]) -> tuple[Tool, ...]:

@@ -167,6 +167,15 @@ def test_the_number_of_tools_is_limited() -> None:
     assert refused(*tools).param == "tools"
     assert refused(*tools[:-1], FILES).param == "tools"
     assert refused({"type": "namespace", "name": "n", "tools": tools}).param == "tools"
+    empty = [{"type": "namespace", "name": f"n{number}", "tools": []} for number in range(MAX_TOOLS + 1)]
+    assert refused(*empty).param == "tools"
+
+
+def test_too_many_tools_are_not_read() -> None:
+    """Where there are far too many, what stands behind the last one that may be is not looked at."""
+    many = [{"type": "function", "name": f"t{number}"} for number in range(MAX_TOOLS)]
+    spaces = [{"type": "namespace", "name": f"n{number}", "tools": many} for number in range(MAX_TOOLS - 1)]
+    assert "Too many tools" in refused(*spaces, {"type": 5}).message
 
 
 # The choice
