@@ -1,6 +1,6 @@
-"""The loop that accepts connections, and hypercorn's trio connection with two changes.
+"""Connections as they are served: hypercorn's trio connection with three changes.
 
-It speaks HTTP/1.1 alone, and a write has a time limit:
+It speaks HTTP/1.1 alone, the head of a request has a time limit, and so has a write:
 hypercorn shields its writes from cancellation, so without the limit a client that stops reading would keep its turn,
 its slot and its memory for ever.
 """
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
@@ -27,11 +28,14 @@ from hypercorn.utils import parse_socket_addr
 from wsproto.events import Ping
 
 from bridge.errors import ConfigError
+from bridge.server.accepting import accept_from, notice_vanished_peers
 from bridge.server.crowd import MAX_TURNED_AWAY, turn_away
 
 log = logging.getLogger("bridge.server")
 
 HEADER_LIMIT = 64 * 1024
+HEAD_SECONDS = 10.0
+"""How long the head of a request may take, from its first byte on."""
 KEEP_ALIVE = 75.0
 BACKLOG = 512
 
@@ -71,6 +75,8 @@ class Http11(H11Protocol):
         super().__init__(*arguments)
         self._early = bytearray()
         self._closed = trio.Event()
+        self.head_begun = trio.Event()
+        """Some of a request's head has come, but not all."""
 
     async def handle(self, event: Any) -> None:
         if isinstance(event, RawData) and self._is_shaking_hands():
@@ -79,6 +85,12 @@ class Http11(H11Protocol):
                 await self.send(Closed())
             return
         await super().handle(event)
+        if self.stream is None and isinstance(self.connection, h11.Connection) and self.connection.trailing_data[0]:
+            self.head_begun.set()
+
+    async def refuse_slow_head(self) -> None:
+        """Tell the client that its request came too slowly."""
+        await self._send_error_response(408)
 
     async def stream_send(self, event: Any) -> None:
         await super().stream_send(event)
@@ -90,6 +102,7 @@ class Http11(H11Protocol):
         return
 
     async def _create_stream(self, request: Any) -> None:
+        self.head_begun = trio.Event()
         if _is_bad_handshake(request):
             await self._send_error_response(400)
             await self.send(Closed())
@@ -132,11 +145,14 @@ def _is_bad_handshake(request: Any) -> bool:
 
 
 class Connection(TCPServer):
-    """One client connection whose writes cannot hang for ever."""
+    """One client connection on which neither side can let the other wait for ever."""
 
-    def __init__(self, *arguments: Any, write_timeout: float) -> None:
+    protocol: Http11  # type: ignore[assignment]  # what it is there only wraps this
+
+    def __init__(self, *arguments: Any, write_timeout: float, head_timeout: float) -> None:
         super().__init__(*arguments)
         self._write_timeout = write_timeout
+        self._head_timeout = head_timeout
         self._is_over = False
 
     async def run(self) -> None:
@@ -146,7 +162,7 @@ class Connection(TCPServer):
             async with TaskGroup() as tasks:
                 self._task_group = tasks
                 state = ConnectionState(self.state)
-                self.protocol = Http11(  # type: ignore[assignment]  # which only wraps this
+                self.protocol = Http11(
                     self.app, self.config, self.context, tasks, state, False, client, server, self.protocol_send
                 )
                 await self.idle_task.restart(tasks, self._idle_timeout)
@@ -158,6 +174,23 @@ class Connection(TCPServer):
             pass
         finally:
             await self._close()
+
+    async def _idle_timeout(self) -> None:
+        """Close a connection on which nothing is asked, and one whose request does not come to its point."""
+        with trio.move_on_after(self.config.keep_alive_timeout):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_after, self.context.terminated.wait, nursery.cancel_scope)
+                await self.protocol.head_begun.wait()
+                nursery.cancel_scope.cancel()
+        too_slow = False
+        if self.protocol.head_begun.is_set():
+            with trio.move_on_after(self._head_timeout) as limit:
+                await self.context.terminated.wait()
+            too_slow = limit.cancelled_caught
+        with trio.CancelScope(shield=True):
+            if too_slow:
+                await self.protocol.refuse_slow_head()
+            await self._initiate_server_close()
 
     async def protocol_send(self, event: Event) -> None:
         if not isinstance(event, RawData):
@@ -180,6 +213,11 @@ class Connection(TCPServer):
         await self.protocol.handle(Closed())
 
 
+async def _cancel_after(wait: Callable[[], Awaitable[object]], scope: trio.CancelScope) -> None:
+    await wait()
+    scope.cancel()
+
+
 class Listener:
     """Serves an ASGI application on sockets. `run` accepts until `stop_accepting`; connections live in `nursery`."""
 
@@ -192,11 +230,15 @@ class Listener:
         max_connections: int = 900,
         max_message: int = 16 * 1024 * 1024,
         ping_interval: float = 15,
+        head_timeout: float = HEAD_SECONDS,
     ) -> None:
         self._app = ASGIWrapper(app)
         self._sockets = sockets
+        for listener in sockets:
+            notice_vanished_peers(listener, write_timeout)
         self._write_timeout = write_timeout
         self._max_connections = max_connections
+        self._head_timeout = head_timeout
         self._context = WorkerContext(None)
         self._accepting = trio.CancelScope()
         self._open: set[trio.SocketStream] = set()
@@ -215,7 +257,9 @@ class Listener:
         """Accept connections; each is handled in `nursery`."""
         listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener)) for listener in self._sockets]
         with self._accepting:
-            await trio.serve_listeners(self._handle, listeners, handler_nursery=nursery)
+            async with trio.open_nursery() as loops:
+                for listener in listeners:
+                    loops.start_soon(accept_from, listener, self._handle, nursery)
 
     async def stop_accepting(self) -> None:
         """Close the sockets; idle connections are closed too, busy ones after their response."""
@@ -246,6 +290,7 @@ class Listener:
                 ConnectionState({}),
                 stream,
                 write_timeout=self._write_timeout,
+                head_timeout=self._head_timeout,
             ).run()
         except Exception:
             # One connection's accident is never the listener's.
