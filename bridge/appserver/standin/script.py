@@ -19,7 +19,8 @@ MOCK_RESULT = "mock tool result: ok"
 STEP_KINDS = frozenset(
     {
         "deltas", "text", "chunk", "reasoning", "raw_reasoning", "usage", "error", "retry", "sleep", "garbage",
-        "exit", "signal", "hang", "flood", "stderr", "close_stdout", "request", "no_delta", "interrupted",
+        "exit", "signal", "hang", "flood", "stderr", "close_stdout", "request", "no_delta", "interrupted", "unended",
+        "times",
     }
 )  # fmt: skip
 

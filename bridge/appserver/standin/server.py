@@ -283,6 +283,8 @@ class Standin:
             await trio.sleep(step["sleep"])
         elif "garbage" in step:
             await self._send(step["garbage"].encode("utf-8", "surrogateescape") + b"\n")
+        elif "unended" in step:
+            await self._send(step["unended"].encode("utf-8", "surrogateescape") * step.get("times", 1))
         elif "exit" in step:
             os._exit(step["exit"])
         elif "signal" in step:
