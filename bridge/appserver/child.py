@@ -22,6 +22,7 @@ from bridge.appserver.current import CurrentDecoder, CurrentTurn, unsubscribe
 from bridge.appserver.dialect import ChildInfo
 from bridge.appserver.framing import LineSplitter
 from bridge.appserver.handshake import shake_hands
+from bridge.appserver.lateness import overslept
 from bridge.appserver.legacy import LegacyDecoder, LegacyTurn, choose_sends
 from bridge.appserver.process import Process
 from bridge.appserver.requests import TOOL_CALL, answer_request
@@ -327,8 +328,12 @@ class Child:
 
         call_id = self._peer.call(method, params, on_reply, req_id)
         self._flush()
-        with trio.move_on_after(timeout):
+        deadline = trio.current_time() + timeout
+        with trio.move_on_at(deadline):
             await answered.wait()
+        if not replies and overslept(deadline):
+            with trio.move_on_after(timeout):
+                await answered.wait()
         if not replies:
             self._peer.forget(call_id)
             raise BackendTimeout(f"The Codex app-server did not answer {method} within {timeout:g} s.")

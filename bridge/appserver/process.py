@@ -105,8 +105,10 @@ async def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None 
             preexec_fn=_die_with_parent(),
         )
     except (OSError, subprocess.SubprocessError) as error:
+        # A client may read it: where the program lies is not its business.
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise NotReady(
-            f"The Codex app-server could not be started ({argv[0]}: {error}). "
+            f"The Codex app-server could not be started ({os.path.basename(argv[0])}: {why}). "
             "Check CODEX_BIN, or run `codex-bridge doctor`.",
             code="backend_start_failed",
         ) from error

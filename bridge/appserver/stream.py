@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import trio
 
+from bridge.appserver.lateness import overslept
 from bridge.appserver.routes import RunningTurn
 from bridge.errors import BackendTimeout
 from bridge.turn.events import TurnEvent
@@ -43,9 +44,10 @@ class TurnStream:
         """The events since the last call, waiting for at least one; safe to cancel. Silence ends the turn as failed."""
         while not (events := self.running.take()):
             wait = self._limits.idle if self._heard else self._limits.first_event
-            with trio.move_on_at(min(self._last + wait, self._end_of_turn)) as waiting:
+            deadline = min(self._last + wait, self._end_of_turn)
+            with trio.move_on_at(deadline) as waiting:
                 await self._wakeup.wait()
-            if waiting.cancelled_caught:
+            if waiting.cancelled_caught and (deadline == self._end_of_turn or not overslept(deadline)):
                 self.running.fail(self._silence(wait))
                 self.released.set()
             # Also a notification that says nothing to a client is a sign of life.

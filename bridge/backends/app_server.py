@@ -19,6 +19,7 @@ from bridge.appserver.stream import TurnStream
 from bridge.appserver.transcript import tool_text
 from bridge.backends.base import NOTHING_MORE, EventStream
 from bridge.errors import LOG_IN, Forbidden, InvalidRequest, Overloaded, UpstreamError
+from bridge.threads import in_thread
 from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
 from bridge.turn.collect import collect
@@ -215,7 +216,7 @@ class AppServerBackend:
         if known is not None:
             self._texts.move_to_end(identity)
             return known
-        text = tool_text(turn) if size < LARGE_SCHEMAS else await trio.to_thread.run_sync(tool_text, turn)
+        text = tool_text(turn) if size < LARGE_SCHEMAS else await in_thread(tool_text, turn)
         self._texts[identity] = text
         while len(self._texts) > 1 and sum(map(len, self._texts.values())) > MAX_TEXTS:
             self._texts.popitem(last=False)

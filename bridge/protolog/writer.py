@@ -17,6 +17,7 @@ import trio
 
 from bridge.errors import ConfigError
 from bridge.protolog.rotation import LogFiles, Part
+from bridge.threads import in_thread
 
 log = logging.getLogger("bridge.protolog")
 
@@ -194,7 +195,7 @@ class LogWriter:
         # Part of a line may be out; the next one must not be glued to it.
         first = b"\n" + part.header if part.torn else part.header
         chunks = [first, *lines]
-        written, error = await trio.to_thread.run_sync(_write_all, part.descriptor, chunks)
+        written, error = await in_thread(_write_all, part.descriptor, chunks)
         if error is None:
             self.fault, part.torn, part.header = None, False, b""
             return
@@ -208,7 +209,7 @@ class LogWriter:
     async def _prune(self) -> None:
         if self._keep:
             try:
-                await trio.to_thread.run_sync(self._files.prune, self._keep)
+                await in_thread(self._files.prune, self._keep)
             except OSError as error:
                 log.error("event log %s: old files cannot be deleted: %s", self._files.shown, error.strerror)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from bridge.appserver.codex_home import read_codex_home
+from bridge.appserver.home_claim import claim_home
 from bridge.appserver.launch import StandinLauncher
 from bridge.appserver.pool import Pool
 from bridge.appserver.supervisor import Supervisor
@@ -93,6 +94,8 @@ class Bridge:
         self.log = open_log(settings, keys)
         self._recorder = self.log.recorder if self.log is not None else None
         self.runners: list[Runner] = []
+        self._login: Path | None = None
+        """The CODEX_HOME whose login the children use."""
         self.player = open_player(settings, keys)
         self.router = self._make_router(config or FileConfig())
         self.store = make_store(settings)
@@ -135,7 +138,7 @@ class Bridge:
 
         It stops by itself when the event log fails and nothing may go unrecorded (see `EventLog.check`).
         """
-        async with trio.open_nursery() as outer:
+        async with self._sole_use_of_login(), trio.open_nursery() as outer:
             if self.log is not None:
                 await outer.start(self.log.run, stop.at_once)
             await outer.start(self.store.run)
@@ -184,6 +187,22 @@ class Bridge:
                 yield self._service
                 children.cancel_scope.cancel()
             outer.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _sole_use_of_login(self) -> AsyncIterator[None]:
+        """While it lasts, another bridge on the same login hears of us, and we of it. Both go on: with an API key, or
+        with different models, there is nothing wrong with it."""
+        if self._login is None:
+            yield
+            return
+        with claim_home(self._login) as other:
+            if other is not None:
+                log.warning(
+                    "%s uses this CODEX_HOME too: on one ChatGPT login they can race for its one-time refresh token. "
+                    "Stop one of them, or give this one a CODEX_HOME with a login of its own.",
+                    other,
+                )
+            yield
 
     def reopen_log(self) -> None:
         """SIGHUP: whoever rotates logs has moved the file away."""
@@ -257,6 +276,8 @@ class Bridge:
         settings = self.settings
         launcher = codex_launcher(settings)
         home = read_codex_home(settings.codex_home_path)
+        if home.has_login:
+            self._login = home.path
         if settings.workers > 1 and home.has_login:
             log.warning("%d children share one login: they can race for its one-time refresh token", settings.workers)
         supervisors = [self._supervisor(launcher, on_demand=on_demand) for _ in range(settings.workers)]

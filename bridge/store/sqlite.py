@@ -35,6 +35,7 @@ from bridge.store.kept import (
 from bridge.store.statements import Bounds
 from bridge.store.usage import oldest_day
 from bridge.store.waiting import Gone, Put, Waiting
+from bridge.threads import in_thread
 
 log = logging.getLogger("bridge.store")
 
@@ -179,7 +180,7 @@ class SqliteStore:
         if self._waiting:
             log.error("store: %d change(s) are lost: %s", len(self._waiting), self.fault)
         await self._turn.acquire()
-        await trio.to_thread.run_sync(self._file.close)
+        await in_thread(self._file.close)
         self._closed = True
         self.fault = "the store is closed"
         self._turn.release()
@@ -373,6 +374,6 @@ class SqliteStore:
         try:
             if self._closed:
                 raise Refused("the store is closed")
-            return await trio.to_thread.run_sync(partial(self._file.do, function, *args, **kwargs))
+            return await in_thread(partial(self._file.do, function, *args, **kwargs))
         finally:
             self._turn.release()
