@@ -9,6 +9,8 @@ from fault.providers import HELLO, KINDS, labelled, marked
 from fault.rig import Rig
 from server.prompted import wait_for
 
+pytestmark = pytest.mark.deep
+
 SAID = "".join(HELLO)
 KIND = pytest.mark.parametrize("kind", KINDS)
 

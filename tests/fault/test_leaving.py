@@ -11,6 +11,8 @@ from fault.rig import FORMS, PATHS, Rig, body_of
 from server.prompted import send_request, wait_for
 from server.talk import talking
 
+pytestmark = pytest.mark.deep
+
 POINTS = ("early", "silent", "held")
 """Before the provider's headers, before its first event, and after it."""
 KIND = pytest.mark.parametrize("kind", KINDS)

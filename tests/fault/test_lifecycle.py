@@ -14,6 +14,8 @@ from fault.rig import ENDPOINTS, PATHS, Outcome, Rig, body_of, rigged
 from server.prompted import send_request, wait_for
 from server.talk import talking
 
+pytestmark = pytest.mark.deep
+
 SAID = "".join(HELLO)
 
 

@@ -8,11 +8,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from fault.small_disk import SmallDisk, bridge_on_a_small_disk, environment, on_a_small_disk
 from harness import ROOT, RunningBridge
 from server.prompted import MODEL, ask, is_alive, prompted_codex, wait_for
 
 from bridge.protolog.read import RecordReader
+
+pytestmark = pytest.mark.deep
 
 GOOD = {"model": "mock-echo", "input": "hi"}
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from protolog.killing import kill_and_look
+
+pytestmark = pytest.mark.deep
 
 
 def test_a_hundred_times(tmp_path: Path) -> None:

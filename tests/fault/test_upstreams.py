@@ -15,6 +15,8 @@ from fault.providers import HELLO, KINDS, WAIT, labelled, marked
 from fault.rig import ENDPOINTS, FORMS, LIMIT, Outcome, Rig
 from server.talk import talking
 
+pytestmark = pytest.mark.deep
+
 TRIES = 4
 """How often something is asked for that may be over in a moment."""
 BACK_OFF = 2.7
