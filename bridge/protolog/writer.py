@@ -25,6 +25,9 @@ MAX_QUEUED = 64 * 1024 * 1024
 RETRY = 5.0
 """Seconds until a file that could not be begun is tried again; until then the old one goes on."""
 
+LAST_WRITES = 5.0
+"""How long a disk that does not answer can hold up the end of the program."""
+
 Head = Callable[[str | None], None]
 """Writes the first line of a file, with the name of the file that it continues."""
 
@@ -64,6 +67,7 @@ class LogWriter:
         self._wakeup = trio.Event()
         self._head: Head | None = None
         self._heading = False
+        self._ending = False
         self._first_record: float | None = None
         self._wanted: Callable[[Part], Part | None] | None = None
         """How a file is to be begun that could not be."""
@@ -105,25 +109,35 @@ class LogWriter:
     async def run(
         self, head: Head | None = None, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Append what is queued, until cancelled; what is queued then is still written.
+        """Append what is queued, until cancelled; what is queued then is still written, within `LAST_WRITES` seconds.
 
         `head` is called for each file and calls `write` once. It is started when the first line has been written.
         """
         self._head = head
         self._write_head(self._last)
-        try:
+        # Nothing of a write may get lost, so it is not cancelled with us; unless it takes too long then.
+        writing = trio.CancelScope(shield=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._append_all, writing, task_status)
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._ending = True
+                writing.deadline = trio.current_time() + LAST_WRITES
+                self._wakeup.set()
+
+    async def _append_all(self, writing: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
+        with writing:
             await self._append()
             await self._prune()
             task_status.started()
-            while True:
+            while self._queue or not self._ending:
                 with trio.move_on_at(self._deadline()) as waiting:
                     await self._wakeup.wait()
                 if waiting.cancelled_caught:
                     self._begin_next(self._wanted or self._files.rotate)
                 self._wakeup = trio.Event()
                 await self._append()
-        finally:
-            await self._append()
             os.close(self._current.descriptor)
 
     # Beginning files
@@ -172,21 +186,20 @@ class LogWriter:
     # Writing
 
     async def _append(self) -> None:
-        """Write all that is queued, each piece to its file. Not to be cancelled: nothing of it may get lost."""
-        with trio.CancelScope(shield=True):
-            queued, self._queue = self._queue, []
-            self._size = 0
-            lines: list[bytes] = []
-            for entry in queued:
-                if isinstance(entry, bytes):
-                    lines.append(entry)
-                    continue
-                await self._write_lines(lines)
-                lines = []
-                os.close(self._current.descriptor)
-                self._current = entry
-                await self._prune()
+        """Write all that is queued, each piece to its file."""
+        queued, self._queue = self._queue, []
+        self._size = 0
+        lines: list[bytes] = []
+        for entry in queued:
+            if isinstance(entry, bytes):
+                lines.append(entry)
+                continue
             await self._write_lines(lines)
+            lines = []
+            os.close(self._current.descriptor)
+            self._current = entry
+            await self._prune()
+        await self._write_lines(lines)
 
     async def _write_lines(self, lines: list[bytes]) -> None:
         part = self._current
@@ -195,7 +208,11 @@ class LogWriter:
         # Part of a line may be out; the next one must not be glued to it.
         first = b"\n" + part.header if part.torn else part.header
         chunks = [first, *lines]
-        written, error = await in_thread(_write_all, part.descriptor, chunks)
+        try:
+            written, error = await in_thread(_write_all, part.descriptor, chunks, abandon_on_cancel=True)
+        except trio.Cancelled:
+            self._drop(sum(chunk.count(b"\n") for chunk in chunks), "the disk does not answer")
+            raise
         if error is None:
             self.fault, part.torn, part.header = None, False, b""
             return
@@ -209,7 +226,7 @@ class LogWriter:
     async def _prune(self) -> None:
         if self._keep:
             try:
-                await in_thread(self._files.prune, self._keep)
+                await in_thread(self._files.prune, self._keep, abandon_on_cancel=True)
             except OSError as error:
                 log.error("event log %s: old files cannot be deleted: %s", self._files.shown, error.strerror)
 

@@ -23,6 +23,8 @@ from server.prompted import MODEL, ask, children_of, open_response, prompted_cod
 from store.stores import MANY_BYTES, Clock, response, running
 from warm import run_warm
 
+from bridge.protolog.rotation import LogFile
+from bridge.protolog.writer import LAST_WRITES, LogWriter
 from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
 
@@ -113,6 +115,52 @@ def test_fault_26_no_process_and_no_thread_can_be_started(tmp_path: Path) -> Non
 
 
 # The log
+
+
+@contextmanager
+def silent_disk(path: Path) -> Iterator[Path]:
+    """A file that takes the first 64 KiB and then nothing more, without a word: a pipe that nobody reads."""
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        yield path
+    finally:
+        os.close(reader)
+
+
+async def test_fault_27_a_disk_that_does_not_answer_holds_up_no_end(
+    tmp_path: Path, mock_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A write that hangs is given up a few seconds after the end was wanted, and it is told."""
+    mock_clock.rate = 1
+    with silent_disk(tmp_path / "log") as path:
+        writer = LogWriter(LogFile(path))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            writer.write(b"x" * 100_000 + b"\n")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await trio.testing.wait_all_tasks_blocked()
+            assert writer.dropped == 0
+            mock_clock.jump(LAST_WRITES)
+    assert writer.dropped == 1
+    assert "records are being dropped: the disk does not answer" in caplog.text
+
+
+@pytest.mark.deep
+def test_fault_27_turns_do_not_notice_a_disk_that_does_not_answer(tmp_path: Path) -> None:
+    """They are answered as ever, and a stop takes little longer than usual."""
+    with (
+        silent_disk(tmp_path / "log") as path,
+        running_bridge(tmp_path, "--mock-only", f"--log-events={path}", PROXY_STORE="memory") as bridge,
+    ):
+        for _ in range(20):
+            answer = bridge.events("/responses", {"model": "mock-echo", "input": "word " * 1000})
+            assert answer[-1]["type"] == "response.completed"
+        bridge.process.terminate()
+        assert bridge.process.wait(LAST_WRITES + 20) == 0
+    assert "the disk does not answer" in bridge.stderr.read_text()
 
 
 def test_fault_28_a_log_that_is_copied_and_emptied_under_the_bridge(tmp_path: Path) -> None:
