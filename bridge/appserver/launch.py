@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +22,9 @@ from bridge.appserver.codex_home import read_codex_home
 from bridge.appserver.dialect import ChildInfo
 from bridge.appserver.overrides import build_overrides, shrink_catalog
 from bridge.appserver.process import child_environment
-from bridge.errors import NotReady
+from bridge.errors import ConfigError, NotReady
+
+log = logging.getLogger("bridge.launch")
 
 CATALOG_TIMEOUT = 15.0
 CATALOG_AGE = 24 * 3600.0
@@ -72,13 +75,21 @@ class CodexLauncher:
     """Starts `codex app-server`, kept small by overrides, on the user's own CODEX_HOME.
 
     A real Codex is asked once for its model catalog; from then on it is started with that catalog without the models'
-    prompts and tools. The catalog is kept in `state`, by the identity of the binary.
+    prompts and tools. The catalog is kept in `state`, by the identity of the binary. `prepare` makes the working
+    directory before each start: it may be in a place that is cleaned up now and then. Raises ConfigError.
     """
 
     name = "codex"
 
     def __init__(
-        self, *, binary: str | None, home: Path | None, state: Path, workdir: Path, native_tools: bool = False
+        self,
+        *,
+        binary: str | None,
+        home: Path | None,
+        state: Path,
+        workdir: Path,
+        native_tools: bool = False,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self._binary = binary
         self._home = home or Path.home() / ".codex"
@@ -87,6 +98,7 @@ class CodexLauncher:
         self._state = state
         self._workdir = workdir
         self._native_tools = native_tools
+        self._prepare = prepare
         self._asked = False
         self._asking = trio.Lock()
 
@@ -94,6 +106,13 @@ class CodexLauncher:
         binary = find_codex(self._binary)
         if binary is None:
             raise NotReady(NO_CODEX, code="codex_not_found")
+        try:
+            self._prepare()
+        except ConfigError as error:
+            log.error("%s", error.message)
+            raise NotReady(
+                "Codex's working directory cannot be used; the bridge's log tells why.", code="workdir_not_usable"
+            ) from error
         catalog = self._catalog_file(binary)
         arguments = build_overrides(
             native_tools=self._native_tools,

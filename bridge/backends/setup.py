@@ -43,6 +43,7 @@ def codex_launcher(settings: Settings) -> CodexLauncher:
         state=state_dir(),
         workdir=settings.workdir,
         native_tools=settings.native_tools,
+        prepare=lambda: prepare_workdir(settings.workdir),
     )
 
 

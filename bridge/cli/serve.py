@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -180,7 +182,16 @@ def command(
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     try:
-        trio.run(serve, settings, file, lambda line: typer.echo(line))
+        trio.run(serve, settings, file, announce)
     except LogFailed as error:
         say("error", f"{error.message} With --log-on-error drop the bridge goes on.")
         raise typer.Exit(1) from None
+
+
+def announce(line: str) -> None:
+    """A line on stdout. Whoever started us may have stopped reading (`| head -1`): that is no reason to end."""
+    try:
+        typer.echo(line)
+    except BrokenPipeError:
+        # What is left in the buffer would be complained about at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -16,12 +17,12 @@ import pytest
 import trio
 import trio.testing
 from fault.few_processes import bridge_with_few_processes
-from harness import RunningBridge, read_sse, running_bridge
+from harness import KEY, RunningBridge, read_sse, running_bridge
 from protolog.logs import records_of, turns_in, whole_log
 from server.inprocess import Program, finish, first_text, supervised, turn
 from server.prompted import MODEL, ask, children_of, open_response, prompted_codex, wait_for
 from store.stores import MANY_BYTES, Clock, response, running
-from warm import run_warm
+from warm import WarmPopen, run_warm
 
 from bridge.protolog.rotation import LogFile
 from bridge.protolog.writer import LAST_WRITES, LogWriter
@@ -312,3 +313,54 @@ def test_fault_37_two_bridges_on_one_login(tmp_path: Path) -> None:
         assert third.post("/responses", ask({"text": "hi"})).status_code == 200
         assert warning_of(third) == ""
     assert [path.name for path in home.iterdir()] == ["auth.json"]
+
+
+# What is taken away
+
+
+def test_fault_41_a_working_directory_that_was_cleaned_away(tmp_path: Path) -> None:
+    """The next child gets a new one, private. One that somebody else has put there is not used: that is told to the
+    operator with its place, to clients without it; when it is gone all is well."""
+    work, settings = tmp_path / "work", {"CODEX_BIN": str(prompted_codex(tmp_path)), "PROXY_MODELS": MODEL}
+    with running_bridge(tmp_path, **settings) as bridge, bridge.client() as client:
+
+        def status(*steps: Json) -> int:
+            return client.post("/responses", json=ask(*steps)).status_code
+
+        assert status({"text": "hi"}) == 200
+        work.rmdir()
+        assert status({"exit": 1}) == 502
+        assert status({"text": "hi"}) == 200
+        assert stat.S_IMODE(work.stat().st_mode) == 0o700
+        work.rmdir()
+        work.symlink_to(tmp_path)
+        assert status({"exit": 1}) == 502
+        refused = wait_for(
+            lambda: (got := client.post("/responses", json=ask({"text": "hi"}))).status_code == 503 and got, "a refusal"
+        )
+        assert "working directory" in refused.json()["error"]["message"]
+        assert str(tmp_path) not in refused.text
+        assert f"{work} is not a directory of its own" in bridge.stderr.read_text()
+        work.unlink()
+        wait_for(lambda: status({"text": "hi"}) == 200, "another child", 90)
+
+
+def test_fault_42_nobody_reads_what_the_bridge_says(tmp_path: Path) -> None:
+    """As in `codex-bridge serve | head -1`: it goes on, and ends without a complaint."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PROXY_API_KEY": KEY, "PORT": "0"}
+    reader, stdout = os.pipe()
+    os.close(reader)
+    log, stderr = tmp_path / "events.ndjson", tmp_path / "stderr"
+    with stderr.open("w") as errors:
+        process = WarmPopen(["serve", "--mock-only", f"--log-events={log}"], stdout=stdout, stderr=errors, env=env)
+    os.close(stdout)
+    try:
+        wait_for(lambda: "child ready" in stderr.read_text() or process.poll() is not None, "a child", 30)
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert "Error" not in stderr.read_text()
+    whole_log([log])
