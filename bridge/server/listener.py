@@ -1,6 +1,6 @@
 """Connections as they are served: hypercorn's trio connection with three changes.
 
-It speaks HTTP/1.1 alone, the head of a request has a time limit, and so has a write:
+It speaks HTTP/1.1 alone (see `http11`), the head of a request has a time limit, and so has a write:
 hypercorn shields its writes from cancellation, so without the limit a client that stops reading would keep its turn,
 its slot and its memory for ever.
 """
@@ -12,28 +12,23 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol.events import Response
-from hypercorn.protocol.h11 import H11Protocol, H11WSConnection
-from hypercorn.protocol.ws_stream import ASGIWebsocketState, WSStream
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
-from wsproto.events import Ping
 
 from bridge.errors import ConfigError
 from bridge.server.accepting import accept_from, notice_vanished_peers
 from bridge.server.crowd import MAX_TURNED_AWAY, turn_away
+from bridge.server.http11 import HEADER_LIMIT, Http11
 
 log = logging.getLogger("bridge.server")
 
-HEADER_LIMIT = 64 * 1024
 HEAD_SECONDS = 10.0
 """How long the head of a request may take, from its first byte on."""
 KEEP_ALIVE = 75.0
@@ -62,86 +57,6 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
         listener.setblocking(False)
         sockets.append(listener)
     return sockets
-
-
-class Http11(H11Protocol):
-    """HTTP/1.1 alone. hypercorn would change over to HTTP/2, whose flow control knows nothing of our limits.
-
-    A WebSocket handshake that cannot be accepted ends the connection, and what a client sends before it is accepted
-    waits: hypercorn would leave the one open, and answer the other together with the application.
-    """
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._early = bytearray()
-        self._closed = trio.Event()
-        self.head_begun = trio.Event()
-        """Some of a request's head has come, but not all."""
-
-    async def handle(self, event: Any) -> None:
-        if isinstance(event, RawData) and self._is_shaking_hands():
-            self._early += event.data
-            if len(self._early) > HEADER_LIMIT:
-                await self.send(Closed())
-            return
-        await super().handle(event)
-        if self.stream is None and isinstance(self.connection, h11.Connection) and self.connection.trailing_data[0]:
-            self.head_begun.set()
-
-    async def refuse_slow_head(self) -> None:
-        """Tell the client that its request came too slowly."""
-        await self._send_error_response(408)
-
-    async def stream_send(self, event: Any) -> None:
-        await super().stream_send(event)
-        if self._early and isinstance(event, Response) and event.status_code == 101:
-            early, self._early = bytes(self._early), bytearray()
-            await super().handle(RawData(data=early))
-
-    async def _check_protocol(self, event: Any) -> None:
-        return
-
-    async def _create_stream(self, request: Any) -> None:
-        self.head_begun = trio.Event()
-        if _is_bad_handshake(request):
-            await self._send_error_response(400)
-            await self.send(Closed())
-            return
-        await super()._create_stream(request)
-        if isinstance(self.connection, H11WSConnection) and self._is_shaking_hands():
-            self._early += self.connection.buffer
-            self.connection.buffer.clear()
-        if isinstance(self.stream, WSStream):
-            self._closed = trio.Event()
-            # hypercorn's own goes on after the connection's end, and keeps it in memory.
-            self.stream._send_pings = self._ping  # type: ignore[method-assign]
-
-    async def _close_stream(self) -> None:
-        self._closed.set()
-        await super()._close_stream()
-
-    async def _ping(self) -> None:
-        assert self.config.websocket_ping_interval is not None
-        while True:
-            with trio.move_on_after(self.config.websocket_ping_interval):
-                await self._closed.wait()
-            if self._closed.is_set() or not isinstance(self.stream, WSStream):
-                return
-            await self.stream._send_wsproto_event(Ping())
-
-    def _is_shaking_hands(self) -> bool:
-        return isinstance(self.stream, WSStream) and self.stream.state is ASGIWebsocketState.HANDSHAKE
-
-
-def _is_bad_handshake(request: Any) -> bool:
-    """Whether a request wants a WebSocket, and will never get one."""
-    headers = {name.lower(): value for name, value in request.headers}
-    if headers.get(b"upgrade", b"").strip().lower() != b"websocket" or request.method != b"GET":
-        return False
-    if request.http_version != b"1.1" or headers.get(b"sec-websocket-version") != b"13":
-        return True
-    told = [value for name, value in request.headers if name.lower().startswith((b"sec-websocket-", b"connection"))]
-    return b"sec-websocket-key" not in headers or not all(map(bytes.isascii, told))
 
 
 class Connection(TCPServer):

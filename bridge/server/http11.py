@@ -1,0 +1,218 @@
+"""HTTP/1.1 of one connection: hypercorn's, stricter, and listening while it answers.
+
+hypercorn stops reading when anything follows the request that is being answered, and then does not notice that the
+client leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import h11
+import orjson
+import trio
+from hypercorn.events import Closed, RawData, Updated
+from hypercorn.protocol.events import Body, EndBody, Response
+from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
+from hypercorn.protocol.ws_stream import ASGIWebsocketState, WSStream
+from wsproto.events import Ping
+
+from bridge.errors import InvalidRequest
+from bridge.server.request_head import fault_of_head, in_origin_form
+
+HEADER_LIMIT = 64 * 1024
+
+_NO_HTTP = "This is no valid HTTP/1.1."
+_BAD_HTTP = {
+    431: f"The head of a request has {HEADER_LIMIT:,} bytes at most.",
+    501: "A body comes with its length or in chunks, and in no other coding.",
+}
+
+
+class Http11(H11Protocol):
+    """HTTP/1.1 alone. hypercorn would change over to HTTP/2, whose flow control knows nothing of our limits.
+
+    A WebSocket handshake that cannot be accepted ends the connection, and what a client sends before it is accepted
+    waits: hypercorn would leave the one open, and answer the other together with the application.
+
+    One request may wait behind the one that is being answered. A connection on which more wait, or more than
+    `HEADER_LIMIT` bytes, ends after the answer that is then under way.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._early = bytearray()
+        self._closed = trio.Event()
+        self.head_begun = trio.Event()
+        """Some of a request's head has come, but not all."""
+        self._feeding = trio.Lock()
+        self._waiting = bytearray()
+        self._is_last = False
+        self._is_over = False
+
+    async def handle(self, event: Any) -> None:
+        if not isinstance(event, RawData):
+            self._is_over = True
+            await super().handle(event)
+            return
+        async with self._feeding:
+            if self._is_shaking_hands():
+                self._early += event.data
+                if len(self._early) > HEADER_LIMIT:
+                    await self.send(Closed())
+            elif self._is_answering() or self._waiting:
+                self._keep(event.data)
+            else:
+                await self._feed(event.data)
+
+    async def stream_send(self, event: Any) -> None:
+        if isinstance(event, Response) and event.status_code >= 200 and self._is_last:
+            others = [each for each in event.headers if each[0] != b"connection"]
+            event = replace(event, headers=[*others, (b"connection", b"close")])
+        await super().stream_send(event)
+        if self._early and isinstance(event, Response) and event.status_code == 101:
+            early, self._early = bytes(self._early), bytearray()
+            await super().handle(RawData(data=early))
+
+    # Requests one after the other
+
+    async def _feed(self, data: bytes) -> None:
+        """Bytes of a request, or the end of all of them."""
+        if self.connection.their_state is h11.IDLE and not self.connection.trailing_data[0]:
+            rest = data.removeprefix(b"\r\n")  # some clients send a line end after a body
+            if data and not rest:
+                return
+            data = rest
+        await super().handle(RawData(data=data))
+        if self.stream is None and isinstance(self.connection, h11.Connection) and self.connection.trailing_data[0]:
+            self.head_begun.set()
+
+    async def refuse_slow_head(self) -> None:
+        """Tell the client that its request came too slowly."""
+        await self._refuse(408, "The head of the request did not come in time.")
+
+    async def _handle_events(self) -> None:
+        # hypercorn's, but it looks at a head before h11 does, and nothing is waited for when the request is whole.
+        while not self._is_answering():
+            if self.connection.they_are_waiting_for_100_continue:
+                await self._send_h11_event(
+                    h11.InformationalResponse(status_code=100, headers=self.config.response_headers("h11"))
+                )
+            if self.connection.their_state is h11.IDLE:
+                fault = fault_of_head(self.connection.trailing_data[0])
+                if fault is not None:
+                    await self._refuse(400, fault)
+                    return
+            try:
+                event: Any = self.connection.next_event()
+            except h11.RemoteProtocolError as error:
+                if self.connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                    # Its words repeat what was sent, and that may be a key.
+                    await self._refuse(error.error_status_hint, _BAD_HTTP.get(error.error_status_hint, _NO_HTTP))
+                else:
+                    await self.send(Closed())
+                return
+            if isinstance(event, h11.Request):
+                if event.http_version not in (b"1.0", b"1.1"):
+                    await self._refuse(505, "HTTP/1.1 is spoken here, and 1.0 is understood.")
+                    return
+                await self.send(Updated(idle=False))
+                await self._create_stream(in_origin_form(event))
+            elif event in (h11.NEED_DATA, h11.PAUSED) or isinstance(event, h11.ConnectionClosed) or self.stream is None:
+                return
+            elif isinstance(event, h11.Data):
+                await self.stream.handle(Body(stream_id=STREAM_ID, data=bytes(event.data)))
+            elif isinstance(event, h11.EndOfMessage):
+                await self.stream.handle(EndBody(stream_id=STREAM_ID))
+            else:  # of a WebSocket
+                await self.stream.handle(event)
+        if isinstance(self.connection, h11.Connection):
+            self._keep(self.connection.trailing_data[0])
+
+    def _is_answering(self) -> bool:
+        """Whether a request has been read to its end, and its answer is not out."""
+        unfinished = (h11.IDLE, h11.SEND_BODY, h11.ERROR)
+        return isinstance(self.connection, h11.Connection) and self.connection.their_state not in unfinished
+
+    def _keep(self, data: bytes) -> None:
+        """What has come behind a request waits for its end, unless it is too much or was not to come at all."""
+        if self._is_last or self.connection.their_state is h11.MUST_CLOSE:
+            return
+        self._waiting += data
+        if len(self._waiting) > HEADER_LIMIT:
+            self._waiting.clear()
+            self._is_last = True
+
+    async def _maybe_recycle(self) -> None:
+        if self._is_last:
+            await self._close_stream()
+            await self.send(Closed())
+            return
+        await super()._maybe_recycle()
+        if self._waiting and self.connection.their_state is h11.IDLE:
+            self.task_group.spawn(self._go_on)
+
+    async def _go_on(self) -> None:
+        """Take the request that has been waiting."""
+        async with self._feeding:
+            if self._is_over:
+                return
+            data, self._waiting = bytes(self._waiting), bytearray()
+            # What is in there was kept apart.
+            self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_LIMIT)
+            await self._feed(data)
+            if self._waiting:
+                self._waiting.clear()
+                self._is_last = True
+
+    async def _refuse(self, status: int, message: str) -> None:
+        """Answer what cannot be read as a request, and end the connection."""
+        body = orjson.dumps(InvalidRequest(message, code="bad_http", http_status=status).body())
+        length, kind = (b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")
+        headers = [kind, length, (b"connection", b"close"), *self.config.response_headers("h11")]
+        await self._send_h11_event(h11.Response(status_code=status, headers=headers))
+        await self._send_h11_event(h11.Data(data=body))
+        await self._send_h11_event(h11.EndOfMessage())
+        await self.send(Closed())
+
+    async def _create_stream(self, request: Any) -> None:
+        self.head_begun = trio.Event()
+        if _is_bad_handshake(request):
+            await self._refuse(400, "This is no handshake of a WebSocket (RFC 6455) that could be accepted.")
+            return
+        await super()._create_stream(request)
+        if isinstance(self.connection, H11WSConnection) and self._is_shaking_hands():
+            self._early += self.connection.buffer
+            self.connection.buffer.clear()
+        if isinstance(self.stream, WSStream):
+            self._closed = trio.Event()
+            # hypercorn's own goes on after the connection's end, and keeps it in memory.
+            self.stream._send_pings = self._ping  # type: ignore[method-assign]
+
+    async def _close_stream(self) -> None:
+        self._closed.set()
+        await super()._close_stream()
+
+    async def _ping(self) -> None:
+        assert self.config.websocket_ping_interval is not None
+        while True:
+            with trio.move_on_after(self.config.websocket_ping_interval):
+                await self._closed.wait()
+            if self._closed.is_set() or not isinstance(self.stream, WSStream):
+                return
+            await self.stream._send_wsproto_event(Ping())
+
+    def _is_shaking_hands(self) -> bool:
+        return isinstance(self.stream, WSStream) and self.stream.state is ASGIWebsocketState.HANDSHAKE
+
+
+def _is_bad_handshake(request: Any) -> bool:
+    """Whether a request wants a WebSocket, and will never get one."""
+    headers = {name.lower(): value for name, value in request.headers}
+    if headers.get(b"upgrade", b"").strip().lower() != b"websocket" or request.method != b"GET":
+        return False
+    if request.http_version != b"1.1" or headers.get(b"sec-websocket-version") != b"13":
+        return True
+    told = [value for name, value in request.headers if name.lower().startswith((b"sec-websocket-", b"connection"))]
+    return b"sec-websocket-key" not in headers or not all(map(bytes.isascii, told))
