@@ -6,7 +6,7 @@ without `thread/inject_items` gets the conversation as text instead.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from bridge.tools.freeform import arguments_of
 from bridge.tools.instructions import join_developer_text
 from bridge.tools.output import can_enforce, format_text
 from bridge.tools.schema import compact_json
-from bridge.tools.tags import neutralise
+from bridge.tools.tags import neutralise, neutralise_parts
 from bridge.turn.collect import Result
 from bridge.turn.events import Finished, ReasoningDone, Usage, UsageUpdate
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
@@ -315,16 +315,14 @@ def _item(item: Item, guard: bool, native: NativeTools | None) -> dict[str, Any]
         return {
             "type": "message",
             "role": "developer" if item.role == "system" else item.role,
-            "content": [_part(part, kind, guard) for part in item.parts],
+            "content": _parts(item.parts, kind, guard),
         }
     if isinstance(item, FunctionCall):
         return _call_item(item, guard, native)
     if isinstance(item, FunctionOutput):
         plain = all(isinstance(part, Text) for part in item.parts)
         output: Any = (
-            (neutralise(item.text) if guard else item.text)
-            if plain
-            else [_part(part, "input_text", guard) for part in item.parts]
+            (neutralise(item.text) if guard else item.text) if plain else _parts(item.parts, "input_text", guard)
         )
         # A custom tool is offered natively as a function; its earlier calls are then calls of that function.
         kind = "custom_tool_call_output" if item.custom and native is None else "function_call_output"
@@ -346,10 +344,10 @@ def _call_item(call: FunctionCall, guard: bool, native: NativeTools | None) -> d
     return item if call.namespace is None else item | {"namespace": wire_name(call.namespace)}
 
 
-def _part(part: Part, kind: str, guard: bool) -> dict[str, Any]:
-    if isinstance(part, Text):
-        return {"type": kind, "text": neutralise(part.text) if guard else part.text}
-    return _image(part)
+def _parts(parts: Sequence[Part], kind: str, guard: bool) -> list[dict[str, Any]]:
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    said = iter(neutralise_parts(texts) if guard else texts)
+    return [{"type": kind, "text": next(said)} if isinstance(part, Text) else _image(part) for part in parts]
 
 
 def _image(image: Image) -> dict[str, Any]:

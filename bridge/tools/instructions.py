@@ -14,7 +14,7 @@ from typing import Literal
 from bridge.tools.examples import example_for
 from bridge.tools.schema import compact_json
 from bridge.tools.schema_reading import summarize_parameters
-from bridge.tools.tags import CLOSE_TAG, OPEN_TAG, TAG
+from bridge.tools.tags import CLOSE_TAG, OPEN_TAG, TAG, neutralise
 from bridge.turn.items import FunctionTool, ToolChoice
 
 _SPEC_BLOCKS: Mapping[str, str] = {
@@ -106,8 +106,9 @@ def build_instructions(
     """The injected text for these tools, without a newline at its end; empty when there are none.
 
     Four sections with one blank line between them: the fixed rules, the choice and strict lines, the schemas,
-    the guidance. Names, descriptions and schemas stand in it as the client wrote them. Raises TypeError for a
-    schema that `compact_json` cannot encode.
+    the guidance. Names, descriptions and schemas stand in it as the client wrote them, but for tags in them: whoever
+    wrote a description need not be who executes the calls. Raises TypeError for a schema that `compact_json` cannot
+    encode.
     """
     if not tools:
         return ""
@@ -120,7 +121,7 @@ def build_instructions(
         "" if parallel else variant.fill("single"),
         variant.fill("strict", names=", ".join(strict)) if strict else "",
     ]
-    schemas = "\n".join(f"- {tool.full_name}: {_schema_json(tool)}" for tool in tools)
+    schemas = "\n".join(f"- {tool.full_name}: {neutralise(_schema_json(tool))}" for tool in tools)
     guidance = "\n\n".join(_guide(tool, variant, tag) for tool in tools)
     sections = [
         "\n".join(filter(None, fixed)),
@@ -167,14 +168,12 @@ def _rename(text: str, tag: str) -> str:
 def _guide(tool: FunctionTool, variant: Variant, tag: str) -> str:
     example = example_for(tool.parameters)
     shown = compact_json(example) if variant.arguments == "string" else example
-    call = {"name": tool.full_name, "arguments": shown}
-    return "\n".join(
-        [
-            f"Tool: {tool.full_name}",
-            *([f"Description: {tool.description}"] if tool.description else []),
-            "Parameters:",
-            *summarize_parameters(tool.parameters),
-            "Example tool_call:",
-            f"<{tag}>{compact_json(call)}</{tag}>",
-        ]
-    )
+    call = compact_json({"name": tool.full_name, "arguments": shown})
+    told = [
+        f"Tool: {tool.full_name}",
+        *([f"Description: {tool.description}"] if tool.description else []),
+        "Parameters:",
+        *summarize_parameters(tool.parameters),
+        "Example tool_call:",
+    ]
+    return neutralise("\n".join(told)) + f"\n<{tag}>{neutralise(call)}</{tag}>"

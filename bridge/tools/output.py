@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.tools.schema import compact_json
+from bridge.tools.tags import neutralise
 from bridge.turn.items import OutputFormat
 from bridge.turn.turn import Turn
 
@@ -29,7 +30,8 @@ def format_text(turn: Turn) -> str:
         return ""
     if wanted.schema is None:
         return _JSON
-    return f"{_JSON}\nIt must conform to this JSON Schema:\n{compact_json(wanted.schema)}"
+    schema = compact_json(wanted.schema)
+    return f"{_JSON}\nIt must conform to this JSON Schema:\n{neutralise(schema) if turn.parses_tool_calls else schema}"
 
 
 def _is_strict(schema: Any) -> bool:

@@ -11,14 +11,14 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from api.cap.samples import request_body
 from harness import KEY, RunningBridge, running_bridge
-from server.prompted import LOOK, MODEL, prompted_codex, wait_for
+from security.noting import STARTS, Notes
+from server.prompted import LOOK, MODEL
 from server.talk import talking
 
 Json = dict[str, Any]
@@ -108,8 +108,6 @@ BODIES: dict[str, tuple[str, Json]] = {
     "assist": ("/v1/assist", request_body(query=STEPS, meta={"model": MODEL, "codex": {"reasoning_effort": "low"}})),
 }
 DIALECTS = ("current", "legacy")
-STARTS = ("thread/start", "newConversation")
-ENDS = {"current": "turn/start", "legacy": "sendUserMessage"}
 SHOWN = ("developerInstructions", "tools")
 """Where the client's own tools are shown to the model: their schemas are data, of any content."""
 
@@ -120,9 +118,7 @@ class Watched:
 
     bridge: RunningBridge
     client: httpx2.Client
-    stdin: Path
-    dialect: str
-    _seen: int = 0
+    notes: Notes
     golden: dict[str, list[Json]] = field(default_factory=dict)
 
     def send(self, path: str, body: Json, headers: dict[str, str] | None = None) -> list[Json] | None:
@@ -131,30 +127,18 @@ class Watched:
         answer = self.client.post(f"{self.bridge.root}{path}", json=body, headers=headers)
         if answer.status_code != 200:
             assert answer.status_code in (400, 403), answer.text
-            assert not [call for call in self._new() if call["method"] in STARTS]
+            assert not [call for call in self.notes.new() if call.get("method") in STARTS]
             return None
         return self.calls()
 
     def calls(self) -> list[Json]:
         """The calls of the request that was just answered."""
-        found: list[Json] = []
-
-        def is_whole() -> bool:
-            found.extend(self._new())
-            return any(call["method"] == ENDS[self.dialect] for call in found)
-
-        wait_for(is_whole, "the child has noted its calls")
         kinds = (*STARTS, "thread/inject_items", "turn/start", "sendUserTurn", "sendUserMessage")
         return [
             json.loads(re.sub(r'"(sub-)?0000[0-9a-f-]+"', '"ID"', json.dumps(call["params"])))
-            for call in found
-            if call["method"] in kinds
+            for call in self.notes.of_turn()
+            if call.get("method") in kinds
         ]
-
-    def _new(self) -> list[Json]:
-        whole = self.stdin.read_text().rpartition("\n")[0].split("\n")
-        new, self._seen = whole[self._seen :], len(whole)
-        return [json.loads(line) for line in new]
 
 
 def fresh(body: Json) -> Json:
@@ -170,14 +154,10 @@ _numbers = iter(range(1, 1 << 30))
 @pytest.fixture(scope="module", params=DIALECTS)
 def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     directory = tmp_path_factory.mktemp("watched")
-    stdin = directory / "stdin.ndjson"
-    program = directory / "noting-codex"
-    child = prompted_codex(directory, request.param)
-    program.write_text(f'#!/bin/sh\ntee -a {stdin} | exec {child} "$@"\n')
-    program.chmod(0o755)
-    settings = {"CODEX_BIN": str(program), "PROXY_MODELS": MODEL, "PROXY_LEGACY_CALLS": "both"}
+    notes = Notes(directory, request.param)
+    settings = {"CODEX_BIN": str(notes.program), "PROXY_MODELS": MODEL, "PROXY_LEGACY_CALLS": "both"}
     with running_bridge(directory, **settings) as bridge, bridge.client() as client:
-        ready = Watched(bridge, client, stdin, request.param)
+        ready = Watched(bridge, client, notes)
         for name, (path, body) in BODIES.items():
             golden = ready.send(path, body)
             assert golden is not None
