@@ -145,7 +145,7 @@ def fresh(body: Json) -> Json:
     """A request of CAP is one of its kind."""
     if "request_id" not in body:
         return body
-    return {**body, "request_id": "%08x-0000-4000-8000-000000000000" % next(_numbers)}
+    return {**body, "request_id": f"{next(_numbers):08x}-0000-4000-8000-000000000000"}
 
 
 _numbers = iter(range(1, 1 << 30))
