@@ -3,7 +3,7 @@
 Codex uses the thread's id as the provider's cache key, and a thread's prompt only ever grows at its end. A request
 whose items begin with all that was said in a kept thread, the answer included, continues that thread: only what is new
 is injected. Anything else gets a thread of its own. What a conversation has come to is compared by digest, so an edited
-message, other instructions or other tools never meet the wrong thread.
+message, other instructions, other tools or another client never meet the wrong thread.
 """
 
 from __future__ import annotations

@@ -86,7 +86,9 @@ class CurrentTurn(RunningTurn):
         self._start = build_thread_start(
             turn, settings, history_as_text=not can_inject, native=self._native, raw=self._raw
         )
-        self._place = threads.find(self._start, turn.items, now) if threads is not None and can_inject else None
+        # The session is a client's own: nobody goes on in another's thread, not even with the same words.
+        whose = {**self._start, "session": turn.session}
+        self._place = threads.find(whose, turn.items, now) if threads is not None and can_inject else None
         self._used = self._place.thread.usage if self._place is not None and self._place.thread else Usage()
         self._thread_total = self._used
 

@@ -57,9 +57,10 @@ class OpenAiExchange(Exchange):
             turn = replace(turn, n=None)  # a response is one answer
         if turn.stream is None:
             turn = replace(turn, stream=service.stream_default)
+        turn = replace(turn, session=session_of(data, turn, self._key))
         backend = service.router.backend(turn.backend)
         if backend.takes.provider_key:
-            turn = replace(turn, provider_key=self.provider_key, session=session_of(data, turn, self._key))
+            turn = replace(turn, provider_key=self.provider_key)
         self._data, self._continued = data, continuation
         takes = backend.takes
         dropped = dropped_fields(data, turn, self._path, samples=takes.sampling, hosted=takes.hosted_tools)

@@ -93,10 +93,11 @@ class AssistExchange(Exchange):
         if self.conversation is not None:
             self.headers.append((b"x-conversation-id", self.conversation.encode()))
         turn = replace(assist.turn, stream=self.form != "json", narrowed=assist.narrowed)
+        named = {"prompt_cache_key": self.conversation}
+        turn = replace(turn, session=session_of(named, turn, self._owner))
         backend = service.router.backend(turn.backend)
         if backend.takes.provider_key:
-            named = {"prompt_cache_key": self.conversation}
-            turn = replace(turn, provider_key=self.provider_key, session=session_of(named, turn, self._owner))
+            turn = replace(turn, provider_key=self.provider_key)
         await self._start(turn, self._new_encoder(assist.events), backend, assist.ignored)
 
     def _new_encoder(self, events: frozenset[str] = frozenset()) -> CapEncoder:
