@@ -39,7 +39,12 @@ _SHAPES = re.compile(
 )
 
 _URL = re.compile(r",? url: \S+")
-"""Where the provider is, is the operator's business."""
+_PATH = re.compile(
+    r"(?<![\w:/.~-])"
+    r"(?:~|/(?:home|root|Users|tmp|var|etc|usr|opt|srv|mnt|media|run|proc|private|Library|Volumes|nix|workspace))"
+    r"/[^\s\"'`<>|,;:()\[\]{}]+"
+)
+"""Where the provider is, and what lies where on this machine, is the operator's business."""
 
 _HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"earer ", b"EARER ", b"@", b"_pat_")
 _TEXT_DELTAS = (b'{"type":"response.output_text.delta"', b'{"op":"delta"')
@@ -104,8 +109,9 @@ class Redactor:
 
 
 def harmless(text: str) -> str:
-    """What a provider says of its failure, without where it is, and without the keys that some repeat."""
-    return Redactor().text(_URL.sub("", text).encode("utf-8", "replace")).decode()
+    """What a provider or a child says of its failure, without places and without the keys that some repeat."""
+    told = _PATH.sub("[path]", _URL.sub("", text))
+    return Redactor().text(told.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
 def _forms(secret: str) -> tuple[bytes, ...]:

@@ -32,6 +32,7 @@ from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits, TurnStream
 from bridge.appserver.tap import Owner, Tap
 from bridge.errors import BackendCrashed, BackendProtocolError, BackendTimeout, BridgeError, Overloaded
+from bridge.redact import harmless
 from bridge.turn.turn import Turn
 
 log = logging.getLogger("bridge.child")
@@ -484,5 +485,5 @@ class Child:
 def as_overload(error: BridgeError) -> BridgeError:
     """An overloaded child is no protocol error: the client should come back."""
     if isinstance(error, RpcError) and error.rpc_code == OVERLOADED:
-        return Overloaded(f"The Codex app-server is overloaded: {error.rpc_message}", retry_after=2)
+        return Overloaded(f"The Codex app-server is overloaded: {harmless(error.rpc_message)}", retry_after=2)
     return error

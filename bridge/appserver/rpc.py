@@ -14,6 +14,7 @@ import orjson
 
 from bridge.appserver.tap import Tap
 from bridge.errors import BackendProtocolError, BridgeError
+from bridge.redact import harmless
 
 OVERLOADED = -32001
 METHOD_NOT_FOUND = -32601
@@ -23,7 +24,7 @@ class RpcError(BackendProtocolError):
     """The child answered a call with an error."""
 
     def __init__(self, method: str, code: int, message: str) -> None:
-        super().__init__(f"The Codex app-server refused {method}: {message}")
+        super().__init__(f"The Codex app-server refused {method}: {harmless(message)}")
         self.method = method
         self.rpc_code = code
         self.rpc_message = message

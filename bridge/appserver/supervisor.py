@@ -22,7 +22,7 @@ from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits
 from bridge.appserver.tap import Tap
 from bridge.errors import BackendCrashed, BridgeError, NotReady
-from bridge.redact import Redactor
+from bridge.redact import Redactor, harmless
 
 log = logging.getLogger("bridge.supervisor")
 
@@ -102,7 +102,7 @@ class Supervisor:
                 if self.state in ("handshake_failed", "degraded", "shutdown_initiated"):
                     break
                 await self._changed.wait()
-        raise NotReady(f"The Codex app-server is not ready: {self.reason}", code=self.state, retry_after=2)
+        raise NotReady(f"The Codex app-server is not ready: {harmless(self.reason)}", code=self.state, retry_after=2)
 
     async def run(self) -> None:
         """Start children until cancelled."""
