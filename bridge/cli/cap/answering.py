@@ -77,20 +77,21 @@ class _Here:
         exchange.arrived({"body": data, "form": "ndjson"})
         live = LiveAssist(exchange, grace=math.inf)
         reader = live.read()
-        refused: BridgeError | None = None
+        failed: BridgeError | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(live.run)
+            # Not through the nursery: it would make a group of it.
             try:
                 await live.begun()
-            except BridgeError as error:
-                refused = error
-            else:
                 if (names := dict(exchange.headers).get(HEADER)) is not None:
                     say("warning", f"left out: {names.decode()}")
                 while not reader.done:
                     await write((await reader.next())[0])
-        if refused is not None:
-            raise refused
+            except BridgeError as error:
+                failed = error
+                nursery.cancel_scope.cancel()
+        if failed is not None:
+            raise failed
         return None if exchange.failure is None else exchange.failure.message
 
 
