@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -174,6 +175,11 @@ def test_everything_can_be_logged(tmp_path: Path) -> None:
     assert ran.code == 0
     kinds = [json.loads(line)["kind"] for line in log.read_bytes().split(b"\n")[:-1]]
     assert kinds.count("client_request") == kinds.count("turn_end") == 1
+
+
+def test_the_example_of_the_docs_works(tmp_path: Path) -> None:
+    (example,) = re.findall(r"echo '(\{[^']*)' \| codex-bridge cap run --mock\n", (ROOT / "docs/cap.md").read_text())
+    assert answers(run(tmp_path, "--mock", stdin=example.encode()).stdout)[0].text == "hello"
 
 
 # Ends

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +14,7 @@ from uuid import UUID
 import httpx2
 import pytest
 import trio
-from harness import KEY
+from harness import KEY, ROOT, RunningBridge
 from server.cap.desk import Call, Desk, Model, open_desk, request
 from trio.testing import MockClock
 
@@ -374,6 +378,16 @@ async def test_health(autojump_clock: MockClock) -> None:
 def test_what_cannot_be_used_is_refused(url: str, key: str | None) -> None:
     with pytest.raises(ValueError):
         CapClient(url, key)
+
+
+def test_the_example_of_the_docs_works(mock_bridge: RunningBridge) -> None:
+    """As it stands there."""
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/cap.md").read_text(), re.DOTALL)
+    variables = {"PATH": os.environ["PATH"], "OPENAI_BASE_URL": mock_bridge.url, "OPENAI_API_KEY": KEY}
+    done = subprocess.run(
+        [sys.executable, "-c", example], env=variables, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("ok\nHello\nAnd again\n", "")
 
 
 def test_events_are_read_however_they_are_cut() -> None:
