@@ -20,7 +20,7 @@ from bridge.ids import new_id
 from bridge.protolog.record import Recorder, error_record
 from bridge.protolog.recording import Recording, read_recordings
 from bridge.redact import Redactor
-from bridge.server.player import PATHS, asked_of
+from bridge.server.player import asked_of
 from bridge.turn.events import Finished
 
 LOG = Path("log.ndjson")
@@ -110,7 +110,8 @@ async def test_what_is_played_is_recorded_as_it_was(log: Path) -> None:
         recorder = Recorder(lines.append, lambda: ("2026-01-01T00:00:00Z", 1.0), Redactor(), "0123abcd")
         backend = ReplayBackend(recording, new_id=new_id, recorder=recorder)
         body = {name: value for name, value in body.items() if name not in ("previous_response_id", "tools")}
-        turn = parse_request(body | {"input": "x", "messages": None}, PATHS[recording.path], backend.resolve)
+        asked = {"model": "m"} | body | {"input": "x", "messages": None}
+        turn = parse_request(asked, "responses", backend.resolve)
         stream = await start_answer(backend, turn, "req_new")
         while not isinstance((await stream.next())[-1], Finished):
             pass
