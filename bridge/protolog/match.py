@@ -125,12 +125,16 @@ def _assist(body: dict[str, Any]) -> dict[str, Any]:
     """A ServiceRequest: neither who asks, in which session and under which id, nor names that nobody looks at."""
     payload, wishes = body.get("payload"), wishes_of(body)
     asked = {name: member(payload, name) or None for name in ("query", "files", "conversation_id")}
-    wished = {name: wishes.get(name) for name in _WISHES}
-    if isinstance(wished["model"], str):
+    wished = {name: wishes[name] for name in _WISHES if wishes.get(name) is not None}
+    if isinstance(wished.get("model"), str):
         wished["model"] = wished["model"].lower()
-    agent = {"agent": {"id": member(body, "context", "agent", "id")}}
-    spelled: dict[str, Any] = _without_nulls({"context": agent, "payload": {**asked, "meta": wished}})
-    return spelled
+    agent = member(body, "context", "agent", "id")
+    spelled: dict[str, Any] = {
+        "context": None if agent is None else {"agent": {"id": agent}},
+        "payload": {**asked, "meta": wished or None},
+    }
+    found: dict[str, Any] = _without_nulls(spelled)
+    return found
 
 
 def _messages(said: Any) -> Any:

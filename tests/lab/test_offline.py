@@ -34,6 +34,7 @@ def recorded(body: Any, path: str = "lab", end: dict[str, Any] | None = None) ->
 def test_what_the_laboratory_did_not_ask(body: Any) -> None:
     assert cell_of(recorded(body)) is None
     assert cell_of(recorded(CELL, "/v1/responses")) is None
+    assert cell_of(recorded(CELL, "/v1/assist")) is None
 
 
 async def test_why_a_cell_has_no_result() -> None:

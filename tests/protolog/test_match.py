@@ -180,3 +180,79 @@ def test_any_number_has_a_fingerprint(value: float) -> None:
         {"model": "m", "input": "x", "temperature": 7}
     )
     assert key({"temperature": 1.0}) == key({"temperature": 1})
+
+
+# CAP
+
+
+def assist(**payload: Any) -> Json:
+    """A ServiceRequest; each has another id and comes in another session."""
+    number = f"{random.getrandbits(48):012x}"
+    return {
+        "request_id": f"550e8400-e29b-41d4-a716-{number}",
+        "context": {"session_id": number, "user": {"id": number, "name": "Ada"}},
+        "payload": {"query": "hi", "request_id": f"550e8400-e29b-41d4-a716-{number}", **payload},
+    }
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        {},
+        {"files": [], "conversation_id": "", "meta": None},
+        {"meta": {"events": ["metrics"], "timeout_ms": 5, "trace": "x"}},
+        {"meta": {"codex": {"events": []}}},
+        {"session_id": None, "parent_request_id": None},
+    ],
+)
+def test_who_asks_and_how_it_is_told_makes_no_other_question(same: Json) -> None:
+    assert key(assist(**same), path="cap") == key(assist(), path="cap")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"query": "ho"},
+        {"files": ["https://example.org/a.png"]},
+        {"conversation_id": "c"},
+        {"meta": {"model": "m"}},
+        {"meta": {"instructions": "Be brief."}},
+        {"meta": {"codex": {"effort": "low"}}},
+        {"meta": {"output_schema": {"type": "object"}}},
+        {"meta": {"sandbox": "read-only"}},
+    ],
+)
+def test_what_changes_the_answer_makes_another_question(other: Json) -> None:
+    assert key(assist(**other), path="cap") != key(assist(), path="cap")
+    place = next(iter(other))
+    assert key(assist(**other), f"payload.{place}", path="cap") == key(assist(), f"payload.{place}", path="cap")
+
+
+def test_the_same_wish_may_stand_in_two_places() -> None:
+    one, other = (
+        {"model": "M", "instructions": "x"},
+        {"instructions": "no", "codex": {"model": "m", "instructions": "x"}},
+    )
+    assert key(assist(meta=one), path="cap") == key(assist(meta=other), path="cap")
+    agent = assist()
+    agent["context"]["agent"] = {"id": "helper", "name": "Helper"}
+    told = differences(leaves(agent, "cap", NOTHING), leaves(assist(), "cap", NOTHING))
+    assert told == ['context.agent.id is "helper", which the recording does not have']
+
+
+@given(
+    st.recursive(
+        st.none() | st.text(max_size=3) | st.integers(),
+        lambda inner: (
+            st.lists(inner, max_size=2)
+            | st.dictionaries(
+                st.sampled_from(["payload", "context", "agent", "id", "meta", "codex", "model", "query"]),
+                inner,
+                max_size=3,
+            )
+        ),
+    )
+)
+def test_any_body_has_a_fingerprint(value: Any) -> None:
+    body = value if isinstance(value, dict) else {"payload": value}
+    assert key(body, path="cap") == key(copy.deepcopy(body), path="cap")

@@ -12,10 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protolog.replayed import recordings_in
 
+from bridge.api.cap.failures import failure_from
 from bridge.api.shape import parse_request
 from bridge.backends.answers import start_answer
 from bridge.backends.replay.backend import CUT, ReplayBackend, read_error, recorded_end
-from bridge.errors import BridgeError
+from bridge.errors import (
+    BackendCrashed,
+    BridgeError,
+    Forbidden,
+    InvalidRequest,
+    Overloaded,
+    Unauthorized,
+    UpstreamError,
+)
 from bridge.ids import new_id
 from bridge.protolog.record import Recorder, error_record
 from bridge.protolog.recording import Recording, read_recordings
@@ -42,6 +51,24 @@ def test_an_error_is_the_same_after_it_was_written_and_read(error: BridgeError) 
     again = read_error(json.loads(json.dumps(error_record(error))))
     assert error_record(again) == error_record(error)
     assert again.body() == error.body()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidRequest("no", code="unknown_agent", http_status=404),
+        Forbidden("no"),
+        Unauthorized("no"),
+        UpstreamError("no", code="overloaded", severity="transient"),
+        Overloaded("no", retry_after=3),
+        BackendCrashed("no"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_whose_fault_it_was_is_told_again(error: BridgeError) -> None:
+    """In CAP, which tells it."""
+    again = read_error(json.loads(json.dumps(error_record(error))))
+    assert failure_from(again, now=0) == failure_from(error, now=0)
 
 
 @pytest.mark.parametrize("odd", [None, 5, [], {}, "x", 10**6])
