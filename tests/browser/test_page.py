@@ -181,6 +181,44 @@ def test_frames_and_events_stand_side_by_side_in_the_order_of_time(page: Page) -
     page.until("document.querySelectorAll('#frames .pair').length === 1")
 
 
+@pytest.mark.parametrize("lines", [True, False])
+def test_packets_of_cap_are_told_by_what_they_bring(browser: Browser, tmp_path: Path, lines: bool) -> None:
+    """Whether they came as lines or as events."""
+    thought = {"thought": "Hm.", "kind": "summary", "item_id": "rs_1", "index": 0, "final": True}
+    failed = {"code": "upstream_error", "message": "It broke.", "severity": "fatal"}
+    packets: list[dict[str, Any]] = [
+        {"op": "event", "p": {"id": "x", "type": "thought_trace", "data": thought}},
+        {"op": "delta", "p": "Good day"},
+        {"op": "error", "p": failed},
+        {"op": "close", "p": None},
+    ]
+    written = [json.dumps(packet) for packet in packets]
+    sse = [f"event: stream.packet\nid: x:{number}\ndata: {line}\n\n" for number, line in enumerate(written, 1)]
+    log = LogMaker(tmp_path / "cap.ndjson")
+    sent = ["".join(f"{line}\n" for line in written)] if lines else sse
+    body = {"request_id": "x", "context": {}, "payload": {"query": "Is it day?", "meta": {"model": "gpt-5.2"}}}
+    log.turn(path="/v1/assist", body=body, model="gpt-5.2", said=["Good day"], sent=sent)
+    page = browser.open(export(log.close()))
+    page.until("document.querySelector('#list .row')")
+    assert "Is it day?" in listed(page)[0]
+    page.click("#list .row")
+    page.until("document.querySelector('.conversation')")
+    assert page.text(".part.reasoning .said") == "Hm."
+    assert page.run("[...document.querySelectorAll('.part.text .said')].map((part) => part.textContent)") == [
+        "Is it day?",
+        "Good day",
+    ]
+    page.click("[data-tab=wire]")
+    page.until("document.querySelector('#frames').textContent.includes('end: completed')")
+    told = page.run(
+        "[...document.querySelectorAll('#frames .pair > :nth-child(2)')].map((cell) =>"
+        " [...cell.children].slice(2).map((part) => part.textContent)).filter((cell) => cell.length)"
+    )
+    assert told[2:6] == [["event: thought_trace", "Hm."], ["delta", "Good day"], ["error", "It broke."], ["close", ""]]
+    assert page.told(*TROUBLE) == []
+    page.close()
+
+
 def test_all_of_it_works_with_the_keyboard(page: Page) -> None:
     page.run("document.querySelector('#filter').focus()")
     page.press("ArrowDown")
