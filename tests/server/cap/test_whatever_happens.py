@@ -1,4 +1,4 @@
-"""Clients that come, leave, come back, are slow, ask twice and end turns, in any order: what each sees is one answer."""
+"""Clients that come, leave, come back, are slow, ask twice and end turns, in any order: each sees one answer."""
 
 from __future__ import annotations
 
