@@ -118,6 +118,7 @@ def test_typing_into_the_filter_shrinks_the_list(page: Page) -> None:
         ("req_0000", 4),
         ("failed", 1),
         ("thun", 1),
+        ("/chat/comp", 1),
         ("needle", 1),
         ("none", 0),
     ):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cli.exec.command import Command, environment, steps
 from cli.running import run_command
-from harness import ROOT
+from harness import ROOT, running_bridge
 from protolog.replayed import play_log, recordings_in
 from server.prompted import MODEL, prompted_codex
 
@@ -237,3 +237,15 @@ def test_a_run_of_the_mock_is_not_played_in_any_way(tmp_path: Path) -> None:
     refused = run_command("serve", "--replay", log)
     assert refused.returncode == 2
     assert "holds no request that could be played" in refused.stderr
+
+
+def test_what_was_removed_from_a_log_is_no_difference(tmp_path: Path) -> None:
+    """A secret by its name, one by its shape, and one in a URL: each is a hash in the log, and stays that hash."""
+    log = tmp_path / "log.ndjson"
+    secrets = {"metadata": {"password": "hunter2hunter2", "more": f"sk-{'a' * 24} https://me:secret@host/"}}
+    with running_bridge(tmp_path, "--mock-only", "--log-events", str(log)) as bridge:
+        for stream in (False, True):
+            body = {"model": "mock-echo", "input": f"Bearer {'b' * 20}", "stream": stream}
+            bridge.post("/responses", body | secrets).raise_for_status()
+    assert b"hunter2" not in log.read_bytes()
+    assert len(play_log(log)) == 2

@@ -203,6 +203,14 @@ def test_unusual_spellings_do_not_save_a_secret(text: str) -> None:
     assert MARK.search(clean.decode())
 
 
+def test_what_was_removed_once_stays_as_it_is() -> None:
+    """A recorded request is recorded again when it is replayed, and must look the same."""
+    told = {"password": "hunter2hunter2", "tokens": ["abcdefgh"], "text": f"Bearer {'b' * 20} https://me:secret@host/"}
+    once = Redactor((KNOWN,)).json(orjson.dumps(told))
+    assert len(MARK.findall(once.decode())) == 3
+    assert Redactor((KNOWN,)).json(once) == once
+
+
 @pytest.mark.parametrize("write", [str, orjson.dumps, lambda text: json.dumps(text).replace("/", "\\/")])
 def test_our_own_secrets_alone_are_removed(write: Any) -> None:
     """However they are written, the longer of two whole; a short one is a word like others, and shapes stay."""

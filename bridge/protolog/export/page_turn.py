@@ -50,6 +50,7 @@ def list_row(recording: Recording) -> dict[str, Any]:
         "repairs": told.repairs,
         "error": told.error,
         "preview": _preview(recording),
+        "path": recording.path,
     }
 
 

@@ -120,7 +120,8 @@ function turnRow(row) {
 
 function rowText(row) {
   if (row.text === undefined) {
-    row.text = [row.id, row.model, row.outcome, row.reason, row.error, row.preview, ...row.calls, ...row.repairs]
+    const words = [row.id, row.model, row.path, row.outcome, row.reason, row.error, row.preview];
+    row.text = [...words, ...row.calls, ...row.repairs]
       .filter(Boolean).join("\n").toLowerCase();
   }
   return row.text;
