@@ -17,7 +17,8 @@ import trio
 from bridge.errors import BridgeError
 from bridge.lab.ask import Asker
 from bridge.lab.case import Case
-from bridge.lab.meaning import CHECKS
+from bridge.lab.report.explain import explain
+from bridge.lab.report.marked import visible_text
 from bridge.lab.result import Cell, Result
 from bridge.lab.runner import score_sample
 from bridge.lab.suite import load_suite
@@ -73,7 +74,7 @@ class LabItem(pytest.Item):
             cell = Cell(model, self._variant.name, self._case.id, number)
             result = lab.ask(cell, self._case, self._variant)
             if not result.passed:
-                raise _Missed(result)
+                raise _Missed(result, self._case, self._variant)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, _Missed):
@@ -89,18 +90,22 @@ class LabItem(pytest.Item):
 class _Missed(Exception):
     """An answer was not right, or never came."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: Result, case: Case, variant: LabVariant) -> None:
         super().__init__(result.cell)
         self.result = result
+        self.case = case
+        self.variant = variant
 
     def explain(self) -> str:
+        """The first line, which a summary shows alone, tells what is wrong."""
         result = self.result
         if result.status == "error":
             error = result.error or {}
             return f"no answer ({error.get('code')}): {error.get('message')}"
-        failed = [name for name in CHECKS if result.checks.get(name) is False]
-        lines = [f"form: {result.form}" + (f" ({', '.join(result.repairs)})" if result.repairs else "")]
-        lines += [f"failed: {', '.join(failed)}"] if failed else []
+        form = ["form"] if result.form in ("broken", "leaked") else []
+        lines = [f"failed: {', '.join([*form, *result.failed_checks])}"]
+        lines += [text for _, text in explain(result, self.case, visible_text(result, self.case, self.variant))]
+        lines.append(f"form: {result.form}" + (f" ({', '.join(result.repairs)})" if result.repairs else ""))
         lines += [f"call: {call.name} {call.arguments[:SHOWN]}" for call in result.calls]
         lines += [f"answer: {text[:SHOWN]}" for text in result.texts]
         return "\n".join(lines)
