@@ -305,6 +305,13 @@ class TestBad:
             "b/c.json:4: cases[0].id: this id is taken: one is the case of a.json:1, too"
         ]
 
+    def test_an_id_that_is_taken_by_a_case_with_another_fault(self, write: Write) -> None:
+        said = faults(write(json.dumps({"cases": [CASE | {"odd": 1}, CASE]}, indent=1), "suite.json"))
+        assert [line.split(": ", 2)[1:] for line in said] == [
+            ["cases[0].odd", "unknown key"],
+            ["cases[1].id", "this id is taken: one is the case of suite.json:3, too"],
+        ]
+
     def test_a_fault_is_one_line_of_some_length(self, write: Write) -> None:
         odd, long = "a\nb.yaml:1: c\x1b[2J", "x" * 10_000
         said = faults(write(json.dumps({"cases": [CASE | {"tools": [odd], odd: 1, long: 2}]}), "suite.json"))

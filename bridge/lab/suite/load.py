@@ -62,6 +62,8 @@ class _Loading:
     def __init__(self) -> None:
         self.faults = Faults()
         self.cases: dict[str, Case] = {}
+        self.ids: dict[str, Fault] = {}
+        """Where each id was first given."""
         self.files: dict[Path, Path] = {}
         """The files that were read, each by the one path that it has on this machine."""
         self.tools: dict[Path, Known | None] = {}
@@ -91,14 +93,26 @@ class _Loading:
                 self.read(document, path, (*within, real))
 
     def read(self, document: Document, path: Path, within: tuple[Path, ...]) -> None:
-        for place, case in read_cases(document, self.faults, lambda name: self.tools_at(name, document, path)):
-            if (first := self.cases.setdefault(case.id, case)) is not case:
-                said = f"this id is taken: {case.id} is the case of {first.file}:{first.line}, too"
-                self.faults.add(document.fault((*place, "id"), said))
+        for _, case in read_cases(document, self.faults, lambda name: self.tools_at(name, document, path)):
+            self.cases.setdefault(case.id, case)
+        self.note_ids(document)
         include = document.data.get("include") if isinstance(document.data, dict) else None
         for index, name in enumerate(include if isinstance(include, list) else ()):
             if isinstance(name, str) and name:
                 self.load(_beside(path, name), document.fault(("include", index), ""), within)
+
+    def note_ids(self, document: Document) -> None:
+        """Tell of ids that are taken, also of cases with other faults."""
+        cases = document.data.get("cases") if isinstance(document.data, dict) else None
+        for index, case in enumerate(cases if isinstance(cases, list) else ()):
+            name = case.get("id") if isinstance(case, dict) else None
+            if not isinstance(name, str):
+                continue
+            place: Place = ("cases", index)
+            here = document.fault(place, "")
+            if (first := self.ids.setdefault(name, here)) is not here:
+                said = f"this id is taken: {name} is the case of {first.file}:{first.line}, too"
+                self.faults.add(document.fault((*place, "id"), said))
 
     def tools_at(self, name: str, document: Document, path: Path) -> Known | None:
         """The tools in another file, which is read once."""
