@@ -222,7 +222,8 @@ class Reader:
         ring = self.live.ring
         while ring.last <= self._taken and not self.done:
             await self.live.wait_news()
-        packets = ring.after(self._taken) or []
+        packets = ring.after(self._taken)
+        assert packets is not None, "nothing is forgotten before all who read have read it"
         first, self._taken = self._taken + 1, self._taken + len(packets)
         return packets, first
 

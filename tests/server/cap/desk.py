@@ -377,6 +377,11 @@ class Desk:
         return call
 
 
+def make_store(kind: type[MemoryStore] = MemoryStore) -> MemoryStore:
+    """A store, or a kind of it that a test needs."""
+    return kind(ttl=3600, max_bytes=1 << 24, now=lambda: 0.0)
+
+
 @asynccontextmanager
 async def open_desk(
     *, options: CapOptions | None = None, background: bool = True, **service: Any
@@ -385,7 +390,7 @@ async def open_desk(
     model = Model()
     ids = iter(range(1, 1_000_000))
     given = {"max_body": 1024 * 1024, "keepalive": 15.0, **service}
-    store = MemoryStore(ttl=3600, max_bytes=1 << 24, now=lambda: 0.0)
+    store = given.pop("store", None) or make_store()
     made = Service(
         Router(Model("mock", "mock"), [Served(model)], default=model.name),
         lambda prefix: f"{prefix}_{next(ids)}",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from harness import OTHER_KEY
-from server.cap.desk import JSON, NDJSON, REQUEST_ID, SSE, open_desk, request, said
+from server.cap.desk import JSON, NDJSON, REQUEST_ID, SSE, make_store, open_desk, request, said
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from bridge.errors import Overloaded, UpstreamError
 from bridge.server.cap import assists, ring
 from bridge.server.cap.options import CapOptions
+from bridge.store.memory import MemoryStore
 from bridge.turn.events import Finished
 
 CLOSE = {"op": "close", "p": None}
@@ -212,6 +215,21 @@ async def test_a_turn_that_has_not_begun_can_be_ended(autojump_clock: MockClock,
         assert desk.model.plays == []
 
 
+async def test_a_turn_can_be_ended_at_any_step_of_its_beginning(autojump_clock: MockClock) -> None:
+    for steps in range(10):
+        async with open_desk() as desk:
+            desk.model.opening = trio.Event()
+            call = desk.post(request())
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            before = trio.current_time()
+            ended = await desk.delete().whole()
+            assert ended.status in (202, 410)
+            if ended.status == 202:
+                assert (await call.whole()).packets == [CLOSE]
+                assert trio.current_time() - before < 1
+
+
 async def test_nobody_elses_turn_can_be_ended_or_read(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         call = desk.post(request())
@@ -299,6 +317,52 @@ async def test_what_was_read_long_ago_is_gone(autojump_clock: MockClock) -> None
         await last.whole()
         assert len(last.packets) == 11
         assert call.text == piece * pieces
+
+
+async def test_who_joins_late_and_reads_slowly_gets_everything(autojump_clock: MockClock) -> None:
+    """What another has read long ago is kept for it, from the moment it comes."""
+    piece = "x" * 1024
+    pieces = ring.RING_BYTES // len(piece) - 100
+    async with open_desk() as desk:
+        quick = desk.post(request())
+        play = await desk.model.play()
+        for _ in range(pieces):
+            play.say(piece)
+        await wait_all_tasks_blocked()
+        slow = desk.post(request(), slow=True)
+        await wait_all_tasks_blocked()
+        for _ in range(2 * pieces):
+            play.say(piece)
+        play.finish()
+        await wait_all_tasks_blocked()
+        while not slow.done.is_set():
+            slow.take()
+            await wait_all_tasks_blocked()
+        assert slow.packets == (await quick.whole()).packets
+        assert slow.text == piece * 3 * pieces
+
+
+async def test_the_end_is_told_when_the_conversation_is_stored(autojump_clock: MockClock) -> None:
+    """Also to a reader that happens to look while it is being stored."""
+    stored = trio.Event()
+
+    class SlowStore(MemoryStore):
+        async def create_conversation(self, *arguments: Any) -> None:
+            await stored.wait()
+            await super().create_conversation(*arguments)
+
+    async with open_desk(store=make_store(SlowStore)) as desk:
+        call = desk.post(request(conversation_id="c"), slow=True)
+        play = await desk.model.play()
+        play.say("a")
+        await wait_all_tasks_blocked()
+        play.finish()
+        for _ in range(5):
+            call.take()
+            await wait_all_tasks_blocked()
+        assert call.packets == [{"op": "delta", "p": "a"}]
+        stored.set()
+        assert (await call.whole()).packets[-1] == CLOSE
 
 
 async def test_a_slow_reader_that_leaves_holds_nobody_up(autojump_clock: MockClock) -> None:
