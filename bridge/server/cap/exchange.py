@@ -65,6 +65,11 @@ class AssistExchange(Exchange):
         """What is stored is this client's, this user's and this session's."""
         self._known = False
 
+    @property
+    def hold(self) -> float:
+        """Seconds for which an answer is held back, so that a failure can be a status."""
+        return self._service.hold
+
     def time_limit(self) -> float:
         """Seconds that the answer may take; what is played ends when it did. Raises BridgeError."""
         if self._service.player is not None:

@@ -127,11 +127,16 @@ class LiveAssist:
 
     async def _collect(self) -> None:
         exchange = self.exchange
+        with trio.move_on_after(exchange.hold):
+            while not exchange.finished:
+                await exchange.next()
+        # Who reads it as a stream has nothing to read before the end, but may hear that it runs.
+        self._begun.set()
         while not exchange.finished:
             await exchange.next()
+        exchange.publish()
         if exchange.failure is not None:
             raise exchange.failure
-        exchange.publish()
         assert exchange.encoder is not None
         exchange.record_start(200, [*HEADERS, *exchange.headers])
         exchange.record_json(exchange.encoder.body())

@@ -440,6 +440,25 @@ async def test_an_answer_that_began_whole_can_be_read_as_a_stream(autojump_clock
         assert (await stream.whole()).text == whole.json["output"]["text"] == "ab"
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_stream_of_what_began_whole_is_kept_alive(autojump_clock: MockClock, fails: bool) -> None:
+    """It has nothing to say before the end, but a client can tell it from one that is dead; then it has an end."""
+    async with open_desk(keepalive=15) as desk:
+        whole = desk.post(request(), JSON)
+        play = await desk.model.play()
+        stream = desk.get()
+        await trio.sleep(40)
+        assert stream.body == b": keepalive\n\n" * 2
+        play.say("a")
+        if fails:
+            play.fail(UpstreamError("Broken.", code="stream_truncated", severity="transient"))
+            assert (await whole.whole()).error == (502, "upstream_stream_disconnected")
+            assert [packet["op"] for packet in (await stream.whole()).packets] == ["delta", "error", "close"]
+        else:
+            play.finish()
+            assert (await stream.whole()).text == (await whole.whole()).json["output"]["text"] == "a"
+
+
 async def test_another_request_with_the_same_id_is_a_conflict(autojump_clock: MockClock) -> None:
     """Whatever has become of the first."""
     async with open_desk() as desk:
