@@ -185,6 +185,28 @@ def test_times_that_are_not_in_the_log_do_not_count() -> None:
     assert compare(answer(said), answer(said.replace("1", "2"))).outcome == "different"
 
 
+@pytest.mark.parametrize("sse", [True, False])
+@pytest.mark.parametrize("cut", ["client_gone", "cancelled", "deadline_exceeded"])
+def test_what_was_ended_from_outside_may_not_have_got_all_that_its_backend_said(cut: str, sse: bool) -> None:
+    """The packets that tell of the end are no part of the beginning that is compared."""
+
+    def answer(*packets: Json) -> Recording:
+        stream = [line + "\n" for line in lines(*packets).split("\n")[:-1]]
+        if sse:
+            stream = [f"event: stream.packet\nid: x:{number}\ndata: {line}\n" for number, line in enumerate(stream)]
+        late = cut == "deadline_exceeded"
+        end = {"outcome": "failed", "error": {"code": cut}} if late else {"outcome": "cancelled", "reason": cut}
+        return Recording("r", LOGS[0], client=[Piece(0.0, "client_sse", "".join(stream))], end=end)
+
+    close = [{"op": "close", "p": None}]
+    if cut == "deadline_exceeded":
+        close.insert(0, {"op": "error", "p": {"code": cut, "message": "}{", "severity": "transient"}})
+    half, more = {"op": "delta", "p": "half"}, {"op": "delta", "p": " and more"}
+    then = answer(half, *close)
+    for now, outcome in (([half, *close], "same"), ([half, more, *close], "same"), ([more, *close], "different")):
+        assert compare(then, answer(*now)).outcome == outcome
+
+
 # Writing
 
 
