@@ -21,7 +21,7 @@ from bridge.protolog.names import Names
 from bridge.protolog.read import RecordReader, log_files
 from bridge.protolog.recording import Recording, read_recordings
 from bridge.redact import Redactor
-from bridge.server.cap.places import PLACES, SOCKET
+from bridge.server.cap.places import PLACES, RUN, SOCKET
 from bridge.server.cap.recorded import recorded_rules, refuse_again
 from bridge.server.service import Service
 from bridge.turn.models import ModelChoice
@@ -34,7 +34,7 @@ PATHS: Mapping[str, Spoken] = {
     "/v1/responses": "responses",
     "/v1/chat/completions": "chat",
     "exec": "responses",
-    **dict.fromkeys((*PLACES, SOCKET), "cap"),
+    **dict.fromkeys((*PLACES, SOCKET, RUN), "cap"),
 }
 """The places whose answers can be played, and what is spoken there."""
 

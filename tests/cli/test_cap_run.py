@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from cli.exec.command import Ran, child_of, environment, finish, threads_in
 from harness import KEY, ROOT, RunningBridge, scripted_codex, turns
+from protolog.replayed import play_log
 from server.prompted import MODEL, is_alive, prompted_codex, wait_for
 from warm import WarmPopen, run_warm
 
@@ -175,6 +176,16 @@ def test_everything_can_be_logged(tmp_path: Path) -> None:
     assert ran.code == 0
     kinds = [json.loads(line)["kind"] for line in log.read_bytes().split(b"\n")[:-1]]
     assert kinds.count("client_request") == kinds.count("turn_end") == 1
+
+
+def test_what_was_logged_is_the_same_again(tmp_path: Path) -> None:
+    """An answer, one that continues it, and a refusal."""
+    log = tmp_path / "events.ndjson"
+    asked = [request(query, number, conversation_id="c") for number, query in enumerate(("Good", "morning", " "))]
+    run(tmp_path, "--mock", f"--log-events={log}", stdin=lines(*asked))
+    found = play_log(log)
+    assert [each.recording.path for each in found] == ["cap run"] * 3
+    assert [(each.recording.end or {})["outcome"] for each in found] == ["completed", "completed", "failed"]
 
 
 def test_the_example_of_the_docs_works(tmp_path: Path) -> None:

@@ -207,6 +207,29 @@ def test_what_was_ended_from_outside_may_not_have_got_all_that_its_backend_said(
         assert compare(then, answer(*now)).outcome == outcome
 
 
+@pytest.mark.parametrize("form", ["sse", "ndjson"])
+def test_a_turn_that_was_cancelled_before_it_began_is_played(form: str) -> None:
+    """It asked nobody, and told nothing but its end."""
+    name = "550e8400-e29b-41d4-a716-446655440000"
+    close = '{"op":"close","p":null}\n'
+    stream = f"event: stream.packet\nid: {name}:1\ndata: {close}\n" if form == "sse" else close
+    context = {"session_id": "s", "user": {"id": "u", "name": "Ada"}}
+    recording = Recording(
+        "r",
+        LOGS[0],
+        request={
+            "path": "/v1/assist",
+            "form": form,
+            "body": {"request_id": name, "context": context, "payload": {"query": "hi"}},
+        },
+        client=[Piece(0.0, "client_start", {"status": 200}), Piece(0.0, "client_sse", stream)],
+        end={"outcome": "cancelled", "reason": "cancelled", "error": None},
+    )
+    (found,) = compared([recording])
+    assert found.now is not None
+    assert (found.outcome, found.now.sent) == ("same", recording.sent)
+
+
 # Writing
 
 

@@ -12,7 +12,7 @@ import pytest
 from harness import RunningBridge
 from protolog.replayed import play_log
 from server.assisted import LINES, OBJECT, SSE, Json, asked, asked_over_socket, assist
-from server.prompted import ask
+from server.prompted import MODEL, ask, prompted_codex
 from server.recorded import ended, recording, replaying
 
 EVERYTHING = {"events": ["tool_call", "metrics", "reasoning_stream", "reasoning_raw"]}
@@ -135,6 +135,15 @@ def test_a_strict_bridge_plays_what_continues_something_unknown(tmp_path: Path) 
         log = ended(bridge)
     with replaying(tmp_path / "replaying", log, PROXY_CAP_STRICT="true") as player:
         assert asked(player, body) == then
+
+
+def test_a_request_that_is_asked_live_has_its_time_limit(session: tuple[Path, Any], tmp_path: Path) -> None:
+    """What is played ends when it did; what is not in the log may not take longer than it says."""
+    codex = prompted_codex(tmp_path)
+    live = {"CODEX_BIN": str(codex), "PROXY_MODELS": MODEL}
+    with replaying(tmp_path / "replaying", session[0], "--on-miss", "forward", **live) as player:
+        status, _, answer = asked(player, assist({"text": "slow"}, {"sleep": 60}, meta={"timeout_ms": 50}), OBJECT)
+    assert (status, json.loads(answer)["code"]) == (504, "deadline_exceeded")
 
 
 def test_one_log_answers_in_all_protocols(tmp_path: Path) -> None:

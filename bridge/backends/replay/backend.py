@@ -74,8 +74,8 @@ class ReplayBackend(PlainBackend):
         if not frames:
             if recording.end_mono is not None:
                 await pace.until(recording.end_mono)
-            if end.outcome == "completed" and end.error is None:
-                return Silence()
+            if end.outcome in ("completed", "cancelled") and end.error is None:
+                return Silence(end)
             raise end.error or BackendProtocolError("The recording holds nothing that a backend said.")
         playback: Playback
         if any(frame.kind.startswith("upstream") for frame in frames):
@@ -182,11 +182,14 @@ class RecordedStream:
 
 
 class Silence:
-    """The answer to a request that wanted none, and so asked nobody."""
+    """The answer to a request that wanted none, or not any more, and so asked nobody."""
+
+    def __init__(self, end: Finished) -> None:
+        self._end = end
 
     async def next(self) -> list[TurnEvent]:
         await trio.lowlevel.checkpoint()
-        return [Finished("completed")]
+        return [self._end]
 
     def close(self) -> None:
         """There is nothing to give back."""

@@ -71,8 +71,9 @@ class _Here:
     async def __call__(self, request: ServiceRequest, data: dict[str, Any], write: Write) -> str | None:
         from bridge.server.cap.exchange import AssistExchange
         from bridge.server.cap.live import LiveAssist
+        from bridge.server.cap.places import RUN
 
-        exchange = AssistExchange(self._service, "", "cap run", request, data, "ndjson", self._busy)
+        exchange = AssistExchange(self._service, "", RUN, request, data, "ndjson", self._busy)
         exchange.provider_key = self._provider_key
         exchange.arrived({"body": data, "form": "ndjson"})
         live = LiveAssist(exchange, grace=math.inf)

@@ -70,9 +70,13 @@ class AssistExchange(Exchange):
         """Seconds for which an answer is held back, so that a failure can be a status."""
         return self._service.hold
 
+    def find_recording(self) -> None:
+        """Be answered by a recording, where recordings are played; before anything else. Raises BridgeError."""
+        self._choose("cap", dict(self._data))
+
     def time_limit(self) -> float:
         """Seconds that the answer may take; what is played ends when it did. Raises BridgeError."""
-        if self._service.player is not None:
+        if self._service.forgiving:
             return math.inf
         return time_limit(self.request, self._service.cap.rules)
 
@@ -85,7 +89,6 @@ class AssistExchange(Exchange):
             self.encoder = self._new_encoder()
 
     async def _open(self) -> None:
-        self._choose("cap", dict(self._data))
         service, request = self._service, self.request
         rules = service.cap.rules
         name = wanted_model(request, rules)

@@ -105,6 +105,7 @@ class LiveAssist:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_left)
+                exchange.find_recording()
                 nursery.start_soon(self._end_in_time, exchange.time_limit())
                 await exchange.open()
                 if exchange.form == "json":
