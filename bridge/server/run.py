@@ -78,7 +78,8 @@ class Runner(Protocol):
 class Bridge:
     """Everything that runs, from settings that have been checked.
 
-    Clients are let in with one of `keys`, or one in the file `key_store`.
+    Clients are let in with one of `keys`, or one in the file `key_store`. Without either nobody comes in over HTTP, and
+    whoever has the service itself needs no key.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class Bridge:
             recorder=self._recorder,
             player=self.player,
             admission=Admission(
-                self.keyring,
+                self.keyring if keys or key_store is not None else None,
                 max_turns=settings.max_turns,
                 max_queue=settings.max_queue,
                 patience=settings.queue_timeout,
