@@ -179,6 +179,7 @@ class Exchange:
         end = events[-1]
         if isinstance(end, Finished):
             self._end = end
+            self._leave_place()  # however long its client takes to read the rest
             if end.error is not None and self._backend is not None:
                 tell_reset(end.error, self._backend.rate_limits(), self._service.now())
         return events
@@ -198,6 +199,10 @@ class Exchange:
         self._cut = self._cut or end
         if self._waiting is not None:
             self._waiting.cancel()
+
+    def _leave_place(self) -> None:
+        if self._place is not None:
+            self._place.free()
 
     def _expel(self, error: BridgeError) -> None:
         self.cut(Finished("failed", error=error))
@@ -231,8 +236,7 @@ class Exchange:
             self._ended.set()
         if self._stream is not None:
             self._stream.close()
-        if self._place is not None:
-            self._place.free()
+        self._leave_place()
         self._release()
         if not self._arrived:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +19,8 @@ from bridge.errors import ConfigError, Unauthorized
 from bridge.urls import is_loopback
 
 log = logging.getLogger("bridge.server")
+
+Mark = tuple[int, ...] | None
 
 WATCH = 1.0
 """Seconds between two looks at the store while nobody asks for anything."""
@@ -81,6 +84,8 @@ class Keyring:
         self.on_gone: Callable[[str], None] = _ignore
         self._valid: dict[str, ClientKey] = {}
         self._mark = None if store is None else _mark_of(store)
+        self._failed: Mark = ()
+        self._again = -math.inf
         self._use(() if store is None else read_keys(store))
 
     async def find(self, key: bytes) -> ClientKey:
@@ -104,24 +109,34 @@ class Keyring:
 
     async def refresh(self) -> None:
         """Read the store again if it has changed. That costs one look at the directory where it has not."""
-        if self._store is None or _mark_of(self._store) == self._mark:
+        if self._store is None or self._is_known(_mark_of(self._store)):
             return
         async with self._reading:
             mark = _mark_of(self._store)
-            if mark == self._mark:
+            if self._is_known(mark):
                 return
             try:
                 keys = await trio.to_thread.run_sync(read_keys, self._store)
-            except ConfigError as error:
-                self.fault = error.message
-                log.error("%s Until then the keys that were there before are let in.", error.message)
-            else:
-                if self.fault is not None:
-                    log.warning("the key store can be read again")
-                self.fault = None
-                self._use(keys)
+            except (ConfigError, RuntimeError) as error:  # the second: there is no thread to be had
+                self._note_fault(str(error))
+                # It may have been for want of something: what has not been read must not be taken for known.
+                self._failed, self._again = mark, trio.current_time() + WATCH
+                return
+            if self.fault is not None:
+                log.warning("the key store can be read again")
+            self.fault = None
             # What was read may be newer than its mark: then it is read once more, and nothing is missed.
             self._mark = mark
+            self._use(keys)
+
+    def _is_known(self, mark: Mark) -> bool:
+        """Whether there is nothing to read; a store that could not be read is tried again, but not all the time."""
+        return mark == self._mark or (mark == self._failed and trio.current_time() < self._again)
+
+    def _note_fault(self, fault: str) -> None:
+        if fault != self.fault:
+            log.error("%s Until then the keys that were there before are let in.", fault)
+        self.fault = fault
 
     async def watch(self) -> None:
         """Until cancelled, look at the store and at the clock, so that a key ends also while nobody uses it."""
@@ -143,7 +158,7 @@ class Keyring:
             self.on_gone(label)
 
 
-def _mark_of(path: Path) -> tuple[int, ...] | None:
+def _mark_of(path: Path) -> Mark:
     """What changes whenever the file does; None where there is none."""
     try:
         about = os.stat(path, follow_symlinks=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import resource
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import trio.testing
 from bridge.auth.key_store import add_key, revoke_key
 from bridge.config import load_settings
 from bridge.errors import ConfigError, Unauthorized
-from bridge.server.keys import Keyring, check_bind, load_keys
+from bridge.server.keys import WATCH, Keyring, check_bind, load_keys
 
 GIVEN = "a-key-of-the-operator"
 NOW = datetime.now(UTC)
@@ -90,6 +91,25 @@ async def test_a_broken_store_changes_nothing(path: Path, caplog: pytest.LogCapt
     assert not any(secret in caplog.text for secret in (key, GIVEN))
     revoke_key(path, "laptop")
     assert not await lets_in(keyring, key)
+
+
+async def test_a_store_that_cannot_be_read_for_a_moment_is_read_later(
+    path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Where nothing is wrong with the file itself, nothing about it changes when it can be read again."""
+    key = add_key(path, "laptop", now=NOW)[0]
+    keyring = Keyring([GIVEN], path)
+    revoke_key(path, "laptop")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        assert await lets_in(keyring, key)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "Too many open files" in str(keyring.fault)
+    await trio.sleep(WATCH)
+    assert not await lets_in(keyring, key)
+    assert keyring.fault is None
 
 
 def test_a_store_that_is_broken_from_the_beginning_is_a_mistake(path: Path) -> None:
