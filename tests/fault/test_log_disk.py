@@ -96,7 +96,7 @@ def test_a_log_that_is_rotated_goes_on_where_there_is_room(tmp_path: Path) -> No
     with bridge_on_a_small_disk(tmp_path, *flags, PROXY_STORE="memory") as (bridge, disk):
         for _ in range(30):
             assert bridge.post("/responses", body).status_code == 200
-        assert len(list(disk.path.iterdir())) == 3
+        wait_for(lambda: len(list(disk.path.iterdir())) == 3, "three files are left")
         bridge.process.terminate()
         assert bridge.process.wait(20) == 0
 
