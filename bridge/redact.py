@@ -24,19 +24,34 @@ _SECRET_KEYS = (
 _START = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"
 """A secret begins a word; in JSON the letter before it may belong to an escape (`\\n`)."""
 
+
+def _shape(beginning: bytes, rest: bytes) -> bytes:
+    # The letters first, and then whether they begin a word: so the regex engine skips all that begins with others.
+    return beginning + rb"(?<=" + _START + beginning + rb")" + rest
+
+
 _SHAPES = re.compile(
-    rb"""
-      START(?:sk|rk|pk)-[A-Za-z0-9_-]{16,}                    # provider keys
-    | STARTcb-[A-Za-z0-9_-]{24,}                              # our own keys
-    | STARTeyJ[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?   # JWT
-    | STARTgh[pousr]_[A-Za-z0-9]{20,} | STARTgithub_pat_[A-Za-z0-9_]{20,}
-    | STARTAIza[A-Za-z0-9_-]{30,}
-    | STARTxox[abprs]-[A-Za-z0-9-]{10,}
-    | (?<=[Bb][Ee][Aa][Rr][Ee][Rr]\ )[A-Za-z0-9._~+/=-]{8,}
-    | (?<=/)[^/\s:@"\\]{1,256}:[^/\s@"\\]{3,256}(?=@)       # userinfo of a URL
-    """.replace(b"START", _START),
-    re.VERBOSE,
+    b"|".join(
+        [
+            *(_shape(kind, rb"[A-Za-z0-9_-]{16,}") for kind in (b"sk-", b"rk-", b"pk-")),  # provider keys
+            _shape(b"cb-", rb"[A-Za-z0-9_-]{24,}"),  # our own keys
+            _shape(b"eyJ", rb"[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),  # JWT
+            *(_shape(kind, rb"[A-Za-z0-9]{20,}") for kind in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")),
+            _shape(b"github_pat_", rb"[A-Za-z0-9_]{20,}"),
+            _shape(b"AIza", rb"[A-Za-z0-9_-]{30,}"),
+            *(_shape(kind, rb"[A-Za-z0-9-]{10,}") for kind in (b"xoxa-", b"xoxb-", b"xoxp-", b"xoxr-", b"xoxs-")),
+        ]
+    )
 )
+_USERINFO = re.compile(rb"""(/)([^/\s:@"\\]{1,256}:[^/\s@"\\]{3,256})(?=@)""")
+_BEARER = re.compile(rb"([Bb][Ee][Aa][Rr][Ee][Rr]\ )([A-Za-z0-9._~+/=-]{8,})")
+_NAMED = re.compile(rb"""([:=][ ]?\\{0,3}["']?)([A-Za-z0-9+/_.~-]{24,}={0,2})""")
+_NAME = re.compile(rb"""(?i:token|secret|password|passwd|api[_-]?key)\\{0,3}["']?[ ]?\Z""")
+"""A long word behind a name that tells what it is. Looked for by what stands between them, which is rare."""
+_QUERY = re.compile(
+    rb"""([?&;](?i:[a-z0-9_.-]{0,32}?(?:key|token|secret|password|signature|sig))=)([^&;\s"'\\<>#]{6,})"""
+)
+"""The same in a URL, where it may be short."""
 
 _URL = re.compile(r",? url: \S+")
 _PATH = re.compile(
@@ -48,7 +63,10 @@ _PATH = re.compile(
 
 _MARKED = re.compile(rb"\[redacted:[0-9a-f]{8}\]")
 
-_HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"earer ", b"EARER ", b"@", b"_pat_")
+_HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"_pat_")
+_BEARER_HINTS = (b"earer ", b"EARER ")
+_NAME_HINTS = (b"oken", b"ecret", b"assw", b"key", b"OKEN", b"ECRET", b"ASSW", b"KEY", b"Key")
+_QUERY_HINTS = (b"?", b"&", b";")
 _TEXT_DELTAS = (b'{"type":"response.output_text.delta"', b'{"op":"delta"')
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
 _KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"cookie", b"jwt", b"credential")
@@ -67,11 +85,9 @@ class Redactor:
 
     def suspicious(self, data: bytes) -> bool:
         """A quick look: False means that no value in `data` has the shape of a secret."""
-        if any(secret in data for secret in self._known):
-            return True
-        if b"gh" in data and any(hint in data for hint in _GITHUB):
-            return True
-        return any(hint in data for hint in _HINTS)
+        return any(secret in data for secret in self._known) or any(
+            search is _SHAPES or search.search(data) for search in _searches(data)
+        )
 
     def json(self, data: bytes) -> bytes:
         """A JSON text with its secrets removed, by name and by shape; still the same JSON otherwise."""
@@ -97,11 +113,12 @@ class Redactor:
 
     def text(self, data: bytes) -> bytes:
         """Any text with the values of secret shape, and our own secrets, removed."""
-        if not self.suspicious(data):
-            return data
         for secret in self._known:
-            data = data.replace(secret, _mark(secret))
-        return _SHAPES.sub(lambda found: _mark(found[0]), data)
+            if secret in data:
+                data = data.replace(secret, _mark(secret))
+        for search in _searches(data):
+            data = search.sub(_mark_found, data)
+        return data
 
     def without_known(self, data: bytes) -> bytes:
         """Any text without our own secrets, and with all the rest. No hash is left: others than we read it."""
@@ -127,6 +144,31 @@ def _mark(secret: bytes) -> bytes:
     if _MARKED.fullmatch(secret):
         return secret
     return b"[redacted:" + hashlib.sha256(secret).hexdigest()[:8].encode() + b"]"
+
+
+def _searches(data: bytes) -> list[re.Pattern[bytes]]:
+    """What to look for in `data`, by a quick look; most of what is written holds nothing of the kind."""
+    found = []
+    if any(hint in data for hint in _HINTS) or (b"gh" in data and any(hint in data for hint in _GITHUB)):
+        found.append(_SHAPES)
+    if any(hint in data for hint in _BEARER_HINTS):
+        found.append(_BEARER)
+    if b"@" in data:
+        found.append(_USERINFO)
+    if (b":" in data or b"=" in data) and any(hint in data for hint in _NAME_HINTS):
+        found.append(_NAMED)
+    if b"=" in data and any(hint in data for hint in _QUERY_HINTS):
+        found.append(_QUERY)
+    return found
+
+
+def _mark_found(found: re.Match[bytes]) -> bytes:
+    """A secret's mark, behind what has told of it."""
+    if found.re is _SHAPES:
+        return _mark(found[0])
+    if found.re is _NAMED and not _NAME.search(found.string, max(0, found.start() - 16), found.start()):
+        return found[0]
+    return bytes(found[1] + (found[2] if found[2].startswith(b"[redacted:") else _mark(found[2])))
 
 
 def _is_secret(key: str) -> bool:
