@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -61,6 +62,7 @@ _PATH = re.compile(
 )
 """Where the provider is, and what lies where on this machine, is the operator's business."""
 
+_MARK = b"[redacted:"
 _MARKED = re.compile(rb"\[redacted:[0-9a-f]{8}\]")
 
 _HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"_pat_")
@@ -79,9 +81,17 @@ class Redactor:
     """
 
     def __init__(self, known: tuple[str, ...] = (), *, shortest: int = SHORTEST_KEY) -> None:
-        forms = {form for secret in known if len(secret) >= shortest for form in _forms(secret)}
+        self._shortest = shortest
+        self._known: list[bytes] = []
+        self.learn(known)
+        self.removed = 0
+        """How many secrets have been removed so far."""
+
+    def learn(self, known: Iterable[str]) -> None:
+        """Remove these too from now on."""
+        forms = {form for secret in known if len(secret) >= self._shortest for form in _forms(secret)}
         # The longest first: one may hold another.
-        self._known = sorted(forms, key=lambda form: (-len(form), form))
+        self._known = sorted(forms.union(self._known), key=lambda form: (-len(form), form))
 
     def suspicious(self, data: bytes) -> bool:
         """A quick look: False means that no value in `data` has the shape of a secret."""
@@ -98,7 +108,9 @@ class Redactor:
             except orjson.JSONDecodeError:
                 value = None
             if isinstance(value, dict | list) and _has_secret_key(value):
-                data = orjson.dumps(_scrub(value))
+                scrubbed = orjson.dumps(_scrub(value))
+                self.removed += max(0, scrubbed.count(_MARK) - data.count(_MARK))
+                data = scrubbed
         return self.text(data)
 
     def sse(self, chunk: bytes) -> bytes:
@@ -115,9 +127,13 @@ class Redactor:
         """Any text with the values of secret shape, and our own secrets, removed."""
         for secret in self._known:
             if secret in data:
+                self.removed += data.count(secret)
                 data = data.replace(secret, _mark(secret))
-        for search in _searches(data):
-            data = search.sub(_mark_found, data)
+        if searches := _searches(data):
+            marks = data.count(_MARK)
+            for search in searches:
+                data = search.sub(_mark_found, data)
+            self.removed += max(0, data.count(_MARK) - marks)
         return data
 
     def without_known(self, data: bytes) -> bytes:
@@ -143,7 +159,7 @@ def _mark(secret: bytes) -> bytes:
     """What stands where a secret was. What was removed before stays as it is: a log is read, and recorded, again."""
     if _MARKED.fullmatch(secret):
         return secret
-    return b"[redacted:" + hashlib.sha256(secret).hexdigest()[:8].encode() + b"]"
+    return _MARK + hashlib.sha256(secret).hexdigest()[:8].encode() + b"]"
 
 
 def _searches(data: bytes) -> list[re.Pattern[bytes]]:
@@ -168,7 +184,7 @@ def _mark_found(found: re.Match[bytes]) -> bytes:
         return _mark(found[0])
     if found.re is _NAMED and not _NAME.search(found.string, max(0, found.start() - 16), found.start()):
         return found[0]
-    return bytes(found[1] + (found[2] if found[2].startswith(b"[redacted:") else _mark(found[2])))
+    return bytes(found[1] + (found[2] if found[2].startswith(_MARK) else _mark(found[2])))
 
 
 def _is_secret(key: str) -> bool:

@@ -18,6 +18,7 @@ import trio
 
 from bridge.appserver.account import Account
 from bridge.appserver.affinity import KEEP_SECONDS, KeptThreads
+from bridge.appserver.counts import ChildCounts
 from bridge.appserver.current import CurrentDecoder, CurrentTurn, unsubscribe
 from bridge.appserver.dialect import ChildInfo
 from bridge.appserver.framing import LineSplitter
@@ -25,7 +26,7 @@ from bridge.appserver.handshake import shake_hands
 from bridge.appserver.lateness import overslept
 from bridge.appserver.legacy import LegacyDecoder, LegacyTurn, choose_sends
 from bridge.appserver.process import Process
-from bridge.appserver.requests import TOOL_CALL, answer_request
+from bridge.appserver.requests import TOOL_CALL, answer_request, known_request
 from bridge.appserver.routes import Call, Decoder, Routes, RunningTurn
 from bridge.appserver.rpc import OVERLOADED, Peer, Reply, RpcError, key_of
 from bridge.appserver.settings import ChildSettings
@@ -69,6 +70,7 @@ class Child:
         dialect: Literal["auto", "current", "legacy"] = "auto",
         limits: Limits | None = None,
         tap: Tap | None = None,
+        counts: ChildCounts | None = None,
     ) -> None:
         self.process = process
         self.info: ChildInfo | None = None
@@ -79,9 +81,10 @@ class Child:
         self._wanted = dialect
         self._limits = limits or Limits()
         self._tap = tap
+        self._counts = counts or ChildCounts()
         self._splitter = LineSplitter()
         self._routes = Routes()
-        self._peer = Peer(on_notification=self._notification, answer=self._answer, tap=tap)
+        self._peer = Peer(on_notification=self._notification, answer=self._answer, tap=tap, counts=self._counts)
         self._decoder: Decoder | None = None
         self._calls = trio.Semaphore(MAX_CALLS)
         self._releases = trio.Semaphore(MAX_RELEASES)
@@ -327,6 +330,7 @@ class Child:
             replies.append(reply)
             answered.set()
 
+        started = trio.current_time()
         call_id = self._peer.call(method, params, on_reply, req_id)
         self._flush()
         deadline = trio.current_time() + timeout
@@ -337,8 +341,10 @@ class Child:
                 await answered.wait()
         if not replies:
             self._peer.forget(call_id)
+            self._counts.unanswered.add(method)
             raise BackendTimeout(f"The Codex app-server did not answer {method} within {timeout:g} s.")
         self._timeouts = 0
+        self._counts.calls.observe(method, trio.current_time() - started)
         reply = replies[0]
         if reply.error is not None:
             raise reply.error
@@ -365,6 +371,8 @@ class Child:
     def _receive(self, lines: list[bytes]) -> None:
         """All lines of one read. Hot: no await, and for a delta no more than one JSON parse and one append."""
         tap = self._tap
+        self._counts.reads += 1
+        self._counts.lines += len(lines)
         if tap is not None:
             tap.begin_read()
         receive = self._peer.receive
@@ -416,6 +424,7 @@ class Child:
             tap.deltas(run, texts, owners)
 
     def _answer(self, line: bytes, method: str, key: str | None) -> bytes | None:
+        self._counts.asked.add(known_request(method))
         turn = self._routes.get(key) if key is not None and method == TOOL_CALL else None
         if turn is None or not turn.parks_tool_calls:
             return answer_request(line)
@@ -444,6 +453,7 @@ class Child:
 
     def _oversize(self, head: bytes) -> None:
         """A line too long to keep was thrown away: the turn it belonged to cannot be whole any more."""
+        self._counts.oversize += 1
         if self._tap is not None:
             self._tap.lifecycle("oversize_line", {"head": head[:200].decode("utf-8", "replace")})
         for turn in self._routes.named_in(head):

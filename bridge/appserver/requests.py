@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from bridge.counts import OTHER
+
 TOOL_CALL = "item/tool/call"
 
 ANSWERS: dict[str, dict[str, Any]] = {
@@ -31,6 +33,11 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 REFUSALS = {"item/permissions/requestApproval": "permissions are not granted through the bridge"}
 """Methods that are answered with an error, and why."""
+
+
+def known_request(method: str) -> str:
+    """The method as it is counted: one that Codex is known to ask with, or `other`."""
+    return method if method in ANSWERS or method in REFUSALS else OTHER
 
 
 @cache

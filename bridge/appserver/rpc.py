@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from bridge.appserver.counts import ChildCounts
 from bridge.appserver.tap import Tap
 from bridge.errors import BackendProtocolError, BridgeError
 from bridge.redact import harmless
@@ -58,6 +59,7 @@ class Peer:
         on_notification: Callable[[str, dict[str, Any]], None],
         answer: Callable[[bytes, str, str | None], bytes | None],
         tap: Tap | None = None,
+        counts: ChildCounts | None = None,
     ) -> None:
         self.outgoing: list[bytes] = []
         self.garbage = 0
@@ -67,6 +69,7 @@ class Peer:
         self._on_notification = on_notification
         self._answer = answer
         self._tap = tap
+        self._counts = counts or ChildCounts()
         self._pending: dict[int, _Pending] = {}
         self._last_id = 0
 
@@ -136,6 +139,7 @@ class Peer:
 
     def _receive_garbage(self, line: bytes) -> None:
         self.garbage += 1
+        self._counts.garbage += 1
         if self._tap is not None:
             self._tap.rpc("in", "garbage", line)
 
@@ -156,6 +160,7 @@ class Peer:
         pending = self._pending.pop(call_id, None) if type(call_id) is int else None
         if pending is None:
             self.strays += 1
+            self._counts.strays += 1
             if self._tap is not None:
                 self._tap.rpc("in", "rpc_response", line)
             return

@@ -16,6 +16,7 @@ from typing import Literal
 import trio
 
 from bridge.appserver.child import GONE, Child
+from bridge.appserver.counts import ChildCounts
 from bridge.appserver.launch import Command, Launcher
 from bridge.appserver.process import spawn, stop
 from bridge.appserver.settings import ChildSettings
@@ -70,6 +71,7 @@ class Supervisor:
         self.state: State = "worker_not_started"
         self.reason = "not started yet"
         self.restarts = 0
+        self.counts = ChildCounts()
         self._child: Child | None = None
         self._launcher = launcher
         self._settings = settings
@@ -152,7 +154,14 @@ class Supervisor:
         except BridgeError as error:
             self._become("handshake_failed", error.message)
             return False
-        child = Child(process, self._settings, dialect=self._dialect, limits=self._limits, tap=self._tap)
+        child = Child(
+            process,
+            self._settings,
+            dialect=self._dialect,
+            limits=self._limits,
+            tap=self._tap,
+            counts=self.counts,
+        )
         if self._tap is not None:
             self._tap.lifecycle("backend_start", {"pid": process.pid, "argv": list(command.argv)})
         restart_now = False
