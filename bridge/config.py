@@ -144,11 +144,19 @@ class Settings(BaseModel):
     speed: float = Field(0, ge=0, allow_inf_nan=False, validation_alias="PROXY_REPLAY_SPEED")
     ignore: tuple[str, ...] = Field((), validation_alias="PROXY_REPLAY_IGNORE")
 
+    log_format: Literal["console", "json"] = Field("console", validation_alias="PROXY_LOG_FORMAT")
+    """Of what the program says on stderr."""
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", validation_alias="PROXY_LOG_LEVEL")
+    otlp_endpoint: str | None = Field(None, min_length=1, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    """Where traces go. The name, and that of all that belongs to it, is OpenTelemetry's."""
+
     max_body: int = Field(20 * 1024 * 1024, ge=1024, validation_alias="PROXY_MAX_BODY")
     max_connections: int = Field(900, ge=1, validation_alias="PROXY_MAX_CONNECTIONS")
     max_turns: int = Field(256, ge=1, validation_alias="PROXY_MAX_TURNS")
     max_queue: int = Field(64, ge=0, le=10_000, validation_alias="PROXY_MAX_QUEUE")
     queue_timeout: float = Field(10, ge=0, le=600, allow_inf_nan=False, validation_alias="PROXY_QUEUE_TIMEOUT")
+    max_rss: int = Field(0, ge=0, validation_alias="PROXY_MAX_RSS")
+    """Bytes of memory in use above which no turn is taken; 0: no such limit."""
     rpc_timeout: float = Field(30, gt=0, validation_alias="PROXY_RPC_TIMEOUT")
     first_event_timeout: float = Field(120, gt=0, validation_alias="PROXY_FIRST_EVENT_TIMEOUT")
     idle_timeout: float = Field(300, gt=0, validation_alias="PROXY_IDLE_TIMEOUT")

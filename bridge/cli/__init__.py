@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -13,6 +12,7 @@ import typer
 from bridge import __version__
 from bridge.cli import app_server, auth, cap, doctor, exec, keys, lab, log, models, record, replay, serve, usage
 from bridge.errors import BridgeError, UsageError
+from bridge.logs import set_up
 
 CLICK_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 """The base of all errors of the command line; typer brings it along under changing names."""
@@ -67,7 +67,7 @@ def main() -> None:
     if sys.argv[1:2] == ["exec"] or sys.argv[1:3] == ["cap", "run"]:
         # A run answers signals in its own way; until it listens they wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, exec.STOPPING)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    set_up()
     try:
         code = app(prog_name="codex-bridge", standalone_mode=False)
     except BridgeError as error:

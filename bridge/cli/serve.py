@@ -125,7 +125,13 @@ def command(
         Path | None,
         typer.Option(help="Backends, routing and settings as TOML, as in docs/config.toml. [PROXY_CONFIG]"),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")] = False,
+    log_format: Annotated[
+        str | None,
+        typer.Option(help="console or json: what the lines on stderr look like. [PROXY_LOG_FORMAT; console]"),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say more on stderr, and each request. [PROXY_LOG_LEVEL=debug]")
+    ] = False,
 ) -> None:
     """Serve the OpenAI API in front of a Codex app-server.
 
@@ -136,6 +142,7 @@ def command(
     """
     from bridge.config import unknown_variables
     from bridge.config_file import load_configuration
+    from bridge.logs import set_up
 
     flags: dict[str, Any] = {
         "host": host,
@@ -162,10 +169,12 @@ def command(
         "speed": speed,
         "ignore": tuple(ignore) if ignore else None,
         "config": config,
+        "log_format": log_format,
+        "log_level": "debug" if verbose else None,
     }
     settings, file = load_configuration(**flags)
     log = logging.getLogger("bridge")
-    log.setLevel(logging.DEBUG if verbose else logging.INFO)
+    said = set_up(settings.log_format, settings.log_level, settings.api_keys)
     for name in unknown_variables():
         log.warning("%s is not a setting; it is ignored", name)
 
@@ -182,7 +191,7 @@ def command(
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     try:
-        trio.run(serve, settings, file, announce)
+        trio.run(serve, settings, file, announce, said)
     except LogFailed as error:
         say("error", f"{error.message} With --log-on-error drop the bridge goes on.")
         raise typer.Exit(1) from None

@@ -53,6 +53,7 @@ class EventLog:
         if max_bytes is None:
             max_bytes = DIRECTORY_MAX_BYTES if is_directory(target) else 0
         self._about = about
+        self.redactor = redactor
         self._stops = on_error == "stop"
         self._failed: Callable[[], None] = lambda: None
         self.writer = LogWriter(

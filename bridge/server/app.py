@@ -16,6 +16,7 @@ from bridge.server.cap.app import CapApp, CapSocket
 from bridge.server.cap.places import PLACES, SOCKET
 from bridge.server.conversations import ConversationPages
 from bridge.server.http import (
+    ROUTE,
     ClientGone,
     Page,
     Receive,
@@ -72,6 +73,7 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
         "/v1/models/{model:path}": {"GET": pages.model},
         "/v1/usage": {"GET": pages.usage},
         "/v1/rate-limits": {"GET": pages.rate_limits},
+        "/metrics": {"GET": service.metrics.page},
         "/healthz": {"GET": pages.health},
         "/livez": {"GET": pages.live},
         "/readyz": {"GET": pages.ready},
@@ -101,6 +103,7 @@ class _Place(Route):
         self._handlers = methods
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[ROUTE] = self.path
         # HEAD is a GET whose body the HTTP layer leaves out.
         handler = self._handlers.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if handler is None:

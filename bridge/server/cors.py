@@ -36,7 +36,14 @@ HEADERS = b", ".join(
 
 EXPOSED = b", ".join(
     [
-        *(b"x-request-id", b"x-bridge-dropped", b"retry-after", b"retry-after-ms", b"x-should-retry"),
+        *(
+            b"x-request-id",
+            b"x-client-request-id",
+            b"x-bridge-dropped",
+            b"retry-after",
+            b"retry-after-ms",
+            b"x-should-retry",
+        ),
         *(b"openai-model", b"openai-organization", b"openai-processing-ms", b"openai-version"),
         *(
             b"x-ratelimit-%b-%b" % (what, unit)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -17,7 +17,9 @@ from bridge.api.sse import Encoder
 from bridge.backends.answers import start_answer
 from bridge.backends.base import Backend, EventStream
 from bridge.backends.router import Router
+from bridge.counts import OTHER
 from bridge.errors import BridgeError
+from bridge.logs import RequestNames, current_request
 from bridge.protolog.match import Spoken
 from bridge.protolog.turn_records import calls_in, turn_end, turn_start
 from bridge.server.admission import Place
@@ -29,6 +31,9 @@ from bridge.store.base import UsageRow
 from bridge.turn.events import CANCELLED, CLIENT_GONE, Finished, ToolCall, TurnEvent, Usage
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
+
+if TYPE_CHECKING:
+    from bridge.server.tracing import EndedTurn
 
 log = logging.getLogger("bridge.server")
 
@@ -45,6 +50,7 @@ class Exchange:
     __slots__ = (
         "_arrived",
         "_backend",
+        "_begun",
         "_calls",
         "_cut",
         "_end",
@@ -57,6 +63,7 @@ class Exchange:
         "_service",
         "_started",
         "_stream",
+        "_trace",
         "_url",
         "_waiting",
         "encoder",
@@ -67,7 +74,10 @@ class Exchange:
     )
 
     def __init__(self, service: Service, key: str, url: str, provider_key: str | None = None) -> None:
-        self.id = service.new_id("req")
+        names = current_request.get()
+        self.id = names.id if names.is_http and names.id is not None else service.new_id("req")
+        if not names.is_http:
+            current_request.set(RequestNames(self.id, names.clients))
         self.headers: list[tuple[bytes, bytes]] = [(b"x-request-id", self.id.encode())]
         self.encoder: Encoder | None = None
         self.turn: Turn | None = None
@@ -85,15 +95,26 @@ class Exchange:
         self._cut: Finished | None = None
         self._waiting: trio.CancelScope | None = None
         self._started = trio.current_time()
+        self._begun: float | None = None
+        self._trace = service.tracing.here() if service.tracing is not None else None
         self._first: float | None = None
         self._calls: tuple[ToolCall, ...] = ()
         self._place: Place | None = None
+
+    @property
+    def protocol(self) -> str:
+        """What counts and traces call the protocol."""
+        return OTHER
 
     # Beginning
 
     def arrived(self, what: dict[str, Any]) -> None:
         """Note in the log that the request is here."""
         self._arrived = True
+        self._service.counts.waiting += 1
+        names = current_request.get()
+        if names.clients is not None:
+            what = {**what, "client_request_id": names.clients}
         self.record("http_ingress", "in", "client_request", {"path": self._url, **what})
 
     def _choose(self, spoken: Spoken, data: dict[str, Any]) -> None:
@@ -118,6 +139,8 @@ class Exchange:
         if self.provider_key is not None and not backend.takes.provider_key:
             names.append("x-provider-key")
         apply_policy(self._service.policy, names)
+        self._service.memory.check()
+        self._service.counts.ignored += len(names)
         if names:
             self.headers.append((HEADER, ",".join(names).encode()))
         self.headers += limit_headers(backend.rate_limits())
@@ -126,6 +149,8 @@ class Exchange:
         self.record("turn", "none", "turn_start", turn_start(turn, backend.name, names))
         self.turn, self.encoder, self._backend = turn, encoder, backend
         self._stream = await start_answer(backend, turn, self.id) if generate else _Silence()
+        self._begun = trio.current_time()
+        self._service.counts.waiting -= 1
 
     # Running
 
@@ -172,8 +197,12 @@ class Exchange:
                 events = await self._stream.next()
         if self._cut is not None:
             events = [self._cut]
+        counts = self._service.counts
+        counts.took_batch(len(events))
         if self._first is None:
             self._first = round(trio.current_time() - self._started, 6)
+            if self._backend is not None:
+                counts.first_event.observe(self._backend.name, self._first)
         if self._recorder is not None:
             self._calls += calls_in(events)
         end = events[-1]
@@ -242,22 +271,44 @@ class Exchange:
             return
         failed = Finished("failed", error=self.failure) if self.failure else None
         end = failed or self._end or Finished("cancelled", reason=CLIENT_GONE)
-        self._count(end)
         usage = self.encoder.usage if self.encoder is not None else None
+        self._count(end, usage or Usage())
         total = round(trio.current_time() - self._started, 6)
         self.record("turn", "none", "turn_end", turn_end(end, usage, self._calls, self._first, total))
 
     def _release(self) -> None:
         """Give up what was held for the time of the answer."""
 
-    def _count(self, end: Finished) -> None:
+    def _count(self, end: Finished, usage: Usage) -> None:
+        service, counts = self._service, self._service.counts
+        if self._begun is None:
+            counts.waiting -= 1
+        counts.failed(end)
         if self.turn is None:
             return
-        usage = (self.encoder.usage if self.encoder is not None else None) or Usage()
+        counts.ended(self.protocol, self._key, counts.known_model(self.turn.model, service.router.models), end, usage)
+        if service.tracing is not None and self._trace is not None:
+            service.tracing.turn(self._trace, self._seen(self.turn, end, usage))
         tokens = usage.input, usage.cached, usage.output, usage.reasoning
         day = datetime.now(UTC).date().isoformat()
         failed = int(end.outcome == "failed")
-        self._service.store.count(UsageRow(day, self._key, self.turn.model, 1, failed, *tokens))
+        service.store.count(UsageRow(day, self._key, self.turn.model, 1, failed, *tokens))
+
+    def _seen(self, turn: Turn, end: Finished, usage: Usage) -> EndedTurn:
+        from bridge.server.tracing import EndedTurn
+
+        return EndedTurn(
+            self.id,
+            self.protocol,
+            self._backend.name if self._backend is not None else OTHER,
+            turn,
+            end,
+            usage,
+            arrived=self._started,
+            begun=self._begun,
+            first=None if self._first is None else self._started + self._first,
+            ended=trio.current_time(),
+        )
 
     def record(self, phase: str, direction: str, kind: str, payload: dict[str, Any]) -> None:
         """One line of the event log."""

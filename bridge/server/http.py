@@ -26,6 +26,10 @@ KEY = "bridge.key"
 
 MAX_BODY = "bridge.max_body"
 """The member of a scope that has the limit of bodies that the client's key sets, where it does."""
+ROUTE = "bridge.route"
+"""The member that has the path of the route which a request came to; set by the application."""
+REFUSED = "bridge.refused"
+"""The member that has the code of the error which a request was refused with, without a turn."""
 
 
 def body_limit(scope: Scope, limit: int) -> int:

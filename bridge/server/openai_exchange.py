@@ -40,6 +40,10 @@ class OpenAiExchange(Exchange):
         self._continued = NOTHING
         self._own_items: list[dict[str, Any]] | None = None
 
+    @property
+    def protocol(self) -> str:
+        return self._path
+
     async def open(self, data: dict[str, Any], known: Continuation | None = None, *, generate: bool = True) -> None:
         """Read the body and start its turn. `known` is what it continues, where that is known already.
 

@@ -10,12 +10,15 @@ from typing import Any
 from bridge import __version__
 from bridge.errors import ModelNotFound
 from bridge.server.http import Page, Request, json_page, query_number
+from bridge.server.memory import CODE as MEMORY_PRESSURE
 from bridge.server.ratelimits import limits_object
 from bridge.server.service import Service
 from bridge.server.visible import visible_models
 from bridge.store.base import USAGE_DAYS, UsageRow
 
 DAYS = 30
+NO_TURNS = ("shutdown_initiated", MEMORY_PRESSURE)
+"""What is wrong with the bridge when it takes no turn."""
 
 
 class Pages:
@@ -104,8 +107,9 @@ class Pages:
 
     def _status(self) -> tuple[bool, str]:
         """The state's name alone: its explanation may hold paths, and probes carry no key."""
-        if self._fault() == "shutdown_initiated":
-            return False, "shutdown_initiated"
+        fault = self._fault()
+        if fault in NO_TURNS:
+            return False, fault
         ready, reason = self._router.default.status()
         return ready, reason.partition(":")[0]
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from bridge.errors import BridgeError
 from bridge.server.cap.places import speaks_cap
-from bridge.server.http import Headers, Page, Receive, Scope, Send, error_page, has_body, send_page, send_page_early
+from bridge.server.http import (
+    REFUSED,
+    Headers,
+    Page,
+    Receive,
+    Scope,
+    Send,
+    error_page,
+    has_body,
+    send_page,
+    send_page_early,
+)
 
 
 def refusal(scope: Scope, error: BridgeError, headers: Headers = ()) -> Page:
     """The answer that is this error: a StreamError on CAP's paths, else in OpenAI's form."""
+    scope[REFUSED] = error.code
     if speaks_cap(scope["path"]):
         from bridge.server.cap.refusals import cap_error_page
 

@@ -37,11 +37,17 @@ from bridge.redact import Redactor
 from bridge.server.admission import Admission
 from bridge.server.app import build_app
 from bridge.server.cap.options import cap_options
+from bridge.server.counts import Counts
 from bridge.server.gate import Gate
 from bridge.server.keys import Keyring, check_bind, load_keys
 from bridge.server.listener import Listener, open_sockets
+from bridge.server.memory import CODE as MEMORY_PRESSURE
+from bridge.server.memory import MemoryLimit, ReadBytes, resident_bytes
+from bridge.server.metrics import Metrics, Sources
+from bridge.server.observed import Observed
 from bridge.server.service import Service
 from bridge.server.stopping import Stop, stop_on_signals
+from bridge.server.watchdog import Watchdog
 from bridge.store.base import Store
 from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
@@ -50,6 +56,7 @@ from bridge.urls import is_loopback
 if TYPE_CHECKING:
     from bridge.protolog.event_log import EventLog
     from bridge.server.player import LogPlayer
+    from bridge.server.tracing import Tracing
 
 log = logging.getLogger("bridge")
 
@@ -88,7 +95,12 @@ class Bridge:
         keys: tuple[str, ...],
         config: FileConfig | None = None,
         key_store: Path | None = None,
+        *,
+        said: Redactor | None = None,
+        tracing: Tracing | None = None,
+        memory: ReadBytes = resident_bytes,
     ) -> None:
+        """`said` looks at what goes to stderr, and `memory` tells how much is in use."""
         self.settings = settings
         self.keyring = Keyring(keys, key_store)
         self.draining = False
@@ -97,6 +109,17 @@ class Bridge:
         self.runners: list[Runner] = []
         self._login: Path | None = None
         """The CODEX_HOME whose login the children use."""
+        self._named: dict[str, Runner] = {}
+        self._counts = Counts()
+        self._tracing = tracing
+        self.watchdog = Watchdog()
+        self._memory = MemoryLimit(settings.max_rss, memory)
+        self._admission = Admission(
+            self.keyring if keys or key_store is not None else None,
+            max_turns=settings.max_turns,
+            max_queue=settings.max_queue,
+            patience=settings.queue_timeout,
+        )
         self.player = open_player(settings, keys)
         self.router = self._make_router(config or FileConfig())
         self.store = make_store(settings)
@@ -112,13 +135,12 @@ class Bridge:
             reasoning=settings.reasoning,
             recorder=self._recorder,
             player=self.player,
-            admission=Admission(
-                self.keyring if keys or key_store is not None else None,
-                max_turns=settings.max_turns,
-                max_queue=settings.max_queue,
-                patience=settings.queue_timeout,
-            ),
+            admission=self._admission,
             cap=cap_options(settings),
+            counts=self._counts,
+            memory=self._memory,
+            metrics=self._metrics(said),
+            tracing=tracing,
         )
         app = build_app(self._service, fault=self._fault, started_at=int(time.time()))
         self.app = Gate(
@@ -144,13 +166,14 @@ class Bridge:
                 await outer.start(self.log.run, stop.at_once)
             await outer.start(self.store.run)
             outer.start_soon(self.keyring.watch)
+            outer.start_soon(self.watchdog.run)
             async with trio.open_nursery() as children:
                 for runner in self.runners:
                     children.start_soon(runner.run)
                 async with trio.open_nursery() as background, trio.open_nursery() as connections:
                     self._service.background = background
                     listener = Listener(
-                        self.app,
+                        Observed(self.app, self._counts, new_id, self._tracing),
                         sockets,
                         write_timeout=self.settings.write_timeout,
                         max_connections=self.settings.max_connections,
@@ -214,6 +237,8 @@ class Bridge:
         """What is wrong with the bridge itself; `shutdown_initiated` also ends readiness."""
         if self.draining:
             return "shutdown_initiated"
+        if self._memory.is_exceeded:
+            return MEMORY_PRESSURE
         if self.log is not None and self.log.writer.fault is not None:
             return "event_log_failing"
         if self.store.fault is not None:
@@ -271,6 +296,7 @@ class Bridge:
         built = build_backend(plan, self.settings, self._recorder.upstream if self._recorder else None)
         if built.upstream is not None:
             self.runners.append(built.upstream)
+            self._named[plan.name] = built.upstream
         return Served(built.backend, plan.kind, tuple(plan.config.models), plan.off)
 
     def _codex_backend(self, name: str, configured: Sequence[str], *, on_demand: bool) -> AppServerBackend:
@@ -296,7 +322,23 @@ class Bridge:
         self.runners.append(pool)
         return pool
 
+    def _metrics(self, said: Redactor | None) -> Metrics:
+        redactors = [said, self.log.redactor if self.log is not None else None]
+        return Metrics(
+            Sources(
+                self._counts,
+                self._named,
+                lambda: not self.draining and not self._memory.is_exceeded and self.router.default.status()[0],
+                self.watchdog,
+                self._memory,
+                self._admission,
+                self.log,
+                tuple(each for each in redactors if each is not None),
+            )
+        )
+
     def _backend(self, name: str, pool: Pool, configured: Sequence[str] = ()) -> AppServerBackend:
+        self._named[name] = pool
         return AppServerBackend(
             name,
             pool,
@@ -304,7 +346,7 @@ class Bridge:
             settings=child_settings(self.settings),
             configured=configured,
             max_turns=2 * self.settings.max_turns,  # as many again may be on their way out
-            recorder=self._recorder.tool_calls if self._recorder else None,
+            recorder=self._counts.tool_calls(self._recorder.tool_calls if self._recorder else None),
         )
 
 
@@ -355,8 +397,19 @@ def make_store(settings: Settings) -> Store:
         return MemoryStore(**options)
 
 
-async def serve(settings: Settings, config: FileConfig, announce: Callable[[str], None]) -> None:
-    """Run the bridge until a signal. `announce` gets the lines that a person sees at start.
+def send_traces(endpoint: str | None) -> Tracing | None:
+    """What makes traces for the collector that the operator names."""
+    if endpoint is None:
+        return None
+    from bridge.server.tracing import open_tracing  # with all that it needs
+
+    return open_tracing(endpoint)
+
+
+async def serve(
+    settings: Settings, config: FileConfig, announce: Callable[[str], None], said: Redactor | None = None
+) -> None:
+    """Run the bridge until a signal. `announce` gets the lines that a person sees at start, `said` learns the keys.
 
     Raises LogFailed when it ended because of its event log.
     """
@@ -365,10 +418,15 @@ async def serve(settings: Settings, config: FileConfig, announce: Callable[[str]
         check_binary(settings)
         prepare_workdir(settings.workdir)
     keys, key_file = load_keys(settings)
+    if said is not None:
+        said.learn(keys)
     sockets = open_sockets(settings.host, settings.port)
     if settings.sandbox_mode == "danger-full-access":
         log.warning("PROXY_SANDBOX_MODE=danger-full-access: Codex may change anything that you may")
-    bridge = Bridge(settings, keys, config, key_store_file())
+    if settings.max_rss and resident_bytes() is None:
+        log.warning("PROXY_MAX_RSS has no effect: this system does not tell how much memory is in use")
+    tracing = send_traces(settings.otlp_endpoint)
+    bridge = Bridge(settings, keys, config, key_store_file(), said=said, tracing=tracing)
     host, port = sockets[0].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     async with stop_on_signals(bridge.reopen_log) as stop:
@@ -381,6 +439,8 @@ async def serve(settings: Settings, config: FileConfig, announce: Callable[[str]
         if bridge.log is not None:
             announce(f"event log in {bridge.log.writer.shown}")
         await bridge.run(sockets, stop)
+        if tracing is not None:
+            await tracing.close()
     if bridge.log is not None:
         bridge.log.check()
 

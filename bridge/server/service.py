@@ -16,10 +16,14 @@ from bridge.protolog.match import Spoken
 from bridge.protolog.record import Recorder
 from bridge.server.admission import Admission
 from bridge.server.cap.options import CapOptions
+from bridge.server.counts import Counts
+from bridge.server.memory import MemoryLimit
+from bridge.server.metrics import Metrics
 from bridge.store.base import Store
 
 if TYPE_CHECKING:
     from bridge.server.openai_exchange import OpenAiExchange
+    from bridge.server.tracing import Tracing
 
 NewId = Callable[[str], str]
 
@@ -65,5 +69,9 @@ class Service:
     """Who may begin a turn, and with which models."""
     cap: CapOptions = field(default_factory=CapOptions)
     """How the operator wants CAP."""
+    counts: Counts = field(default_factory=Counts)
+    memory: MemoryLimit = field(default_factory=lambda: MemoryLimit(0))
+    metrics: Metrics = field(default_factory=Metrics)
+    tracing: Tracing | None = None
     stopping: trio.Event = field(default_factory=trio.Event)
     """The bridge stops: connections that are kept open for more requests are closed when they have their answers."""

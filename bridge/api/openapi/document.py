@@ -16,6 +16,8 @@ _DESCRIPTION = """Any OpenAI client talks to a Codex app-server as if it were a 
   path that is not listed here 404. HEAD works wherever GET does.
 * **Members of a body** that nobody knows are not refused. What was asked for and could not be done is named in the
   header `x-bridge-dropped`.
+* **Requests** have an id, which is in the header `x-request-id` of the answer. What the client calls its request
+  (`x-client-request-id`, 1 to 128 of `A-Z a-z 0-9 . _ -`) stands beside it in the logs, and comes back.
 * **WebSockets**: `/v1/responses` takes `{"type": "response.create", …}` messages with the members of POST, and sends
   each event as one message. `/v1/assist/ws` takes a ServiceRequest and sends one packet a message.
 """

@@ -154,6 +154,18 @@ PATHS: dict[str, Json] = {
             "responses": {**_shown("The quota, as far as Codex tells it.", "RateLimits"), **refusals(OF_THE_GATE)},
         }
     },
+    "/metrics": {
+        "get": {
+            "operationId": "getMetrics",
+            "tags": ["Usage"],
+            "summary": "The bridge's numbers, for Prometheus",
+            "description": "Its text format, version 0.0.4. docs/operations.md has the names.",
+            "responses": {
+                "200": response("The numbers.", {"text/plain": {"schema": STRING}}),
+                **refusals(OF_THE_GATE),
+            },
+        }
+    },
     "/healthz": {
         "get": {
             "operationId": "getHealthz",

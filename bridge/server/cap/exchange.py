@@ -66,6 +66,10 @@ class AssistExchange(Exchange):
         self._known = False
 
     @property
+    def protocol(self) -> str:
+        return "cap"
+
+    @property
     def hold(self) -> float:
         """Seconds for which an answer is held back, so that a failure can be a status."""
         return self._service.hold
