@@ -250,6 +250,7 @@ class Child:
                 # Cancelled with the child: whoever still listens must hear of an end.
                 running.fail(self._closed or BackendCrashed(GONE))
                 running.wake()
+            running.let_go()
             self._routes.unregister(running)
             if self._tap is not None and running.key is not None:
                 self._tap.forget(running.key)

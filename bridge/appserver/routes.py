@@ -99,6 +99,14 @@ class RunningTurn(EventBuffer, ABC):
         """Its thread for the next turn of the conversation, after it came to `result`; None where that cannot be."""
         return None
 
+    def let_go(self) -> None:
+        """Nobody listens any more.
+
+        Whom it would wake holds it: together they would stay in memory, with all that was asked and said, until the
+        collector comes by, which may be hundreds of requests later.
+        """
+        self.wake = self.on_overflow = _nothing
+
     @property
     def parks_tool_calls(self) -> bool:
         """Whether requests for the results of its calls stay without an answer until it is interrupted."""

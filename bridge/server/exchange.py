@@ -252,6 +252,8 @@ class Exchange:
 
     def fail(self, error: BridgeError) -> None:
         """The request ended before its turn could."""
+        # Where it was raised leads back to the request: a circle that would keep both until the collector comes by.
+        error.__traceback__ = None
         self._end = Finished("failed", error=error)
 
     def mistake(self) -> BridgeError:

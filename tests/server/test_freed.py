@@ -1,0 +1,31 @@
+"""What a request held is given back when it is over, and not only when Python's collector comes by."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from harness import RunningBridge, running_bridge
+
+MEGABYTES = 4
+COUNT = 15
+
+
+def resident(bridge: RunningBridge) -> float:
+    """MB of memory that the bridge's process has."""
+    pages = int(Path(f"/proc/{bridge.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@pytest.mark.parametrize("model", ["mock-text", "no-such-model"])
+def test_large_requests_leave_nothing_behind(tmp_path: Path, model: str) -> None:
+    """Fifteen requests of four megabytes, answered or refused, need no more memory than a few of them at a time."""
+    with running_bridge(tmp_path, "--mock-only", PROXY_STORE="off") as bridge, bridge.client() as client:
+        body = {"model": model, "input": "x" * (MEGABYTES * 1_000_000)}
+        for _ in range(3):
+            client.post("/responses", json=body)
+        before = resident(bridge)
+        for _ in range(COUNT):
+            assert client.post("/responses", json=body).status_code == (200 if model == "mock-text" else 400)
+        assert resident(bridge) - before < COUNT * MEGABYTES / 3
