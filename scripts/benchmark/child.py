@@ -2,7 +2,9 @@
 
 The model's name says what a turn does: `bench-flood-STREAMS-DELTAS` waits until STREAMS turns have started and then
 writes DELTAS for each, interleaved; `bench-short` answers at once; `bench-tick-COUNT` writes one delta with the time
-every two milliseconds; `bench-idle` says nothing. Both dialects; the legacy one in all its three spellings.
+every two milliseconds; `bench-pace-COUNT` writes COUNT deltas, 50 a second, each with its number and the time;
+`bench-heavy` writes 4 kB every two milliseconds for ten seconds; `bench-idle` says nothing. Both dialects; the legacy
+one in all its three spellings.
 """
 
 from __future__ import annotations
@@ -75,6 +77,47 @@ def tick(key: str, count: int) -> None:
     write(end(key))
 
 
+PERIOD = 0.02
+SLOTS = 10
+paced: list[list[tuple[bytes, bytes, list[int], str]]] = [[] for _ in range(SLOTS)]
+"""Streams of 50 deltas a second, in ten groups that take turns: (what is before the text, what is after it, [the next
+number, the number of deltas], the thread)."""
+
+
+def pace() -> None:
+    """Write for all of them: one delta for each stream of a group, in one write, when the group's time has come."""
+    due = time.monotonic()
+    for slot in itertools.cycle(range(SLOTS)):
+        due += PERIOD / SLOTS
+        time.sleep(max(0.0, due - time.monotonic()))
+        streams = paced[slot]
+        out = []
+        for before, after, progress, key in list(streams):
+            out.append(b"%b%d:%.6f %b" % (before, progress[0], time.monotonic(), after))
+            progress[0] += 1
+            if progress[0] == progress[1]:
+                out.append(end(key))
+                streams.remove((before, after, progress, key))
+        if out:
+            write(b"".join(out))
+
+
+def begin_pace(key: str, count: int) -> None:
+    # One thread for all; it goes on with nothing to do when they have ended.
+    if all(thread.name != "pace" for thread in threading.enumerate()):
+        threading.Thread(target=pace, name="pace", daemon=True).start()
+    before, after = delta(key, "TEXT").split(b"TEXT")
+    min(paced, key=len).append((before, after, [0, count], key))
+
+
+def heavy(key: str) -> None:
+    piece = delta(key, "x" * 4096)
+    for _ in range(5000):
+        write(piece)
+        time.sleep(0.002)
+    write(end(key))
+
+
 def start(key: str) -> None:
     model = threads[key]
     kind, *numbers = model.removeprefix("bench-").split("-")
@@ -84,6 +127,10 @@ def start(key: str) -> None:
         if len(keys) == int(numbers[0]):
             del waiting[model]
             threading.Thread(target=flood, args=(keys, int(numbers[1]))).start()
+    elif kind == "pace":
+        begin_pace(key, int(numbers[0]))
+    elif kind == "heavy":
+        threading.Thread(target=heavy, args=(key,), daemon=True).start()
     elif kind == "tick":
         threading.Thread(target=tick, args=(key, int(numbers[0]))).start()
     elif kind == "short":

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,16 @@ GOALS = {
 class Bridge:
     """A bridge in a process of its own, with the benchmark's child."""
 
-    def __init__(self, directory: Path, *, legacy: bool = False, log: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, legacy: bool = False, log: bool = False, models: list[str] | None = None
+    ) -> None:
         program = directory / "child"
         flag = "--legacy" if legacy else ""
         program.write_text(f"#!/bin/sh\nexec {sys.executable} {HERE}/child.py {flag}\n")
         program.chmod(0o755)
-        models = ["bench-short", "bench-idle", "bench-tick-2000"]
-        models += [f"bench-flood-{n}-{count}" for n, count in FLOODS]
+        if models is None:
+            models = ["bench-short", "bench-idle", "bench-tick-2000"]
+            models += [f"bench-flood-{n}-{count}" for n, count in FLOODS]
         env = {
             "PATH": os.environ["PATH"],
             "HOME": str(directory),
@@ -329,23 +333,28 @@ def measure() -> dict[str, float]:
     return results
 
 
-def write_docs(results: dict[str, float]) -> None:
-    """Replace the table between the marks in docs/performance.md."""
-    page = HERE.parent.parent / "docs" / "performance.md"
-    before, mark, rest = page.read_text().partition("<!-- results -->\n")
-    _, end, after = rest.partition("<!-- end of results -->\n")
-    assert mark, "the marks are missing in docs/performance.md"
-    assert end, "the end mark is missing in docs/performance.md"
-    rows = ["| what | measured | goal |", "|---|---:|---:|"]
-    for name, value in results.items():
-        goal = GOALS.get(name)
-        sign = {">=": "≥", "<=": "≤"}[goal[0]] if goal else ""
-        shown = f"{value:,.0f}" if value >= 1000 else f"{value:,.2f}"
-        rows.append(f"| {name} | {shown} | {f'{sign} {goal[1]:,}' if goal else ''} |")
+def machine() -> str:
+    """What the numbers were measured on, and when."""
     names = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
     model = names[0] if names else "unknown"
-    machine = f"{os.cpu_count()} cores ({model}), Python {sys.version.split()[0]}, {time.strftime('%Y-%m-%d')}."
-    page.write_text(before + mark + "\n" + "\n".join(rows) + f"\n\n{machine}\n\n" + end + after)
+    return f"{os.cpu_count()} cores ({model}), Python {sys.version.split()[0]}, {time.strftime('%Y-%m-%d')}."
+
+
+def write_table(mark: str, results: dict[str, float], goals: Mapping[str, tuple[str, float]], last_line: str) -> None:
+    """Replace the table between the marks of this name in docs/performance.md."""
+    page = HERE.parent.parent / "docs" / "performance.md"
+    begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->\n"
+    before, found, rest = page.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    assert found, f"{begin!r} is missing in docs/performance.md"
+    assert found_end, f"{end!r} is missing in docs/performance.md"
+    rows = ["| what | measured | goal |", "|---|---:|---:|"]
+    for name, value in results.items():
+        goal = goals.get(name)
+        sign = {">=": "≥", "<=": "≤"}[goal[0]] if goal else ""
+        shown = f"{value:,.0f}" if value >= 1000 or value == 0 else f"{value:,.2f}"
+        rows.append(f"| {name} | {shown} | {f'{sign} {goal[1]:,g}' if goal else ''} |")
+    page.write_text(before + begin + "\n" + "\n".join(rows) + f"\n\n{last_line}\n\n" + end + after)
 
 
 def main() -> None:
@@ -365,7 +374,7 @@ def main() -> None:
             verdict = f"{'ok    ' if met else 'MISSED'} (goal {goal[0]} {goal[1]:,})"
         print(f"{name:66} {value:>12,.2f}  {verdict}")
     if options.docs:
-        write_docs(results)
+        write_table("results", results, GOALS, machine())
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     sys.exit(1 if missed and options.check else 0)

@@ -1,0 +1,143 @@
+"""Many streams read by one process on raw sockets: every event's number and its way's time. Prints its numbers as JSON.
+
+The child stamps each event with the time at which it writes it; both processes read the same monotonic clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import selectors
+import socket
+import time
+from array import array
+from dataclasses import dataclass
+
+EVENT = re.compile(rb'"delta":"(\d+):(\d+\.\d+) "')
+END = b"event: response.completed\n"
+KEY = "bench-key-0123456789"
+
+
+@dataclass(slots=True)
+class Stream:
+    """One connection: the number that comes next, and the piece of an event that is not whole yet."""
+
+    connection: socket.socket
+    next: int = 0
+    tail: bytes = b""
+    ended: bool = False
+
+
+class Load:
+    """All streams, and what they show."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._selector = selectors.DefaultSelector()
+        self.streams: list[Stream] = []
+        self.delays = array("d")
+        self.arrivals = array("d")
+        self.disorder = 0
+
+    def open(self, model: str, *, buffer: int | None = None) -> Stream:
+        """Begin a stream; one with a `buffer` of its own is never read."""
+        body = json.dumps({"model": model, "input": "hi", "stream": True, "store": False}).encode()
+        connection = socket.socket()
+        if buffer is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        connection.connect(("127.0.0.1", self._port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        head = (
+            f"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {KEY}\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        connection.sendall(head.encode() + body)
+        stream = Stream(connection)
+        if buffer is None:
+            connection.setblocking(False)
+            self._selector.register(connection, selectors.EVENT_READ, stream)
+            self.streams.append(stream)
+        return stream
+
+    def read(self, until: float) -> None:
+        """Read all that comes, up to this time or until every stream has ended."""
+        while self._selector.get_map() and time.monotonic() < until:
+            for key, _ in self._selector.select(0.5):
+                self._take(key.data)
+
+    def _take(self, stream: Stream) -> None:
+        data = stream.connection.recv(1 << 18)
+        now = time.monotonic()
+        if not data:
+            self._selector.unregister(stream.connection)
+            return
+        data = stream.tail + data
+        end = 0
+        for found in EVENT.finditer(data):
+            number, end = int(found[1]), found.end()
+            if number != stream.next:
+                self.disorder += 1
+            stream.next = number + 1
+            self.delays.append(now - float(found[2]))
+            self.arrivals.append(now)
+        if END in data:
+            stream.ended = True
+            self._selector.unregister(stream.connection)
+        stream.tail = data[max(end, len(data) - 300) :]
+
+    def delays_between(self, start: float, end: float) -> list[float]:
+        """How long events took that came in this time, sorted."""
+        return sorted(delay for delay, at in zip(self.delays, self.arrivals, strict=True) if start <= at < end)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """In milliseconds; 0 for no values."""
+    return 1000 * values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("port", type=int)
+    parser.add_argument("model")
+    parser.add_argument("--streams", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=300, help="how long a stream lasts")
+    parser.add_argument("--events", type=int, default=0, help="how many events each stream has")
+    parser.add_argument("--stuck", default="", help="a model that is asked in the middle by a client that never reads")
+    options = parser.parse_args()
+    load = Load(options.port)
+    for _ in range(options.streams):
+        load.open(options.model)
+    began = time.monotonic()
+    # The beginning of so many streams at once is a load of another kind.
+    warm, middle, over = began + 2, began + options.seconds / 2, began + options.seconds
+    stuck = None
+    if options.stuck:
+        load.read(middle)
+        stuck = load.open(options.stuck, buffer=4096)
+    load.read(over + 60)
+    everything = load.delays_between(warm, over + 60)
+    before, after = load.delays_between(warm, middle), load.delays_between(middle, over + 60)
+    counts = [stream.next for stream in load.streams]
+    print(
+        json.dumps(
+            {
+                "events": len(load.delays),
+                "lost": sum(options.events - count for count in counts),
+                "disorder": load.disorder,
+                "unended": sum(not stream.ended for stream in load.streams),
+                "p50": percentile(everything, 0.5),
+                "p99": percentile(everything, 0.99),
+                "max": percentile(everything, 1),
+                "p99 before": percentile(before, 0.99),
+                "p99 after": percentile(after, 0.99),
+                "seconds": time.monotonic() - began,
+            }
+        )
+    )
+    if stuck is not None:
+        stuck.connection.close()
+
+
+if __name__ == "__main__":
+    main()
