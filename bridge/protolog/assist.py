@@ -10,6 +10,7 @@ from bridge.protolog.loose import dumps, member, objects, text_of
 _OPS = ("delta", "event", "error", "close")
 _TOKENS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")
 _TOOL = "tool: "
+_WEB_SEARCH = "web_search"
 
 
 def wishes_of(body: Any) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def wishes_of(body: Any) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Said:
-    """One thing that an answer says: a text, reasoning, a call, or other; in the pieces that it was told in."""
+    """One thing that an answer says: a text, reasoning, a call, a search, or other; in the pieces that it came in."""
 
     kind: str
     pieces: list[str]
@@ -86,12 +87,11 @@ class AssistAnswer:
             self._thought(data)
         elif kind == "tool_call":
             if data.get("state") != "running":
-                name, call_id = text_of(data.get("tool")), text_of(data.get("call_id"))
-                self.said.append(Said("call", [text_of(data.get("arguments"))], name, call_id))
+                self._call(text_of(data.get("tool")), data.get("arguments"), text_of(data.get("call_id")))
         elif kind == "progress_indicator":
             label = text_of(data.get("label"))
             if label.startswith(_TOOL) and data.get("status") == "complete":
-                self.said.append(Said("call", [], label.removeprefix(_TOOL)))
+                self._call(label.removeprefix(_TOOL), None, "")
         elif kind == "metrics":
             self.usage = {name: data[name] for name in _TOKENS if name in data} or None
         elif kind == "citation_block":
@@ -100,6 +100,13 @@ class AssistAnswer:
             if kind == "user_error" and isinstance(data.get("reason"), str):
                 self.finish_reason = "incomplete"
             self.said.append(Said("other", [text_of(data.get("message") or data.get("content") or data)], kind))
+
+    def _call(self, name: str, arguments: Any, call_id: str) -> None:
+        """A call of the client's; or a search, which somebody else has made."""
+        if name == _WEB_SEARCH:
+            self.said.append(Said("search", [text_of(member(arguments, "query"))], name, call_id))
+        else:
+            self.said.append(Said("call", [text_of(arguments)], name, call_id))
 
     def _text(self, text: str) -> None:
         if text and self.said and self.said[-1].kind == "text":

@@ -68,7 +68,7 @@ SAID = [
     Part("assistant", "reasoning", "o"),
     Part("assistant", "text", "Good day"),
     Part("assistant", "call", '{"q":1}', "look", "c"),
-    Part("assistant", "call", "", "web_search"),
+    Part("assistant", "search", "", "web_search"),
     Part("assistant", "other", '[{"uri":"http://a"}]', "citation_block"),
     Part("assistant", "text", "."),
     Part("assistant", "other", "Cut.", "user_error"),
