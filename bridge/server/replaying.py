@@ -70,6 +70,9 @@ class Stage:
             return Comparison(recording, "different", (f"it cannot be understood: {_cause(error)!r}",))
         if limit.cancelled_caught:
             return Comparison(recording, "different", (f"no end within {LIMIT:g} s",))
+        if recording.status is None:
+            # There was no head of an answer, as over a WebSocket: what is accepted must not be taken for another way.
+            now.client = [piece for piece in now.client if piece.kind != "client_start"]
         return compare(recording, now)
 
     async def _serve(self, recording: Recording, recorder: Recorder) -> None:
