@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from bridge.server.service import Service
 from bridge.server.session import session_of
 from bridge.store.base import Conversation
 from bridge.turn.collect import TextOutput
-from bridge.turn.events import CLIENT_GONE, ToolCall, TurnEvent
+from bridge.turn.events import CLIENT_GONE, Finished, ToolCall, TurnEvent
 from bridge.turn.items import FunctionCall, Item, Message, Text
 
 log = logging.getLogger("bridge.server")
@@ -32,10 +32,22 @@ class AssistExchange(Exchange):
     """An exchange in CAP. What it says goes into its `ring`, packet by packet; in the form `json`, all at the end.
 
     `open` raises BridgeError when the turn cannot be prepared or begun; `publish` after each `next`, or `conclude`.
-    `busy` holds the conversations in which a turn runs.
+    `busy` holds the conversations in which a turn runs. `on_cut` is called when the answer is to end before its time.
     """
 
-    __slots__ = ("_busy", "_data", "_fresh", "_held", "_known", "_owner", "conversation", "form", "request", "ring")
+    __slots__ = (
+        "_busy",
+        "_data",
+        "_fresh",
+        "_held",
+        "_known",
+        "_owner",
+        "conversation",
+        "form",
+        "on_cut",
+        "request",
+        "ring",
+    )
 
     def __init__(
         self,
@@ -55,6 +67,7 @@ class AssistExchange(Exchange):
         self.ring = Ring()
         self.conversation: str | None = None
         """The conversation's name, once the request is open; None when nothing is stored here."""
+        self.on_cut: Callable[[], None] = _nothing
         self._data = data
         self._busy = busy
         self._held = False
@@ -180,6 +193,10 @@ class AssistExchange(Exchange):
             self._fresh = list(encoder.kept)
         return out
 
+    def cut(self, end: Finished) -> None:
+        super().cut(end)
+        self.on_cut()
+
     def publish(self) -> None:
         """Show readers what `next` has made. Whoever sees the end can go on with the conversation."""
         if self.finished:
@@ -223,6 +240,10 @@ class AssistExchange(Exchange):
         if self._held and self.conversation is not None:
             self._held = False
             self._busy.discard((self._owner, self.conversation))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _said(encoder: CapEncoder) -> list[Item]:

@@ -33,6 +33,7 @@ class LiveAssist:
 
     def __init__(self, exchange: AssistExchange, *, grace: float) -> None:
         self.exchange = exchange
+        exchange.on_cut = self._hurry
         self.ring = exchange.ring
         self.fingerprint = exchange.request.compute_hash()
         self.refused: BridgeError | None = None
@@ -80,7 +81,6 @@ class LiveAssist:
     def cancel(self) -> None:
         """Its client wants it to end."""
         self.exchange.cancel()
-        self._hurry()
 
     async def begun(self) -> None:
         """Until something of the answer can be told, or it has waited long enough. Raises why there will be none."""
@@ -168,7 +168,6 @@ class LiveAssist:
             if not self._readers:
                 self.left = True
                 self.exchange.cut(Finished("cancelled", reason=CLIENT_GONE))
-                self._hurry()
                 return
 
     async def _end_in_time(self, limit: float) -> None:
@@ -178,7 +177,6 @@ class LiveAssist:
             code="deadline_exceeded",
         )
         self.exchange.cut(Finished("failed", error=late))
-        self._hurry()
 
     def _hurry(self) -> None:
         """The end is to be told, however much waits to be read."""

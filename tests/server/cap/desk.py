@@ -384,7 +384,7 @@ def make_store(kind: type[MemoryStore] = MemoryStore) -> MemoryStore:
 
 @asynccontextmanager
 async def open_desk(
-    *, options: CapOptions | None = None, background: bool = True, **service: Any
+    *, options: CapOptions | None = None, background: bool = True, keyring: Keyring | None = None, **service: Any
 ) -> AsyncIterator[Desk]:
     """The application, over a model that the test speaks for."""
     model = Model()
@@ -401,7 +401,7 @@ async def open_desk(
     )
     faults: list[str] = []
     app = build_app(made, fault=lambda: faults[-1] if faults else None, started_at=0)
-    gate = Gate(app, keys=Keyring((KEY, OTHER_KEY)), check_host=True)
+    gate = Gate(app, keys=keyring or Keyring((KEY, OTHER_KEY)), check_host=True)
     async with trio.open_nursery() as nursery:
         if background:
             made.background = nursery

@@ -1,0 +1,95 @@
+"""CAP's turns wait for room as all do: who leaves, ends or loses its key while it waits, or while it is not read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import trio
+from server.cap.desk import JSON, SSE, open_desk, request
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from bridge.auth.key_store import add_key, revoke_key
+from bridge.server.admission import Admission
+from bridge.server.cap.options import CapOptions
+from bridge.server.keys import Keyring
+
+CLOSE = {"op": "close", "p": None}
+
+
+def narrow(**more: float) -> Admission:
+    """Room for one turn."""
+    return Admission(**{"max_turns": 1, "max_queue": 8, "patience": 20, **more})  # type: ignore[arg-type]
+
+
+async def test_who_waits_gets_the_room(autojump_clock: MockClock) -> None:
+    """And who has waited for too long is told when to come again."""
+    async with open_desk(admission=narrow()) as desk:
+        first = desk.post(request())
+        play = await desk.model.play()
+        second = desk.post(request(number=1))
+        await wait_all_tasks_blocked()
+        third = desk.socket(request(number=2))
+        await trio.sleep(10)
+        assert len(desk.model.plays) == 1
+        play.say("a")
+        play.finish()
+        following = await desk.model.play(2)
+        await third.done.wait()
+        assert (third.packets[0]["p"]["code"], third.code) == ("overloaded", 1013)
+        following.say("b")
+        following.finish()
+        assert [(await call.whole()).text for call in (first, second)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("accept", [SSE, JSON])
+async def test_who_waits_can_be_ended(autojump_clock: MockClock, accept: str) -> None:
+    async with open_desk(admission=narrow()) as desk:
+        desk.post(request())
+        await desk.model.play()
+        waiting = desk.post(request(number=1, conversation_id="c"), accept)
+        await wait_all_tasks_blocked()
+        before = trio.current_time()
+        assert (await desk.delete(request(number=1)["request_id"]).whole()).status == 202
+        await waiting.whole()
+        assert trio.current_time() - before < 1
+        assert waiting.packets == [CLOSE] if accept == SSE else waiting.json["output"]["status"] == "incomplete"
+        assert desk.service.admission.waiting == 0
+
+
+async def test_who_leaves_does_not_wait_for_long(autojump_clock: MockClock) -> None:
+    async with open_desk(admission=narrow(patience=1000), options=CapOptions(grace=5)) as desk:
+        desk.post(request())
+        await desk.model.play()
+        waiting = desk.post(request(number=1))
+        await wait_all_tasks_blocked()
+        waiting.leave()
+        await trio.sleep(6)
+        assert desk.service.admission.waiting == 0
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_a_key_that_is_revoked(autojump_clock: MockClock, tmp_path: Path, is_read: bool) -> None:
+    """Its turn ends, also one that waits for its reader."""
+    store = tmp_path / "keys"
+    key, _ = add_key(store, "laptop", now=datetime.now(UTC))
+    keyring = Keyring((), store)
+    await keyring.refresh()
+    async with open_desk(keyring=keyring, admission=Admission(keyring)) as desk:
+        call = desk.post(request(), key=key, slow=not is_read)
+        play = await desk.model.play()
+        for _ in range(1 if is_read else 3000):
+            play.say("x" * 1024)
+        await wait_all_tasks_blocked()
+        revoke_key(store, "laptop")
+        await keyring.refresh()
+        before = trio.current_time()
+        await play.closed.wait()
+        assert trio.current_time() - before < 1
+        while not call.done.is_set():
+            call.take()
+            await wait_all_tasks_blocked()
+        assert [packet["op"] for packet in call.packets[-2:]] == ["error", "close"]
+        assert call.packets[-2]["p"]["code"] == "unauthorized"
+        assert (await desk.get(key=key).whole()).error == (401, "unauthorized")
