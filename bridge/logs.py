@@ -110,10 +110,10 @@ def set_up(
     all that look like one. What nobody catches is told in the same way.
     """
     redactor = Redactor(tuple(secrets))
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _Said(stream or sys.stderr)
     handler.setFormatter(json_formatter(redactor) if form == "json" else ConsoleFormatter(redactor))
     root = logging.getLogger()
-    for old in root.handlers[:]:
+    for old in [each for each in root.handlers if isinstance(each, _Said)]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
@@ -124,6 +124,10 @@ def set_up(
     logging.captureWarnings(True)
     sys.excepthook = _tell_uncaught
     return redactor
+
+
+class _Said(logging.StreamHandler[TextIO]):
+    """Ours: what another program that loads us has set up stays as it is."""
 
 
 def _tell_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
