@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -58,10 +59,8 @@ def parsed(text: str) -> None:
 
 
 def read(text: str) -> None:
-    try:
+    with contextlib.suppress(BridgeError):
         parse_json(text.encode())
-    except BridgeError:
-        pass
 
 
 def absolute(text: str) -> None:

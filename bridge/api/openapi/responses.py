@@ -31,6 +31,7 @@ from bridge.api.openapi.schemas import (
     sse_content,
 )
 from bridge.api.responses.request import ResponsesBody
+from bridge.api.responses.response import NEVER_FILLED
 
 TAG = "Responses"
 
@@ -90,17 +91,6 @@ _USAGE = {
     "output_tokens_details": closed({"reasoning_tokens": COUNT}),
     "total_tokens": COUNT,
 }
-_NEVER_FILLED = (
-    "access_programs",
-    "image",
-    "moderation",
-    "prompt_cache_diagnostics",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "service_tier",
-    "tool_usage",
-)
-"""Members of the API's type that nothing here can fill."""
 _TEXT_FORMAT = opened({"type": one_of_words("text", "json_object", "json_schema")})
 
 SCHEMAS: dict[str, Json] = {
@@ -165,7 +155,7 @@ SCHEMAS: dict[str, Json] = {
             "top_logprobs": const(0),
             "truncation": const("disabled"),
             "user": or_null(STRING),
-            **dict.fromkeys(_NEVER_FILLED, NULL),
+            **dict.fromkeys(NEVER_FILLED, NULL),
             "output": list_of(ref("OutputItem")),
             "usage": or_null(ref("Usage")),
         },

@@ -13,9 +13,10 @@ from bridge.turn.turn import Turn
 _STREAM_ERROR_CODES = frozenset({"server_error", "rate_limit_exceeded", "invalid_prompt"})
 """Codes that clients' types know for a failed response."""
 
-_NOT_HERE = (
+NEVER_FILLED = (
     "access_programs",
     "image",
+    "input_transformations",
     "moderation",
     "prompt_cache_diagnostics",
     "prompt_cache_options",
@@ -88,7 +89,7 @@ def echo_of(data: Mapping[str, Any], turn: Turn, *, store: bool = False) -> Echo
             "top_logprobs": 0,
             "truncation": "disabled",
             "user": _string(data.get("user")),
-            **dict.fromkeys(_NOT_HERE),
+            **dict.fromkeys(NEVER_FILLED),
         }
     )
 
