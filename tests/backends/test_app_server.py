@@ -72,6 +72,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBridge]:
         CODEX_HOME=str(home),
         PROXY_MODELS=f"{MODEL},Another-Model",
         PROXY_MAX_TURNS="2",
+        PROXY_MAX_QUEUE="0",
     ) as bridge:
         bridge.post("/responses", ask({"text": "hi"}))
         yield bridge
@@ -118,7 +119,7 @@ def test_more_turns_than_allowed_are_asked_to_come_back(small: RunningBridge) ->
             refused = small.post("/responses", ask({"text": "hi"}))
             assert refused.status_code == 503
             assert refused.json()["error"]["code"] == "overloaded"
-            assert refused.headers["retry-after"] == "1"
+            assert int(refused.headers["retry-after"]) >= 1
         wait_for(lambda: small.post("/responses", ask({"text": "hi"})).status_code == 200, "a free place", 3)
 
 
