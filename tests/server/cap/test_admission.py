@@ -70,8 +70,9 @@ async def test_who_leaves_does_not_wait_for_long(autojump_clock: MockClock) -> N
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-async def test_a_key_that_is_revoked(autojump_clock: MockClock, tmp_path: Path, is_read: bool) -> None:
+async def test_a_key_that_is_revoked(tmp_path: Path, is_read: bool) -> None:
     """Its turn ends, also one that waits for its reader."""
+    # Not on a clock that jumps: files are looked at in threads.
     store = tmp_path / "keys"
     key, _ = add_key(store, "laptop", now=datetime.now(UTC))
     keyring = Keyring((), store)
@@ -84,9 +85,8 @@ async def test_a_key_that_is_revoked(autojump_clock: MockClock, tmp_path: Path, 
         await wait_all_tasks_blocked()
         revoke_key(store, "laptop")
         await keyring.refresh()
-        before = trio.current_time()
-        await play.closed.wait()
-        assert trio.current_time() - before < 1
+        with trio.fail_after(20):
+            await play.closed.wait()
         while not call.done.is_set():
             call.take()
             await wait_all_tasks_blocked()
