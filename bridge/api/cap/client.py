@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 from uuid import UUID
@@ -36,6 +37,8 @@ SILENCE = 60.0
 """Seconds without a byte after which a stream is taken for cut: a living one has comments in it."""
 WHOLE_SILENCE = 600.0
 """The same for a whole answer, which is silent until it comes."""
+LAST_BYTES = 1.0
+"""Seconds for the end of an HTTP answer after its close packet."""
 Model = TypeVar("Model", ServiceResponse, HealthCheckResponse)
 
 GATEWAYS = (408, 425, 429, 502, 503, 504)
@@ -206,7 +209,7 @@ class AssistStream:
         self._chunks: AsyncGenerator[bytes, None] | None = None
         self._reader = PacketReader()
         self._waiting: deque[tuple[str, StreamPacket]] = deque()
-        self._over = False
+        self._over = self._closed = False
 
     def __repr__(self) -> str:
         return f"<AssistStream {self.request_id} last={self.last} over={self._over}>"
@@ -248,7 +251,7 @@ class AssistStream:
         if not isinstance(packet, ErrorPacket):
             self.last = number
             self._attempts.succeeded()
-        self._over = isinstance(packet, ClosePacket)
+        self._over = self._closed = isinstance(packet, ClosePacket)
         return packet
 
     async def _connect(self) -> None:
@@ -303,10 +306,9 @@ class AssistStream:
     async def _hang_up(self) -> None:
         response, chunks = self._response, self._chunks
         self._response = self._chunks = None
-        # To close a connection takes no time.
         with trio.CancelScope(shield=True):
             if chunks is not None:
-                await chunks.aclose()
+                await _leave(chunks, LAST_BYTES if self._closed else 0)
             if response is not None:
                 await response.aclose()
 
@@ -346,6 +348,16 @@ def failure_of(response: httpx2.Response, body: bytes) -> AssistFailed | None:
     message = f"The service answered with HTTP status {status}."
     error = StreamError(code="unavailable", message=message, severity=ErrorSeverity.TRANSIENT, details=details)
     return AssistFailed(error, status)
+
+
+async def _leave(chunks: AsyncGenerator[bytes, None], seconds: float) -> None:
+    """Read to the end, so that the connection can be used again, or for so many seconds.
+
+    Then the read is cancelled. Only so everything is closed that the generator reads from: they are generators, too.
+    """
+    with suppress(httpx2.HTTPError, httpx2.StreamError), trio.move_on_after(seconds):
+        async for _ in chunks:
+            pass
 
 
 def _read(model: type[Model], body: bytes) -> Model:

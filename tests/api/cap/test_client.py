@@ -6,8 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -378,6 +379,51 @@ async def test_health(autojump_clock: MockClock) -> None:
 def test_what_cannot_be_used_is_refused(url: str, key: str | None) -> None:
     with pytest.raises(ValueError):
         CapClient(url, key)
+
+
+@pytest.mark.deep  # in real time
+async def test_over_sockets_that_are_cut(mock_bridge: RunningBridge) -> None:
+    """As the operating system tells of it: in the head of an answer, in its chunks, and between them."""
+    query = "".join(f"{number} " for number in range(40))
+    asking = asked(query=query, number=int(time.time()), meta={"model": "mock-echo"})
+    async with trio.open_nursery() as nursery:
+        listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+        cuts = iter([0, 100, 400, 700, 1500])
+
+        async def pass_on(client: trio.SocketStream) -> None:
+            limit = next(cuts, None)
+            async with client, await trio.open_tcp_stream("127.0.0.1", mock_bridge.port) as bridge:
+                nursery.start_soon(_copy, client, bridge, None)
+                await _copy(bridge, client, limit)
+
+        nursery.start_soon(trio.serve_listeners, pass_on, [listener])
+        got: list[StreamPacket] = []
+        url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
+        async with CapClient(url, KEY) as client, client.stream(asking) as stream:
+            async for packet in stream:
+                got.append(packet)
+        nursery.cancel_scope.cancel()
+    assert text(got) == query
+    assert next(cuts, None) is None
+
+
+async def test_over_sockets_a_stream_can_be_left(mock_bridge: RunningBridge) -> None:
+    """In the middle, and after its end, when its connection is used again."""
+    async with CapClient(mock_bridge.root, KEY) as client:
+        for number in (1, 2):
+            asking = asked(query="a b c d e f g h", number=int(time.time()) + number, meta={"model": "mock-echo"})
+            async with client.stream(asking) as stream:
+                await anext(stream)
+            async with client.stream(asking) as stream:
+                assert text([packet async for packet in stream]) == "a b c d e f g h"
+
+
+async def _copy(source: trio.SocketStream, target: trio.SocketStream, limit: int | None) -> None:
+    """What comes, up to so many bytes."""
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        while (limit is None or limit > 0) and (piece := await source.receive_some(limit or 65536)):
+            await target.send_all(piece)
+            limit = None if limit is None else limit - len(piece)
 
 
 def test_the_example_of_the_docs_works(mock_bridge: RunningBridge) -> None:
