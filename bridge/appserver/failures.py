@@ -15,6 +15,9 @@ from bridge.errors import LOG_IN, BridgeError, InvalidRequest, UpstreamError
 from bridge.redact import harmless
 from bridge.turn.events import Finished
 
+MAX_SAID = 4096
+"""So much of what Codex says of a failure is told."""
+
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 _RETRY_IN = re.compile(r"try again in (\d+(?:\.\d+)?) ?s", re.IGNORECASE)
 _STATUS = re.compile(r"\b(?:status|unexpected status)[: ]+(\d{3})\b")
@@ -35,9 +38,9 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
         status = int(found[1])
     upstream = _upstream_body(message)
     said = upstream.get("message")
-    text = harmless(said if isinstance(said, str) and said else message)
-    if isinstance(details, str) and details and harmless(details) not in text:
-        text = f"{text} ({harmless(details)})"
+    text = harmless((said if isinstance(said, str) and said else message)[:MAX_SAID])
+    if isinstance(details, str) and details and (more := harmless(details[:MAX_SAID])) not in text:
+        text = f"{text} ({more})"
     if kind == "contextwindowexceeded":
         return InvalidRequest(text, code="context_length_exceeded")
     if kind in ("usagelimitexceeded", "sessionbudgetexceeded"):
