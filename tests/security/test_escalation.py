@@ -210,6 +210,7 @@ def test_no_member_of_a_body_changes_what_the_child_is_told(watched: Watched, na
     assert served > 3
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", BODIES)
 def test_nor_does_one_alone(watched: Watched, name: str) -> None:
     """Each at the top, as those that know Codex would try it, and in its usual wrappings."""
