@@ -35,12 +35,12 @@ class LineSplitter:
         tail = lines.pop()
         if lines and (self._tail or self._discarding):
             self._end_tail(lines)
-        if tail:
-            self._keep(tail)
         if len(data) > self.max_line:
             # A whole line above the limit can only come in a read above the limit.
             self.oversize += [line[:HEAD] for line in lines if len(line) > self.max_line]
             lines = [line for line in lines if len(line) <= self.max_line]
+        if tail:
+            self._keep(tail)
         if b"" in lines:
             return [line for line in lines if line]
         return lines

@@ -60,7 +60,9 @@ class EventBuffer:
         self._streamed[item] += len(delta)
 
     def text_done(self, item: str, full: str) -> None:
-        """A message is complete; what was not streamed of it is added now."""
+        """A message is complete; what was not streamed of it is added now. Raises TypeError for another shape."""
+        if not isinstance(item, str) or not isinstance(full, str):
+            raise TypeError(full)
         rest = full[self._streamed.get(item, 0) :]
         if rest:
             self.text(item, rest)
@@ -68,8 +70,8 @@ class EventBuffer:
             self.add(TextDone(item))
 
     def reasoning(self, item: str, index: int, delta: str, *, raw: bool) -> None:
-        """A piece of a reasoning item."""
-        if not isinstance(delta, str) or not isinstance(index, int):
+        """A piece of a reasoning item. Raises TypeError for another shape."""
+        if not isinstance(item, str) or not isinstance(delta, str) or not isinstance(index, int):
             raise TypeError(delta)
         last = self._events[-1] if self._events else None
         if (

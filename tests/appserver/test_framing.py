@@ -134,3 +134,10 @@ def test_a_single_large_line_is_linear() -> None:
     small = min(seconds(1_000_000) for _ in range(3))
     large = min(seconds(10_000_000) for _ in range(3))
     assert large < 40 * small + 0.2
+
+
+def test_lines_that_are_too_long_are_told_in_their_order() -> None:
+    """Also when one read holds a whole one and the beginning of another."""
+    splitter = LineSplitter(max_line=2)
+    assert splitter.feed(b"first\nok\nsecond") == [b"ok"]
+    assert splitter.oversize == [b"first", b"second"]
