@@ -102,7 +102,11 @@ class ResponsesBuffer(UpstreamBuffer):
     def _item_done(self, item: Mapping[str, Any]) -> None:
         kind = item.get("type")
         item_id = self._id(item, "id")
-        self._done.add(item_id)
+        own_name = _text(item.get("id")) or _text(item.get("call_id"))
+        if own_name is not None and own_name in self._done:
+            # Told once more; a call would be made once more.
+            return
+        self._done.add(own_name or item_id)
         if kind == "message":
             parts = [part.get("text", part.get("refusal")) for part in item.get("content") or ()]
             self.text_done(item_id, "".join(part for part in parts if isinstance(part, str)))

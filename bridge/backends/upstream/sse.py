@@ -47,6 +47,7 @@ class SseReader:
         if self._tail:
             line = b"".join([*self._tail, line])
             self._tail, self._tail_size = [], 0
+        self._check(len(line))
         return line.removesuffix(b"\r")
 
     def _line(self, line: bytes, events: list[bytes]) -> None:

@@ -192,6 +192,15 @@ def test_a_namespace_of_the_providers_own_is_kept() -> None:
     assert result_of(done(item)).calls[0].namespace == "mcp"
 
 
+@pytest.mark.parametrize("names", [{"id": "fc_1"}, {}], ids=["with an id", "without"])
+def test_a_call_that_is_told_again_is_made_once(names: Json) -> None:
+    """Some proxies repeat an event when they connect again."""
+    item = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}", **names}
+    told = {"type": "response.output_item.done", "item": item}
+    end = {"type": "response.completed", "response": {"output": [item]}}
+    assert [call.call_id for call in result_of([told, told, end]).calls] == ["call_1"]
+
+
 def test_a_call_without_an_id_is_called_by_its_call_id() -> None:
     item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     assert result_of(done(item)).calls == [ToolCall("c", "c", "f", "{}")]

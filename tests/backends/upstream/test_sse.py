@@ -128,3 +128,13 @@ def test_a_large_event_costs_linear_time(size: int) -> None:
     begun = time.process_time()
     assert len(read(*cut(data, size))[0]) == 30_000_000
     assert time.process_time() - begun < 3
+
+
+@pytest.mark.parametrize("size", [1, 7, 5000])
+def test_a_line_that_is_too_long_is_so_however_it_is_cut(size: int) -> None:
+    """Also a line that says nothing, and one that comes whole."""
+    stream = b": " + b"x" * 1500 + b"\n\n"
+    reader = SseReader(max_event=1000)
+    with pytest.raises(UpstreamError):
+        for start in range(0, len(stream), size):
+            reader.feed(stream[start : start + size])
