@@ -62,6 +62,8 @@ def test_the_limits_are_those_of_the_code() -> None:
     defaults = Settings()
     table = dict(re.findall(r"^\| ([^|]+?) \| ([^|]+?) \| [^|]+ \|$", PAGE.partition("## Limits")[2], re.M))
     assert table["turns at once, for each backend"] == f"`PROXY_MAX_TURNS`, {defaults.max_turns}"
+    assert table["connections at once"] == f"`PROXY_MAX_CONNECTIONS`, {defaults.max_connections}"
+    assert table["requests that wait for a turn"] == f"`PROXY_MAX_QUEUE`, {defaults.max_queue}"
     assert table["body of a request"] == f"`PROXY_MAX_BODY`, {defaults.max_body // MIB} MiB"
     assert table["head of a request"] == f"{listener.HEADER_LIMIT // 1024} KiB, {listener.HEAD_SECONDS:g} s"
     assert table["time for a body"] == f"{http.BODY_SECONDS:g} s"

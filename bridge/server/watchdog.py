@@ -46,7 +46,10 @@ class Watchdog:
         watch = threading.Thread(
             target=self._watch, args=(threading.get_ident(), over), name="loop watchdog", daemon=True
         )
-        watch.start()
+        try:
+            watch.start()
+        except RuntimeError:  # a limit of processes is reached: the rest of the bridge does without threads, too
+            log.warning("no thread can be started: it will not be told when the event loop is stuck")
         try:
             while True:
                 due = trio.current_time() + self._interval

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,10 @@ async def test_fault_24_a_head_that_comes_byte_by_byte(before: int) -> None:
             received = bytearray()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(trickle, client)
-                async for data in client:
-                    received += data
+                # What it still sends is not read any more, which resets the connection.
+                with suppress(trio.BrokenResourceError):
+                    async for data in client:
+                        received += data
                 nursery.cancel_scope.cancel()
         assert received.startswith(b"HTTP/1.1 408 ")
         assert b"connection: close" in received.lower()
