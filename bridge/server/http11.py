@@ -48,6 +48,8 @@ class Http11(H11Protocol):
         """Some of a request's head has come, but not all."""
         self._feeding = trio.Lock()
         self._waiting = bytearray()
+        self._recycled = trio.Event()
+        """The answer is out, and what comes next is another request."""
         self._is_last = False
         self._is_over = False
 
@@ -56,15 +58,19 @@ class Http11(H11Protocol):
             self._is_over = True
             await super().handle(event)
             return
+        # Who has read an answer to its end may be quicker with the next request than we are with the end of this one.
+        while self._is_answered():
+            await self._recycled.wait()
         async with self._feeding:
             if self._is_shaking_hands():
                 self._early += event.data
                 if len(self._early) > HEADER_LIMIT:
                     await self.send(Closed())
-            elif self._is_answering() or self._waiting:
+            elif self._is_answering():
                 self._keep(event.data)
             else:
-                await self._feed(event.data)
+                data, self._waiting = bytes(self._waiting) + event.data, bytearray()
+                await self._feed(data)
 
     async def stream_send(self, event: Any) -> None:
         if isinstance(event, Response) and event.status_code >= 200 and self._is_last:
@@ -135,6 +141,11 @@ class Http11(H11Protocol):
         unfinished = (h11.IDLE, h11.SEND_BODY, h11.ERROR)
         return isinstance(self.connection, h11.Connection) and self.connection.their_state not in unfinished
 
+    def _is_answered(self) -> bool:
+        """Whether the answer is out, and the connection not yet ready for the next request."""
+        done = isinstance(self.connection, h11.Connection) and self.connection.our_state is h11.DONE
+        return done and self.connection.their_state is h11.DONE and not self._is_over
+
     def _keep(self, data: bytes) -> None:
         """What has come behind a request waits for its end, unless it is too much or was not to come at all."""
         if self._is_last or self.connection.their_state is h11.MUST_CLOSE:
@@ -145,22 +156,26 @@ class Http11(H11Protocol):
             self._is_last = True
 
     async def _maybe_recycle(self) -> None:
-        if self._is_last:
-            await self._close_stream()
-            await self.send(Closed())
-            return
-        await super()._maybe_recycle()
-        if self._waiting and self.connection.their_state is h11.IDLE:
-            self.task_group.spawn(self._go_on)
+        try:
+            if self._is_last:
+                await self._close_stream()
+                await self.send(Closed())
+                return
+            await super()._maybe_recycle()
+            if self._waiting and self.connection.their_state is h11.IDLE:
+                # What is in there was kept apart.
+                self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_LIMIT)
+                self.task_group.spawn(self._go_on)
+        finally:
+            recycled, self._recycled = self._recycled, trio.Event()
+            recycled.set()
 
     async def _go_on(self) -> None:
         """Take the request that has been waiting."""
         async with self._feeding:
-            if self._is_over:
+            if self._is_over or not self._waiting:
                 return
             data, self._waiting = bytes(self._waiting), bytearray()
-            # What is in there was kept apart.
-            self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_LIMIT)
             await self._feed(data)
             if self._waiting:
                 self._waiting.clear()

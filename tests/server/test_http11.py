@@ -1,0 +1,47 @@
+"""One connection for many requests, by a client that is as quick as can be."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+from harness import KEY, RunningBridge
+
+SIZE = 80_000
+"""More than is read at once, and than may wait behind an answer."""
+
+
+def request(text: str) -> bytes:
+    """A request whose answer is short."""
+    body = json.dumps({"model": "mock-text", "input": text, "store": False}).encode()
+    head = f"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {KEY}\r\n"
+    return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def read_answer(connection: socket.socket) -> bytes:
+    """The status line of the next answer, once it is whole."""
+    seen = b""
+    while b"\r\n\r\n" not in seen:
+        seen += _more(connection)
+    head, _, body = seen.partition(b"\r\n\r\n")
+    length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
+    while len(body) < length:
+        body += _more(connection)
+    assert len(body) == length
+    return head.split(b"\r\n")[0]
+
+
+def _more(connection: socket.socket) -> bytes:
+    piece = connection.recv(65536)
+    assert piece, "the connection was closed"
+    return piece
+
+
+def test_the_next_request_may_come_with_the_last_byte_of_an_answer(mock_bridge: RunningBridge) -> None:
+    """However large it is: whoever has read an answer can be quicker than the bridge is with its end."""
+    data = request("x" * SIZE)
+    with socket.create_connection(("127.0.0.1", mock_bridge.port), timeout=60) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(150):
+            connection.sendall(data)
+            assert read_answer(connection).startswith(b"HTTP/1.1 200")
