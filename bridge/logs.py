@@ -7,7 +7,9 @@ A line that belongs to a request has the request's id, which its tasks find in t
 from __future__ import annotations
 
 import logging
+import os
 import re
+import select
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -127,7 +129,54 @@ def set_up(
 
 
 class _Said(logging.StreamHandler[TextIO]):
-    """Ours: what another program that loads us has set up stays as it is."""
+    """Ours: what another program that loads us has set up stays as it is.
+
+    It never waits. Whoever started us may not read what we say; to wait for that would be to wait in the event loop,
+    for everybody. Lines for which there is no room are dropped, and it is told when there is room again.
+    """
+
+    _dropped = 0
+    _torn = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            descriptor = self.stream.fileno()
+        except (AttributeError, OSError, ValueError):  # not a file of the system's
+            super().emit(record)
+            return
+        try:
+            lines = b"\n" if self._torn else b""
+            if self._dropped:
+                lines += self._encoded(_dropped_lines(self._dropped))
+            lines += self._encoded(record)
+            written = _write_at_once(descriptor, lines)
+            self._dropped = self._dropped + 1 if written < len(lines) else 0
+            if written:
+                self._torn = lines[written - 1] != ord("\n")
+        except Exception:
+            self.handleError(record)
+
+    def _encoded(self, record: logging.LogRecord) -> bytes:
+        return (self.format(record) + self.terminator).encode("utf-8", "backslashreplace")
+
+
+def _dropped_lines(count: int) -> logging.LogRecord:
+    message = "%d line(s) were dropped here: nobody read them in time"
+    return logging.LogRecord("bridge.logs", logging.WARNING, __file__, 0, message, (count,), None)
+
+
+def _write_at_once(descriptor: int, data: bytes) -> int:
+    """Write what can be written without waiting; how much that was."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    written = 0
+    while written < len(data):
+        ready = poll.poll(0)
+        if not ready or not ready[0][1] & select.POLLOUT:
+            break
+        # What is ready takes so much; what is no pipe takes all.
+        written += os.write(descriptor, data[written : written + select.PIPE_BUF])
+    return written
 
 
 def _tell_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

@@ -8,8 +8,9 @@ import resource
 import signal
 import socket
 import stat
+import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -364,3 +365,34 @@ def test_fault_42_nobody_reads_what_the_bridge_says(tmp_path: Path) -> None:
             process.wait()
     assert "Error" not in stderr.read_text()
     whole_log([log])
+
+
+def test_fault_43_nobody_reads_stderr(tmp_path: Path) -> None:
+    """A full pipe holds up nobody: turns are answered, and it stops. Who reads again is told that lines are missing."""
+    reader, stderr = os.pipe()
+    os.set_blocking(stderr, False)
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += os.write(stderr, b"x" * 4096)
+    os.set_blocking(stderr, True)  # as the bridge will find it
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PROXY_API_KEY": KEY, "PORT": "0"}
+    pipe = subprocess.PIPE
+    with (
+        open(reader, "rb", buffering=0) as unread,
+        WarmPopen(["serve", "--mock-only"], stdout=pipe, stderr=stderr, env=env, text=True) as process,
+    ):
+        os.close(stderr)
+        try:
+            bridge = RunningBridge(process.stdout.readline().split()[-1], process, tmp_path, tmp_path)
+            assert bridge.post("/responses", ECHO).status_code == 200
+            assert unread.read(filled) == b"x" * filled
+            (child,) = children_of(process.pid)
+            os.kill(child, signal.SIGKILL)
+            wait_for(lambda: bridge.post("/responses", ECHO).status_code == 200, "another child", 90)
+            assert bridge.stop() == 0
+        finally:
+            process.kill()
+        told = unread.read(1 << 20).decode()
+    assert "line(s) were dropped here" in told.splitlines()[0]
+    assert "it ended with code -9" in told
