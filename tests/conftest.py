@@ -17,7 +17,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "fast", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
-settings.register_profile("deep", max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
+settings.register_profile(
+    "deep",
+    max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "20000")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 

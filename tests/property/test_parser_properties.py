@@ -91,7 +91,7 @@ def sources(events: Iterable[ParserEvent]) -> Iterator[str]:
             yield event.source
 
 
-properties = settings(max_examples=150, deadline=None)
+properties = settings(max_examples=max(150, settings().max_examples), deadline=None)
 
 
 @properties

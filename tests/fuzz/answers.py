@@ -1,0 +1,66 @@
+"""What a client makes of a turn's events, whoever they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+from api.cases import CREATED_AT
+from api.readers import ReadChat, ReadResponse
+
+from bridge.api.cap.request import AssistRules
+from bridge.api.chat.events import ChatEncoder
+from bridge.api.responses.events import ResponsesEncoder
+from bridge.api.responses.response import echo_of
+from bridge.api.sse import Encoder
+from bridge.tools.stage import ToolStage
+from bridge.turn.collect import collect
+from bridge.turn.events import Finished, TurnEvent
+from bridge.turn.items import FunctionTool, Message, Text
+from bridge.turn.turn import Turn
+
+MODEL = "mock-text"
+TURN = Turn(
+    "responses",
+    MODEL,
+    MODEL,
+    (Message("user", (Text("hi"),)),),
+    tools=(
+        FunctionTool("look", "Looks.", {"type": "object", "properties": {"q": {"type": "string"}}}, None),
+        FunctionTool("apply", "Applies.", {"type": "object", "properties": {}}, None),
+    ),
+    stream=True,
+)
+"""A turn with tools."""
+RULES = AssistRules("gpt-5.2")
+
+
+def check_events(batches: list[list[TurnEvent]], *, calls_in_text: bool) -> None:
+    """There is one end, the last event; every client reads a whole stream in its protocol, with all that was said."""
+    events = [event for batch in batches for event in batch]
+    assert [isinstance(event, Finished) for event in events] == [False] * (len(events) - 1) + [True]
+    if calls_in_text:
+        stage = ToolStage(TURN, new_ids())
+        batches = [stage.feed(list(batch)) for batch in batches]
+        events = [event for batch in batches for event in batch]
+    said = collect(events).text
+    echo = echo_of({"model": MODEL, "input": "hi"}, TURN)
+    response = ReadResponse(_stream(ResponsesEncoder(echo, new_ids(), created_at=CREATED_AT), batches))
+    shown = [part["text"] for item in response.items if item["type"] == "message" for part in item["content"]]
+    if response.final["status"] == "completed":
+        assert "".join(shown) == said
+    ReadChat(_stream(ChatEncoder(MODEL, new_ids(), created_at=CREATED_AT, include_usage=True), batches))
+
+
+def new_ids() -> Callable[[str], str]:
+    """Ids that no other side has: as rare as the random ones that the bridge gives."""
+    numbers = count(1)
+    return lambda prefix: f"{prefix}_ours{next(numbers)}"
+
+
+def _stream(encoder: Encoder, batches: list[list[TurnEvent]]) -> bytes:
+    stream = encoder.begin()
+    for batch in batches:
+        if not encoder.finished:
+            stream += encoder.feed(batch)
+    return stream

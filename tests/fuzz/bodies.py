@@ -1,0 +1,103 @@
+"""Bodies of requests: each is refused with an error of ours, or becomes a turn that every backend can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import orjson
+from api.cases import counter
+from fuzz.answers import RULES
+from fuzz.cutting import choice
+
+from bridge.api.cap.request import parse_assist, read_request
+from bridge.api.dropped import dropped_fields
+from bridge.api.reading import parse_json
+from bridge.api.responses.response import echo_of
+from bridge.api.shape import parse_request
+from bridge.appserver.current import CurrentTurn
+from bridge.appserver.legacy import LegacyTurn, choose_sends
+from bridge.appserver.routes import RunningTurn
+from bridge.appserver.settings import ChildSettings
+from bridge.backends.anthropic.api import MessagesApi
+from bridge.backends.openai_compatible.backend import ChatApi
+from bridge.backends.openai_compatible.presets import PRESETS
+from bridge.backends.responses.backend import PlainResponsesApi, ResponsesApi
+from bridge.errors import BridgeError, InvalidRequest
+from bridge.server.continuation import item_objects
+from bridge.turn.models import ModelChoice
+from bridge.turn.turn import Endpoint, Turn
+
+SETTINGS = ChildSettings()
+APIS = (MessagesApi(), ResponsesApi(), PlainResponsesApi(), ChatApi(), ChatApi(PRESETS["gemini"]))
+RESULT = {"thread": {"id": "t"}, "conversationId": "t", "turn": {"id": "turn"}}
+"""A child's answer to any of a turn's calls."""
+
+
+def resolve(name: str) -> ModelChoice:
+    """Every name is a model's, but the empty one."""
+    if not name:
+        raise InvalidRequest("There is no model without a name.")
+    return ModelChoice(name, name)
+
+
+def read_responses(data: bytes) -> None:
+    """A body on /v1/responses."""
+    _read(data[1:], "responses", choice(data))
+
+
+def read_chat(data: bytes) -> None:
+    """A body on /v1/chat/completions."""
+    _read(data[1:], "chat", choice(data))
+
+
+def read_cap(data: bytes) -> None:
+    """A body on /v1/assist."""
+    with suppress(BridgeError):
+        body = parse_json(data[1:])
+        request = read_request(body)
+        assist = parse_assist(request, resolve, RULES, data=body)
+        orjson.dumps([assist.fingerprint, assist.owner, assist.traceparent, assist.ignored])
+        ", ".join(assist.ignored).encode("ascii")
+        _ask(assist.turn, choice(data))
+
+
+def _read(body: bytes, path: Endpoint, number: int) -> None:
+    with suppress(BridgeError):
+        data = parse_json(body)
+        orjson.dumps(data)  # the log
+        turn = parse_request(data, path, resolve)
+        ",".join(dropped_fields(data, turn, path, samples=False, hosted=False)).encode("latin-1")
+        orjson.dumps(item_objects(turn.items, counter()))
+        if path == "responses":
+            orjson.dumps(echo_of(data, turn, store=True))
+        _ask(turn, number)
+
+
+def _ask(turn: Turn, number: int) -> None:
+    """The turn in the words of one of those who could answer it."""
+    sends = choose_sends("auto", turn, is_codex=bool(number & 1), skip_turn=False)
+    children: list[Callable[[], RunningTurn]] = [
+        lambda: CurrentTurn(turn, SETTINGS, can_inject=True),
+        lambda: CurrentTurn(turn, SETTINGS, can_inject=True, native=True),
+        lambda: CurrentTurn(turn, SETTINGS, can_inject=False),
+        lambda: LegacyTurn(turn, SETTINGS, sends=sends),
+    ]
+    asked = number // 2 % (len(children) + len(APIS))
+    if asked < len(children):
+        _begin(children[asked]())
+        return
+    api = APIS[asked - len(children)]
+    api.buffer(turn)
+    orjson.dumps([api.build(turn, "session"), api.drops(turn)])
+
+
+def _begin(running: RunningTurn) -> None:
+    flow = running.begin()
+    result: Any = None
+    with suppress(StopIteration):
+        while True:
+            call = flow.send(result)
+            orjson.dumps(call.params)
+            result = RESULT
