@@ -232,6 +232,7 @@ class Exchange:
     def _leave_place(self) -> None:
         if self._place is not None:
             self._place.free()
+            self._place = None  # it knows us, to send us away: a circle
 
     def _expel(self, error: BridgeError) -> None:
         self.cut(Finished("failed", error=error))
