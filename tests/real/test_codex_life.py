@@ -97,7 +97,7 @@ def test_a_crowd_that_leaves_at_once(tmp_path: Path) -> None:
         for _ in range(10):
             before = monotonic()
             assert rig.ask(CHAT, {"do": "text", "pieces": ["next"]}).text == "next"
-            assert monotonic() - before < 3.5
+            assert monotonic() - before < 15
 
 
 # The child dies

@@ -155,7 +155,7 @@ def test_a_slow_client_fails_alone(prompted: LoggedBridge) -> None:
         wait_for(lambda: "turn/interrupt" in prompted.log.calls(req_id), "turn/interrupt")
         started = time.monotonic()
         assert bridge.post("/responses", ask({"text": "hi"})).status_code == 200
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10
         response = HTTPResponse(client)
         response.begin()
         events = list(read_sse(iter(response.read().decode().split("\n"))))

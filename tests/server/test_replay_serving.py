@@ -352,7 +352,7 @@ def test_a_played_stream_can_be_left_and_cancelled(tmp_path: Path) -> None:
         assert player.events("/responses", body) == whole
         began = time.monotonic()
         assert player.stop() == 0
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 12
 
 
 # What cannot be played

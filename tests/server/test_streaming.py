@@ -385,7 +385,7 @@ def test_a_stop_lets_streams_finish(tmp_path: Path) -> None:
             assert text_of(events) == "two"
             assert events[-1]["type"] == "response.completed"
             assert bridge.process.wait(10) == 0
-            assert time.monotonic() - ended < 1.5
+            assert time.monotonic() - ended < 8
         assert not [pid for pid in children if is_alive(pid)]
 
 
