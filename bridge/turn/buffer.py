@@ -22,6 +22,8 @@ from bridge.turn.events import (
     WebSearch,
 )
 
+MAX_TOKENS = 2**53
+
 
 class EventBuffer:
     """What was said since the last `take`, in order."""
@@ -149,8 +151,10 @@ class EventBuffer:
             self.finished = True
 
     def usage(self, update: UsageUpdate) -> None:
-        """Usage so far."""
-        self.add(update)
+        """Usage so far; numbers that nobody can mean, and that JSON could not hold, are passed over."""
+        usage = update.usage
+        if max(usage.input, usage.cached, usage.output, usage.reasoning) < MAX_TOKENS:
+            self.add(update)
 
     def add(self, event: TurnEvent) -> None:
         """Append one event, in order."""

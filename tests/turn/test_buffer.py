@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bridge.turn.buffer import EventBuffer
-from bridge.turn.events import TextDelta
+from bridge.turn.events import TextDelta, Usage, UsageUpdate
 
 
 @pytest.mark.parametrize("item", [{"id": "rs_1"}, ["rs_1"], 5, None])
@@ -28,3 +28,10 @@ def test_a_message_that_is_no_text_is_refused(full: Any) -> None:
     with pytest.raises(TypeError):
         buffer.text_done("msg_1", full)
     assert buffer.take() == [TextDelta("msg_1", ["a"])]
+
+
+def test_more_tokens_than_a_number_can_count_are_passed_over() -> None:
+    """A client's stream could not hold them."""
+    buffer = EventBuffer()
+    buffer.usage(UsageUpdate(Usage(1, 0, 2**64, 0)))
+    assert buffer.take() == []
