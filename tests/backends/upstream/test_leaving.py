@@ -285,7 +285,8 @@ async def test_a_slow_consumer_slows_the_upstream_down_and_loses_nothing(tmp_pat
 async def test_calls_that_nobody_takes_slow_the_upstream_down(tmp_path: Path) -> None:
     """Arguments are as heavy as text."""
     calls = answer(call("f", "x" * 1_000_000), end=completed(output=False))
-    done = [event for event in calls if event["type"] == "response.output_item.done"] * 60
+    (one,) = [event for event in calls if event["type"] == "response.output_item.done"]
+    done = [one | {"item": one["item"] | {"id": f"fc_{n}", "call_id": f"call_{n}"}} for n in range(60)]
     async with rigged(tmp_path) as rig:
         rig.chatgpt.will(Stream([calls[0], *done, calls[-1]]))
         stream = await rig.start()
