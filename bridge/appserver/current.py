@@ -93,6 +93,10 @@ class CurrentTurn(RunningTurn):
         self._thread_total = self._used
 
     @property
+    def ends_with_usage(self) -> bool:
+        return self._native is None and not self._settings.native_tools
+
+    @property
     def parks_tool_calls(self) -> bool:
         return self._native is not None
 

@@ -114,6 +114,11 @@ class LegacyTurn(RunningTurn):
             params = build_send_user_message(self._turn, self._settings, conversation)
             yield Call("sendUserMessage", params, prompts=True)
 
+    @property
+    def ends_with_usage(self) -> bool:
+        # Two calls are two prompts to a real Codex.
+        return self._sends != "both" and not self._settings.native_tools
+
     def interrupt(self) -> Call | None:
         # On a conversation without a turn Codex never answers it.
         if self.key is None or not self.prompted:

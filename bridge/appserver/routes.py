@@ -108,6 +108,11 @@ class RunningTurn(EventBuffer, ABC):
         self.wake = self.on_overflow = _nothing
 
     @property
+    def ends_with_usage(self) -> bool:
+        """Whether nothing can come after the message and its usage but the end of the turn."""
+        return False
+
+    @property
     def parks_tool_calls(self) -> bool:
         """Whether requests for the results of its calls stay without an answer until it is interrupted."""
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import trio
@@ -9,7 +10,9 @@ import trio
 from bridge.appserver.lateness import overslept
 from bridge.appserver.routes import RunningTurn
 from bridge.errors import BackendTimeout
-from bridge.turn.events import TurnEvent
+from bridge.turn.events import TextDone, TurnEvent, UsageUpdate
+
+log = logging.getLogger("bridge.child")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +22,25 @@ class Limits:
     rpc: float = 30
     first_event: float = 120
     idle: float = 300
+    tail: float = 10
+    """After all has been said. Now and then a Codex 0.107 forgets to tell that a turn is over."""
     turn: float = 3600
 
 
 class TurnStream:
     """What a consumer holds of a running turn: `next` until the batch that ends with Finished, then `close`."""
 
-    __slots__ = ("_end_of_turn", "_heard", "_last", "_limits", "_wakeup", "released", "running")
+    __slots__ = (
+        "_end_of_turn",
+        "_heard",
+        "_is_said",
+        "_is_whole",
+        "_last",
+        "_limits",
+        "_wakeup",
+        "released",
+        "running",
+    )
 
     def __init__(self, running: RunningTurn, limits: Limits) -> None:
         self.running = running
@@ -34,6 +49,8 @@ class TurnStream:
         self._limits = limits
         self._wakeup = trio.Event()
         self._heard = False
+        self._is_said = False
+        self._is_whole = False
         self._last = trio.current_time()
         self._end_of_turn = self._last + limits.turn
         running.wake = self._wake
@@ -43,19 +60,35 @@ class TurnStream:
     async def next(self) -> list[TurnEvent]:
         """The events since the last call, waiting for at least one; safe to cancel. Silence ends the turn as failed."""
         while not (events := self.running.take()):
-            wait = self._limits.idle if self._heard else self._limits.first_event
+            wait = self._patience()
             deadline = min(self._last + wait, self._end_of_turn)
             with trio.move_on_at(deadline) as waiting:
                 await self._wakeup.wait()
             if waiting.cancelled_caught and (deadline == self._end_of_turn or not overslept(deadline)):
-                self.running.fail(self._silence(wait))
+                if self._is_whole:
+                    log.warning("the child does not say that turn %s is over: it is taken as over", self.running.req_id)
+                    self.running.conclude()
+                else:
+                    self.running.fail(self._silence(wait))
                 self.released.set()
             # Also a notification that says nothing to a client is a sign of life.
             self._last = trio.current_time()
             self._wakeup = trio.Event()
         self._heard = True
+        self._look_for_end(events)
         self._last = trio.current_time()
         return events
+
+    def _look_for_end(self, events: list[TurnEvent]) -> None:
+        """Notice when a message is complete, and right after it its usage."""
+        before = isinstance(events[-2], TextDone) if len(events) > 1 else self._is_said
+        self._is_said = isinstance(events[-1], TextDone)
+        self._is_whole = before and isinstance(events[-1], UsageUpdate) and self.running.ends_with_usage
+
+    def _patience(self) -> float:
+        if self._is_whole:
+            return min(self._limits.tail, self._limits.idle)
+        return self._limits.idle if self._heard else self._limits.first_event
 
     def close(self) -> None:
         """The consumer is done, or gone. A turn that still runs is interrupted."""

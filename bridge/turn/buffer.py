@@ -135,6 +135,11 @@ class EventBuffer:
         else:
             self.fail(UpstreamError("The model ended its turn without an answer.", code="empty_response"))
 
+    def conclude(self) -> None:
+        """All has been said, and the other side does not say that the turn is over: it is, and is to be interrupted."""
+        self.complete()
+        self.ended = False
+
     def cancelled(self) -> None:
         """The other side says that the turn was interrupted."""
         self.ended = True

@@ -332,6 +332,23 @@ async def test_silence_ends_a_turn(prompted: Program, dialect: Dialect) -> None:
     assert tape.calls().count(stopped) == 3
 
 
+async def test_a_turn_that_has_all_but_its_end_is_over_soon(prompted: Program) -> None:
+    """When the message is complete and its usage is told; it is interrupted. Before that it is waited for."""
+    tape = Tape()
+    limits = Limits(first_event=5, idle=0.5, tail=0.2)
+    usage = {"usage": {"input": 7, "output": 3, "cached": 0, "reasoning": 0}}
+    async with supervised(prompted, limits=limits, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        whole = await finish(child.start(turn({"text": "one"}, usage, {"hang": True})))
+        assert whole.end is not None
+        assert (whole.text, whole.end.outcome) == ("one", "completed")
+        assert whole.usage is not None
+        more = await finish(child.start(turn({"text": "one"}, usage, {"text": "two"}, {"hang": True})))
+        assert error_of(more).code == "backend_timeout"
+        await until(lambda: not child.turns, "all turns are let go")
+    assert tape.calls().count("turn/interrupt") == 2
+
+
 async def test_a_child_that_answers_no_call_is_replaced() -> None:
     """Each call has its deadline; after three in a row without an answer the child is started anew."""
     async with supervised(python(TINY, "mute"), limits=Limits(rpc=0.3)) as supervisor:

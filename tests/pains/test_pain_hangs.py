@@ -69,7 +69,7 @@ def soon() -> Iterator[None]:
     """What is done in this block ends soon after the limits, which are minutes by default."""
     started = time.monotonic()
     yield
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
 
 
 def test_pain_05_a_model_that_does_not_begin(impatient: RunningBridge) -> None:
