@@ -22,9 +22,9 @@ class Limits:
     rpc: float = 30
     first_event: float = 120
     idle: float = 300
+    turn: float = 3600
     tail: float = 10
     """After all has been said. Now and then a Codex 0.107 forgets to tell that a turn is over."""
-    turn: float = 3600
 
 
 class TurnStream:
