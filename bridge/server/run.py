@@ -47,6 +47,7 @@ from bridge.server.metrics import Metrics, Sources
 from bridge.server.observed import Observed
 from bridge.server.service import Service
 from bridge.server.stopping import Stop, stop_on_signals
+from bridge.server.tidying import tidy_up
 from bridge.server.watchdog import Watchdog
 from bridge.store.base import Store
 from bridge.store.memory import MemoryStore
@@ -167,6 +168,7 @@ class Bridge:
             await outer.start(self.store.run)
             outer.start_soon(self.keyring.watch)
             outer.start_soon(self.watchdog.run)
+            outer.start_soon(tidy_up)
             async with trio.open_nursery() as children:
                 for runner in self.runners:
                     children.start_soon(runner.run)
