@@ -10,7 +10,6 @@ that waitpid gave. See `warm.py` for the other side.
 from __future__ import annotations
 
 import atexit
-import functools
 import gc
 import importlib
 import json
@@ -24,8 +23,6 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
-import typer.main
-
 import bridge
 
 DESCRIPTORS = 1024
@@ -33,12 +30,10 @@ DESCRIPTORS = 1024
 
 
 def load_everything() -> None:
-    """All that a command could need, so that none has to load it again; the tree of the commands too is made once."""
+    """All that a command could need, so that none has to load it again."""
     for module in pkgutil.walk_packages(bridge.__path__, "bridge."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    typer.main.get_command = functools.cache(typer.main.get_command)
-    typer.main.get_command(importlib.import_module("bridge.cli").app)
     gc.collect()
     gc.freeze()
 

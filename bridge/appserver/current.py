@@ -28,6 +28,7 @@ from bridge.tools.tags import neutralise, neutralise_parts
 from bridge.turn.collect import Result
 from bridge.turn.events import Finished, ReasoningDone, Usage, UsageUpdate
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
+from bridge.turn.searches import search_action
 from bridge.turn.turn import Turn
 
 OPT_OUT = (
@@ -387,8 +388,8 @@ def _search_action(item: dict[str, Any]) -> dict[str, Any]:
     given = item.get("action")
     action: dict[str, Any] = given if isinstance(given, dict) else {}
     if action.get("type") == "openPage":
-        return {"type": "open_page", "url": action.get("url")}
+        return search_action({"type": "open_page", "url": action.get("url")})
     if action.get("type") == "findInPage":
-        return {"type": "find_in_page", "url": action.get("url") or "", "pattern": action.get("pattern") or ""}
+        return search_action({"type": "find_in_page", "url": action.get("url"), "pattern": action.get("pattern")})
     query = action.get("query") or item.get("query") or ""
-    return {"type": "search", "query": query, "queries": action.get("queries") or [query]}
+    return search_action({"type": "search", "query": query, "queries": action.get("queries") or [query]})

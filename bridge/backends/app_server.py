@@ -50,18 +50,17 @@ class AnswerStream:
         self._said: list[TurnEvent] = []
 
     async def next(self) -> list[TurnEvent]:
-        while not (events := await self._next()):
-            pass
+        events: list[TurnEvent] = []
+        while not events:
+            events = await self._stream.next()
+            if self._stage is not None:
+                events = self._stage.feed(events)
         # Whole events, not their pieces: this is the way of every delta.
         self._said += events
         end = events[-1]
         if isinstance(end, Finished) and end.outcome == "completed":
             self._stream.running.result = collect(self._said)
         return events
-
-    async def _next(self) -> list[TurnEvent]:
-        events = await self._stream.next()
-        return events if self._stage is None else self._stage.feed(events)
 
     def close(self) -> None:
         self._stream.close()

@@ -5,27 +5,34 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from bridge import __version__
-from bridge.cli import app_server, auth, cap, doctor, exec, keys, lab, log, models, record, replay, serve, usage
 from bridge.errors import BridgeError, UsageError
 from bridge.logs import set_up
 
 CLICK_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 """The base of all errors of the command line; typer brings it along under changing names."""
 
-app = typer.Typer(
-    name="codex-bridge",
-    help="Let any OpenAI client talk to a Codex app-server, as if it were a model API.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "serve": None,
+    "exec": None,
+    "record": None,
+    "replay": None,
+    "auth": "The login of Codex: its status, and how to get one.",
+    "cap": "The Coreason Agent Protocol: ask in it, check its messages.",
+    "keys": "The keys of clients: make one, list them, take one away.",
+    "lab": "Test prompts that teach a model to call tools.",
+    "log": "Look at event logs: list, show, follow, count, compare.",
+    "app-server": None,
+    "doctor": None,
+    "models": None,
+    "usage": None,
+}
+"""Each with a module of its name here. What a group of commands is for; a single command says it itself."""
 
 
 def _version(wanted: bool) -> None:
@@ -34,7 +41,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -43,19 +49,28 @@ def _root(
     pass
 
 
-app.command("serve")(serve.command)
-app.command("exec")(exec.command)
-app.command("record", context_settings={"allow_interspersed_args": False})(record.command)
-app.command("replay")(replay.command)
-app.add_typer(auth.app, name="auth", help="The login of Codex: its status, and how to get one.")
-app.add_typer(cap.app, name="cap", help="The Coreason Agent Protocol: ask in it, check its messages.")
-app.add_typer(keys.app, name="keys", help="The keys of clients: make one, list them, take one away.")
-app.add_typer(lab.app, name="lab", help="Test prompts that teach a model to call tools.")
-app.add_typer(log.app, name="log", help="Look at event logs: list, show, follow, count, compare.")
-app.command("app-server")(app_server.command)
-app.command("doctor")(doctor.command)
-app.command("models")(models.command)
-app.command("usage")(usage.command)
+def build_app(arguments: list[str]) -> typer.Typer:
+    """The command line, as far as these arguments need it: one command where they name one, else all of them.
+
+    A process that serves for weeks keeps what it was started with in memory.
+    """
+    app = typer.Typer(
+        name="codex-bridge",
+        help="Let any OpenAI client talk to a Codex app-server, as if it were a model API.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for name in arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS:
+        module = import_module(f"bridge.cli.{name.replace('-', '_')}")
+        if COMMANDS[name] is not None:
+            app.add_typer(module.app, name=name, help=COMMANDS[name])
+        else:
+            app.command(name, context_settings=getattr(module, "CONTEXT", None))(module.command)
+    return app
 
 
 def main() -> None:
@@ -65,11 +80,13 @@ def main() -> None:
     """
     hold_standard_streams()
     if sys.argv[1:2] == ["exec"] or sys.argv[1:3] == ["cap", "run"]:
+        from bridge.cli.exec import STOPPING
+
         # A run answers signals in its own way; until it listens they wait.
-        signal.pthread_sigmask(signal.SIG_BLOCK, exec.STOPPING)
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     set_up()
     try:
-        code = app(prog_name="codex-bridge", standalone_mode=False)
+        code = build_app(sys.argv[1:])(prog_name="codex-bridge", standalone_mode=False)
     except BridgeError as error:
         code = _report(error)
     except CLICK_ERROR as error:
@@ -99,7 +116,7 @@ def hold_standard_streams() -> None:
 
 
 def _report(error: BridgeError) -> int:
-    from bridge.cli.exec.output import say
+    from bridge.cli.streams import say
 
     arguments = sys.argv[1:]
     if arguments[:1] == ["exec"]:

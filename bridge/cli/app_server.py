@@ -78,7 +78,7 @@ def _replay(path: Path, speed: float, on_miss: str) -> None:
     if on_miss not in ("error", "nearest"):
         raise ConfigError(f"--on-miss {on_miss}: choose error or nearest")
 
-    from bridge.cli.exec.output import say
+    from bridge.cli.streams import say
     from bridge.protolog.child_side import read_child
     from bridge.protolog.read import RecordReader, log_files
 

@@ -55,7 +55,7 @@ def add(
     import orjson
 
     from bridge.auth.key_store import add_key
-    from bridge.cli.exec.output import say
+    from bridge.cli.streams import say
     from bridge.config import key_store_file
 
     now = datetime.now(UTC).replace(microsecond=0)

@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+CONTEXT = {"allow_interspersed_args": False}
+"""What follows the command to run is its own."""
+
 
 def command(
     argv: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run, with its arguments.")],
@@ -40,8 +43,8 @@ def command(
     The exit code is the command's (128 and more: ended by a signal; 126, 127: it cannot be run). When the log cannot be
     written the command is stopped, and the exit code is 1: nothing happens unrecorded.
     """
-    from bridge.cli.exec.output import say
     from bridge.cli.foreground import CannotRun, check_program
+    from bridge.cli.streams import say
     from bridge.config_file import load_configuration
 
     flags: dict[str, Any] = {

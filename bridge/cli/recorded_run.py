@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Mapping
 import trio
 
 from bridge.backends.setup import check_binary, prepare_workdir
-from bridge.cli.exec.output import say
 from bridge.cli.foreground import CannotRun, Command
+from bridge.cli.streams import say
 from bridge.config import Settings
 from bridge.config_file import FileConfig
 from bridge.protolog.event_log import EventLog, LogFailed

@@ -120,7 +120,7 @@ def run_verify(log: Log, filters: Filters, screen: Screen, *, update: bool, verb
         counts["different"] -= len(changed)
         screen.line(f"{log.path} now holds what the clients get today.")
     if not compared:
-        from bridge.cli.exec.output import say
+        from bridge.cli.streams import say
 
         screen.flush()
         say("error", "nothing was compared: none of them can be played")
@@ -147,7 +147,7 @@ def _print(log: Log, filters: Filters, protocol: str | None) -> int:
 
     import trio
 
-    from bridge.cli.exec.output import say
+    from bridge.cli.streams import say
     from bridge.errors import BridgeError
     from bridge.server.replaying import Stage
     from bridge.server.translating import PROTOCOLS, translate

@@ -182,7 +182,7 @@ def command(
 
     import trio
 
-    from bridge.cli.exec.output import say
+    from bridge.cli.streams import say
     from bridge.protolog.event_log import LogFailed
     from bridge.server.run import serve
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import trio
 
@@ -33,13 +33,18 @@ class Place:
     turns: int
     cut: Cut
     """Ends the request, for the reason given."""
-    decided: trio.Event = field(default_factory=trio.Event)
+    decided: trio.Event | None = None
     """While it is waited for: that it is given, or refused."""
     refusal: BridgeError | None = None
 
     def free(self) -> None:
         """Let somebody else have it. May be called again."""
         self.admission._free(self)
+
+    def decide(self) -> None:
+        """Tell who waits for it."""
+        if self.decided is not None:
+            self.decided.set()
 
 
 class Admission:
@@ -155,6 +160,7 @@ class Admission:
         if not self._patience or len(self._waiting) >= self._max_queue or own >= math.ceil(self._max_queue / 2):
             raise obstacle
         self._waiting[place] = None
+        place.decided = trio.Event()
         try:
             with trio.move_on_after(self._patience):
                 await place.decided.wait()
@@ -184,12 +190,12 @@ class Admission:
             if self._obstacle(each) is None:
                 del self._waiting[each]
                 self._give(each)
-                each.decided.set()
+                each.decide()
 
     def _refuse(self, place: Place, error: BridgeError) -> None:
         del self._waiting[place]
         place.refusal = error
-        place.decided.set()
+        place.decide()
 
     def _expel(self, label: str) -> None:
         """A key is not let in any more: what runs for it ends, what waits is refused."""

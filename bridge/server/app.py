@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from time import time
 from typing import Any
 from urllib.parse import parse_qsl
 
 import trio
-from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.routing import Router as Routes
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.cap.app import CapApp, CapSocket
@@ -38,7 +37,7 @@ from bridge.server.turns import TurnEndpoint
 from bridge.server.websocket import ResponsesSocket
 
 ShowPage = Callable[[Request], Awaitable[Page]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
 def build_app(service: Service, *, fault: Callable[[], str | None], started_at: int) -> Any:
@@ -95,6 +94,13 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
     return Routes(routes, redirect_slashes=False, default=_not_found)
 
 
+class Routes(Router):
+    """Who answers on which path."""
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        return self.app(scope, receive, send)  # there is nothing in between
+
+
 class _Place(Route):
     """A path and what each method does there."""
 
@@ -102,7 +108,8 @@ class _Place(Route):
         super().__init__(path, _nothing)
         self._handlers = methods
 
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def handle(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        # No frame of its own: a stream may wait in it for long.
         scope[ROUTE] = self.path
         # HEAD is a GET whose body the HTTP layer leaves out.
         handler = self._handlers.get("GET" if scope["method"] == "HEAD" else scope["method"])
@@ -111,9 +118,8 @@ class _Place(Route):
             error = InvalidRequest(
                 f"{scope['path']} takes {', '.join(allowed)} only.", code="method_not_allowed", http_status=405
             )
-            await refuse(scope, receive, send, error, [(b"allow", ", ".join(allowed).encode())])
-        else:
-            await handler(scope, receive, send)
+            return refuse(scope, receive, send, error, [(b"allow", ", ".join(allowed).encode())])
+        return handler(scope, receive, send)
 
 
 class _Shown:

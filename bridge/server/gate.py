@@ -89,12 +89,9 @@ class Gate:
             _hide_key(scope)
         elif page is not None:
             send = readable_by(page, send)
-        if refusal is None:
-            await self._serve(scope, receive, send)
-        else:
+        if refusal is not None:
             await refuse(scope, receive, send, refusal)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
         label = key_label(scope)
         self._open[label] += 1
         try:

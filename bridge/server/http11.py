@@ -30,6 +30,16 @@ _BAD_HTTP = {
 }
 
 
+class _Unused:
+    """For hypercorn's event of each connection, for which nothing waits here."""
+
+    async def set(self) -> None:
+        pass
+
+
+_UNUSED: Any = _Unused()
+
+
 class Http11(H11Protocol):
     """HTTP/1.1 alone. hypercorn would change over to HTTP/2, whose flow control knows nothing of our limits.
 
@@ -42,16 +52,25 @@ class Http11(H11Protocol):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self.can_read = _UNUSED
         self._early = bytearray()
-        self._closed = trio.Event()
-        self.head_begun = trio.Event()
-        """Some of a request's head has come, but not all."""
+        self._closed: trio.Event | None = None
+        """Of a WebSocket: its end."""
+        self._head_begun: trio.Event | None = None
         self._feeding = trio.Lock()
         self._waiting = bytearray()
-        self._recycled = trio.Event()
-        """The answer is out, and what comes next is another request."""
+        self._recycled: trio.Event | None = None
+        """Where somebody waits: the answer is out, and what comes next is another request."""
         self._is_last = False
         self._is_over = False
+
+    @property
+    def head_begun(self) -> trio.Event:
+        """Some of a request's head has come, but not all."""
+        # Made when it is asked for: an answer may take long, and there it is not.
+        if self._head_begun is None:
+            self._head_begun = trio.Event()
+        return self._head_begun
 
     async def handle(self, event: Any) -> None:
         if not isinstance(event, RawData):
@@ -60,6 +79,7 @@ class Http11(H11Protocol):
             return
         # Who has read an answer to its end may be quicker with the next request than we are with the end of this one.
         while self._is_answered():
+            self._recycled = self._recycled or trio.Event()
             await self._recycled.wait()
         async with self._feeding:
             if self._is_shaking_hands():
@@ -167,8 +187,9 @@ class Http11(H11Protocol):
                 self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_LIMIT)
                 self.task_group.spawn(self._go_on)
         finally:
-            recycled, self._recycled = self._recycled, trio.Event()
-            recycled.set()
+            if self._recycled is not None:
+                self._recycled.set()
+                self._recycled = None
 
     async def _go_on(self) -> None:
         """Take the request that has been waiting."""
@@ -192,7 +213,7 @@ class Http11(H11Protocol):
         await self.send(Closed())
 
     async def _create_stream(self, request: Any) -> None:
-        self.head_begun = trio.Event()
+        self._head_begun = None
         if _is_bad_handshake(request):
             await self._refuse(400, "This is no handshake of a WebSocket (RFC 6455) that could be accepted.")
             return
@@ -206,11 +227,13 @@ class Http11(H11Protocol):
             self.stream._send_pings = self._ping  # type: ignore[method-assign]
 
     async def _close_stream(self) -> None:
-        self._closed.set()
+        if self._closed is not None:
+            self._closed.set()
         await super()._close_stream()
 
     async def _ping(self) -> None:
         assert self.config.websocket_ping_interval is not None
+        assert self._closed is not None
         while True:
             with trio.move_on_after(self.config.websocket_ping_interval):
                 await self._closed.wait()

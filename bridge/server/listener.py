@@ -38,7 +38,9 @@ BACKLOG = 512
 def open_sockets(host: str, port: int) -> list[socket.socket]:
     """Listening sockets for a host and port (0 picks a free one). Raises ConfigError with what to do."""
     try:
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # As bytes where that is the same: for a text Python loads the tables of all the world's letters.
+        name = host.encode() if host.isascii() else host
+        places = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ConfigError(f"The host {host!r} is not known: {error}. Set --host to an address.") from error
     sockets: list[socket.socket] = []

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from bridge.errors import Forbidden
-from bridge.protolog.event_log import EventLog
 from bridge.redact import Redactor
 from bridge.server.admission import Admission
 from bridge.server.counts import Counts
@@ -19,6 +18,7 @@ from bridge.server.memory import MemoryLimit
 from bridge.server.watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from bridge.protolog.event_log import EventLog
     from bridge.server.exposition import Exposition
 
 

@@ -12,7 +12,6 @@ import trio
 from bridge.api.chat.events import ReasoningDisplay
 from bridge.api.dropped import Policy
 from bridge.backends.router import Router
-from bridge.protolog.match import Spoken
 from bridge.protolog.record import Recorder
 from bridge.server.admission import Admission
 from bridge.server.cap.options import CapOptions
@@ -22,6 +21,7 @@ from bridge.server.metrics import Metrics
 from bridge.store.base import Store
 
 if TYPE_CHECKING:
+    from bridge.protolog.match import Spoken
     from bridge.server.openai_exchange import OpenAiExchange
     from bridge.server.tracing import Tracing
 

@@ -68,6 +68,8 @@ class TurnEndpoint:
 class _Request:
     """An exchange over one HTTP connection."""
 
+    __slots__ = ("_exchange", "_send", "_service", "answered", "handed_over")
+
     def __init__(self, service: Service, exchange: OpenAiExchange, send: Send) -> None:
         self._service = service
         self._exchange = exchange

@@ -26,12 +26,40 @@ NEVER_FILLED = (
 )
 """Members of the API's type that nothing here can fill."""
 
+_USUAL: dict[str, Any] = {
+    "model": None,
+    "instructions": None,
+    "tools": [],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "reasoning": {"effort": None, "summary": None},
+    "text": {"format": {"type": "text"}},
+    "temperature": None,
+    "top_p": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "previous_response_id": None,
+    "conversation": None,
+    "prompt": None,
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "store": True,
+    "background": False,
+    "top_logprobs": 0,
+    "truncation": "disabled",
+    "user": None,
+    **dict.fromkeys(NEVER_FILLED),
+}
+"""What a response repeats of a request that says nothing, in the order of the members."""
+
 
 @dataclass(frozen=True, slots=True)
 class Echo:
     """The members of a response that repeat its request."""
 
     members: Mapping[str, Any]
+    """Those that are not as usual. A stream keeps them for as long as it runs."""
 
     def response(
         self,
@@ -54,6 +82,7 @@ class Echo:
             "completed_at": completed_at,
             "error": error,
             "incomplete_details": incomplete_details,
+            **_USUAL,
             **self.members,
             "output": output,
             "usage": usage,
@@ -65,33 +94,27 @@ def echo_of(data: Mapping[str, Any], turn: Turn, *, store: bool = False) -> Echo
     metadata = data.get("metadata")
     plain = {"type": "text"}
     verbosity = {} if turn.verbosity is None else {"verbosity": turn.verbosity}
-    return Echo(
-        {
-            "model": turn.requested_model,
-            "instructions": turn.instructions,
-            "tools": [_tool(tool) for tool in data.get("tools") or ()],
-            "tool_choice": _choice(data.get("tool_choice")),
-            "parallel_tool_calls": turn.parallel,
-            "reasoning": {"effort": turn.effort, "summary": None if turn.summary == "none" else turn.summary},
-            "text": {"format": _format(turn) or plain, **verbosity},
-            "temperature": turn.temperature,
-            "top_p": turn.top_p,
-            "max_output_tokens": turn.max_output_tokens,
-            "max_tool_calls": None,
-            "metadata": metadata if isinstance(metadata, dict) else {},
-            "previous_response_id": _string(data.get("previous_response_id")),
-            "conversation": _conversation(data.get("conversation")),
-            "prompt": None,
-            "prompt_cache_key": _string(data.get("prompt_cache_key")),
-            "safety_identifier": _string(data.get("safety_identifier")),
-            "store": store,
-            "background": data.get("background") is True,
-            "top_logprobs": 0,
-            "truncation": "disabled",
-            "user": _string(data.get("user")),
-            **dict.fromkeys(NEVER_FILLED),
-        }
-    )
+    said = {
+        "model": turn.requested_model,
+        "instructions": turn.instructions,
+        "tools": [_tool(tool) for tool in data.get("tools") or ()],
+        "tool_choice": _choice(data.get("tool_choice")),
+        "parallel_tool_calls": turn.parallel,
+        "reasoning": {"effort": turn.effort, "summary": None if turn.summary == "none" else turn.summary},
+        "text": {"format": _format(turn) or plain, **verbosity},
+        "temperature": turn.temperature,
+        "top_p": turn.top_p,
+        "max_output_tokens": turn.max_output_tokens,
+        "metadata": metadata if isinstance(metadata, dict) else {},
+        "previous_response_id": _string(data.get("previous_response_id")),
+        "conversation": _conversation(data.get("conversation")),
+        "prompt_cache_key": _string(data.get("prompt_cache_key")),
+        "safety_identifier": _string(data.get("safety_identifier")),
+        "store": store,
+        "background": data.get("background") is True,
+        "user": _string(data.get("user")),
+    }
+    return Echo({name: value for name, value in said.items() if value != _USUAL[name]})
 
 
 def conversation_id(data: Mapping[str, Any]) -> str | None:

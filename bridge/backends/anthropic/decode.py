@@ -76,7 +76,7 @@ class MessagesBuffer(UpstreamBuffer):
     def _delta(self, index: int, delta: Mapping[str, Any]) -> None:
         kind = delta["type"]
         if kind == "text_delta":
-            if text := delta["text"]:
+            if text := _string(delta["text"]):
                 self.text(self._texts[index], text)
             return
         block = self._blocks.get(index)

@@ -13,6 +13,7 @@ from bridge.backends.upstream.stream import UpstreamBuffer
 from bridge.errors import UpstreamError
 from bridge.turn.events import Finished, ReasoningDone, ToolCall, Usage, UsageUpdate
 from bridge.turn.items import FunctionTool
+from bridge.turn.searches import search_action
 
 
 class ResponsesBuffer(UpstreamBuffer):
@@ -116,7 +117,7 @@ class ResponsesBuffer(UpstreamBuffer):
             self._reasoning_done(item)
         elif kind == "web_search_call":
             action = item.get("action")
-            self.searched(item_id, action if isinstance(action, dict) else {})
+            self.searched(item_id, search_action(action if isinstance(action, dict) else {}))
 
     def _call(self, item: Mapping[str, Any], *, custom: bool) -> ToolCall:
         call_id, name = _string(item["call_id"]), _string(item["name"])

@@ -79,7 +79,7 @@ def validate(
 
     from pydantic import ValidationError
 
-    from bridge.cli.exec.output import say
+    from bridge.cli.streams import say
 
     adapter = _model(model)
     try:

@@ -12,7 +12,7 @@ import trio
 from bridge.api.cap.envelope import ServiceRequest
 from bridge.api.dropped import HEADER
 from bridge.cli.cap.options import Options
-from bridge.cli.exec.output import say
+from bridge.cli.streams import say
 from bridge.errors import BridgeError, UpstreamError
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from bridge.api.reading import parse_json
 from bridge.cli.cap.answering import Answer, open_answer
 from bridge.cli.cap.options import Options, check_options
 from bridge.cli.cap.requests import Requests
-from bridge.cli.exec.output import OutputError, StdoutClosed, say, write_stdout
 from bridge.cli.exec.run import FAILED, LAST_WORDS, MISUSED, OK, TimedOut
 from bridge.cli.exec.signals import BY_SIGNAL, Signals, Stopped
+from bridge.cli.streams import OutputError, StdoutClosed, say, write_stdout
 from bridge.errors import BridgeError, ConfigError, UsageError
 from bridge.server.cap.refusals import named_id
 

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import select
-import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
 
-from bridge.errors import BridgeError, UsageError
+from bridge.cli.streams import STDOUT, OutputError, visible, write_all, write_stderr, write_stdout
+from bridge.errors import UsageError
 
 if TYPE_CHECKING:
     from bridge.cli.exec.recording import RunLog
     from bridge.protolog.event_log import RunRecorder
-
-STDOUT, STDERR = 1, 2
-_WRITING = threading.Lock()
-"""A write that was given up goes on, beside the event loop; the next one begins when it is done."""
-_CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-"""What a model, or a provider, could use to play with somebody's terminal."""
-
-
-class OutputError(BridgeError):
-    """What was said cannot be written."""
-
-    code = "output_failed"
-
-
-class StdoutClosed(OutputError):
-    """Nobody reads any more; there is nobody to tell, either."""
 
 
 class Output:
@@ -91,7 +72,7 @@ class Output:
         text = "".join(pieces)
         if text:
             self._column = 0 if text.endswith("\n") else 1
-            await self._stdout((text.translate(_CONTROLS) if self._on_terminal else text).encode("utf-8", "replace"))
+            await self._stdout((visible(text) if self._on_terminal else text).encode("utf-8", "replace"))
 
     async def end_text(self) -> None:
         """The newline that ends the answer, unless it has one."""
@@ -143,46 +124,13 @@ class Output:
             traced, self._traced = self._traced, []
             data = b"".join(traced)
             if self.json:
-                await trio.to_thread.run_sync(_stderr, data, abandon_on_cancel=True)
+                await trio.to_thread.run_sync(write_stderr, data, abandon_on_cancel=True)
             else:
                 await self._stdout(data)
 
     async def _stdout(self, data: bytes) -> None:
         if data:
             await trio.to_thread.run_sync(write_stdout, data, abandon_on_cancel=True)
-
-
-def write_stdout(data: bytes) -> None:
-    """All of it, now. Raises StdoutClosed when nobody reads, OutputError when it cannot be written."""
-    try:
-        with _WRITING:
-            _write(STDOUT, data)
-    except BrokenPipeError:
-        raise StdoutClosed("stdout was closed.") from None
-    except OSError as error:
-        what = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
-        raise OutputError(f"stdout {what}.") from None
-
-
-def say(kind: str, message: str) -> None:
-    """One line of diagnostics."""
-    line = " ".join(message.translate(_CONTROLS).split("\n"))
-    _stderr(f"{kind}: {line}\n".encode("utf-8", "backslashreplace"))
-
-
-def _stderr(data: bytes) -> None:
-    with suppress(OSError):
-        _write(STDERR, data)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except BlockingIOError:
-            # Somebody else has made it so that writing does not wait.
-            select.select([], [descriptor], [])
 
 
 def _open(path: str | None, flag: str, how: int) -> int | None:
@@ -196,6 +144,6 @@ def _open(path: str | None, flag: str, how: int) -> int | None:
 
 def _write_log(descriptor: int, data: bytes, flag: str) -> None:
     try:
-        _write(descriptor, data)
+        write_all(descriptor, data)
     except OSError as error:
         raise OutputError(f"{flag} cannot be written: {error.strerror}.") from None

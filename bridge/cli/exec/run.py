@@ -15,8 +15,9 @@ from bridge.backends.toolloop import ToolLoop
 from bridge.cli.exec.backends import open_backend
 from bridge.cli.exec.choice import Choice, choose
 from bridge.cli.exec.options import Options, check_options, make_turn, tool_outputs
-from bridge.cli.exec.output import Output, OutputError, StdoutClosed, say, write_stdout
+from bridge.cli.exec.output import Output
 from bridge.cli.exec.signals import BY_SIGNAL, Signals, Stopped
+from bridge.cli.streams import OutputError, StdoutClosed, say, write_stdout
 from bridge.errors import BridgeError, ConfigError
 from bridge.ids import new_id
 from bridge.turn.events import Finished, TextDelta, ToolCall, TurnEvent

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import trio
 
-from bridge.cli.exec.output import say
+from bridge.cli.streams import say
 from bridge.lab.result import Result
 
 EVERY = 0.2

@@ -22,8 +22,8 @@ def command(
     """
     import os
 
-    from bridge.cli.exec.output import STDOUT, StdoutClosed, say, write_stdout
     from bridge.cli.log.terminal import BROKEN_PIPE
+    from bridge.cli.streams import STDOUT, StdoutClosed, say, write_stdout
     from bridge.lab.variant_file import find_variant
     from bridge.turn.estimate import estimate_text
 

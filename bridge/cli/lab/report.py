@@ -73,9 +73,9 @@ def _cases(
     file: ResultFile, suite: Path | None, ids: list[str] | None, categories: list[str] | None, tags: list[str] | None
 ) -> dict[str, Case]:
     """The cases that were asked, by id; none when nobody says where they are and they are not where they were."""
-    from bridge.cli.exec.output import say
     from bridge.cli.lab.options import choose_cases
     from bridge.cli.lab.running import fingerprint
+    from bridge.cli.streams import say
     from bridge.errors import UsageError
 
     header = file.header()

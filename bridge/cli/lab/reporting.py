@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bridge.cli.exec.output import say
 from bridge.cli.log.terminal import fit, one_line, printing
+from bridge.cli.streams import say
 from bridge.errors import UsageError
 from bridge.lab.case import Case
 from bridge.lab.report.baseline import changes, read_baseline, regressions

@@ -16,10 +16,10 @@ import trio
 
 from bridge.backends.router import Router
 from bridge.backends.setup import check_binary, prepare_workdir
-from bridge.cli.exec.output import say
 from bridge.cli.lab.options import choose_cases
 from bridge.cli.lab.progress import Progress
 from bridge.cli.lab.reporting import Reports, Thresholds, report
+from bridge.cli.streams import say
 from bridge.config import Settings
 from bridge.config_file import FileConfig
 from bridge.errors import BridgeError, ConfigError, ModelNotFound, UsageError

@@ -64,7 +64,7 @@ def command(
 
 def _counted(found: Iterable[Recording], reader: RecordReader, progress: Progress) -> Iterator[Recording]:
     """Those that fit; at the end it is told what was wrong with the log, and whether there were none."""
-    from bridge.cli.exec.output import say
+    from bridge.cli.streams import say
 
     count = 0
     for recording in found:
@@ -78,7 +78,7 @@ def _counted(found: Iterable[Recording], reader: RecordReader, progress: Progres
 
 
 def _page(reader: RecordReader, found: Iterable[Recording], log: Path, limit: int | None) -> Iterator[bytes]:
-    from bridge.cli.exec.output import say
+    from bridge.cli.streams import say
     from bridge.protolog.export.html import MAX_BYTES, PageTurns, page_pieces
 
     turns = PageTurns(limit)

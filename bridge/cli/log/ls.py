@@ -35,6 +35,6 @@ def command(log: LogPath, filters: Filters, json: Json = False, no_index: NoInde
             count += 1
         tell_trouble(opened.trouble, screen)
         if not count:
-            from bridge.cli.exec.output import say
+            from bridge.cli.streams import say
 
             say("note", "this log holds no request." if filters.are_none else "no request of this log fits.")

@@ -90,7 +90,7 @@ def tell_trouble(trouble: Trouble, screen: Screen) -> None:
     screen.progress.clear()
     sentences = trouble.sentences()
     if sentences:
-        from bridge.cli.exec.output import say
+        from bridge.cli.streams import say
 
         for sentence in sentences:
             say("note", f"{sentence}.")

@@ -49,8 +49,8 @@ def command(
     """
     import secrets
 
-    from bridge.cli.exec.output import say
     from bridge.cli.log.terminal import Progress
+    from bridge.cli.streams import say
     from bridge.errors import ConfigError, UsageError
     from bridge.protolog.export.output import refuse_input, unfinished
     from bridge.protolog.leaks import Leak, LeakFinder

@@ -26,7 +26,7 @@ from bridge.backends.anthropic.thinking import thought_in
 from bridge.errors import BridgeError, UpstreamError
 from bridge.tools.freeform import function_of
 from bridge.turn.collect import ReasoningOutput, Result, TextOutput, collect
-from bridge.turn.events import Finished, ToolCall, Usage, UsageUpdate, WebSearch
+from bridge.turn.events import Finished, TextDelta, ToolCall, Usage, UsageUpdate, WebSearch
 from bridge.turn.items import FunctionTool
 
 Json = dict[str, Any]
@@ -344,6 +344,16 @@ def test_an_event_that_makes_no_sense_is_told(event: Any) -> None:
         buffer.receive(data)
         buffer.receive(b'{"type": "message_stop"}')
     assert caught.value.code == "broken_event"
+
+
+def test_a_piece_that_is_no_text_is_in_no_answer() -> None:
+    """Found by the fuzzer: it was refused, and told all the same."""
+    buffer = MessagesBuffer(turn())
+    for event in (START, TEXT):
+        buffer.receive(json.dumps(event).encode())
+    with pytest.raises(UpstreamError):
+        buffer.receive(b'{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": 1}}')
+    assert not any(isinstance(event, TextDelta) for event in buffer.take())
 
 
 @pytest.mark.parametrize(

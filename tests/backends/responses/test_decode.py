@@ -235,6 +235,15 @@ def test_a_search_is_told_with_what_it_did() -> None:
     assert events[0] == WebSearch("ws_t_0", {"type": "search", "query": "weather"})
 
 
+@pytest.mark.parametrize("action", [{}, {"type": "ask"}, {"type": "search", "query": 5}, {"type": "find_in_page"}])
+def test_a_search_is_told_in_a_shape_that_clients_know(action: Json) -> None:
+    """Found by the fuzzer: an action of no kind."""
+    search = decode(done({"type": "web_search_call", "id": "ws", "action": action}))[0]
+    assert isinstance(search, WebSearch)
+    assert search.action["type"] in ("search", "find_in_page")
+    assert isinstance(search.action.get("query", ""), str)
+
+
 def test_items_stay_in_their_order() -> None:
     items = [reasoning("r"), search("s"), text("t"), call("c", "{}"), text("u")]
     kinds = [type(event) for event in decode(answer(*items)) if not isinstance(event, TextDone | ReasoningDone)]
