@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from bridge.errors import ConfigError
 from bridge.protolog.index import FileScan
 from bridge.protolog.read import RecordReader, Trouble, log_files, parse_record, read_blocks, request_of
@@ -118,7 +120,7 @@ def timed(summary: Summary) -> Summary:
 
 
 def _records(file: Path, span: Span, name: str) -> Iterator[dict[str, Any]]:
-    needle = name.encode("utf-8", "replace")
+    needle = orjson.dumps(name)[1:-1]  # as it stands in a line
     for _, block in read_blocks(file, Trouble(), start=span.start, end=span.end):
         at = block.find(needle)
         while at >= 0:
@@ -126,4 +128,4 @@ def _records(file: Path, span: Span, name: str) -> Iterator[dict[str, Any]]:
             record = parse_record(block[begin:end])
             if record is not None and record["req_id"] is not None and request_of(record["req_id"])[0] == name:
                 yield record
-            at = block.find(needle, end)
+            at = block.find(needle, end + 1)

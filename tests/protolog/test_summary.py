@@ -52,6 +52,18 @@ def test_a_request_is_told_with_everything(tmp_path: Path) -> None:
     assert log.trouble.sentences() == []
 
 
+@pytest.mark.parametrize("name", ["\n", 'a"b', "\\", "ä", "a\tb"], ids=repr)
+def test_a_request_may_have_any_name(tmp_path: Path, name: str) -> None:
+    """Found by the fuzzer: a name that JSON writes otherwise. Its records are found, and the search has an end."""
+    made = LogMaker()
+    made.begin(1)
+    [first, *lines] = made.lines
+    own = [json.dumps(json.loads(line) | {"req_id": name}, ensure_ascii=False).encode() + b"\n" for line in lines]
+    [found], log = summaries(written(tmp_path, first, *own))
+    assert found.id == name
+    assert len(list(log.records(found))) == len(own)
+
+
 def test_requests_come_in_the_order_in_which_they_ended(tmp_path: Path) -> None:
     """And those without an end come last."""
     made = LogMaker()
