@@ -62,6 +62,8 @@ _PATH = re.compile(
 )
 """Where the provider is, and what lies where on this machine, is the operator's business."""
 
+MAX_DEPTH = 128
+"""Levels within a text that are looked into for the names of secrets; orjson writes no more than 254."""
 _MARK = b"[redacted:"
 _MARKED = re.compile(rb"\[redacted:[0-9a-f]{8}\]")
 
@@ -162,6 +164,9 @@ def _mark(secret: bytes) -> bytes:
     return _MARK + hashlib.sha256(secret).hexdigest()[:8].encode() + b"]"
 
 
+_TOO_DEEP = _mark(b"nested too deeply").decode()
+
+
 def _searches(data: bytes) -> list[re.Pattern[bytes]]:
     """What to look for in `data`, by a quick look; most of what is written holds nothing of the kind."""
     found = []
@@ -206,19 +211,23 @@ def _has_secret_key(value: Any) -> bool:
     return False
 
 
-def _scrub(value: Any, secret: bool = False) -> Any:
+def _scrub(value: Any, secret: bool = False, depth: int = 0) -> Any:
     """The same value with the texts under a secret's name (`secret`) marked, in lists and in JSON strings too.
 
-    An object under such a name is looked into, not marked: it may be the schema of a property `password`.
+    An object under such a name is looked into, not marked: it may be the schema of a property `password`. What is
+    nested deeper than anybody would write it is marked as a whole.
     """
+    if isinstance(value, dict | list) and depth >= MAX_DEPTH:
+        return _TOO_DEEP
     if isinstance(value, dict):
-        return {key: _scrub(member, _is_secret(key)) for key, member in value.items()}
+        return {key: _scrub(member, _is_secret(key), depth + 1) for key, member in value.items()}
     if isinstance(value, list):
-        return [_scrub(member, secret) for member in value]
+        return [_scrub(member, secret, depth + 1) for member in value]
     if isinstance(value, str) and secret and value:
         return _mark(value.encode()).decode()
     if isinstance(value, str) and (inner := _json_within(value)) is not None and _has_secret_key(inner):
-        return orjson.dumps(_scrub(inner)).decode()
+        # The depth goes on: texts within texts are levels too.
+        return orjson.dumps(_scrub(inner, depth=depth + 1)).decode()
     return value
 
 

@@ -376,19 +376,23 @@ class Child:
         self._counts.lines += len(lines)
         if tap is not None:
             tap.begin_read()
-        receive = self._peer.receive
-        if self._decoder is None:
-            for line in lines:
-                receive(line)
-        else:
+        try:
+            self._receive_lines(lines)
+        finally:
+            if tap is not None:
+                tap.end_read()
+        self._routes.wake_touched()
+        self._flush()
+
+    def _receive_lines(self, lines: list[bytes]) -> None:
+        if self._decoder is not None:
             self._receive_turns(lines, self._decoder)
+        else:
+            for line in lines:
+                self._peer.receive(line)
         for head in self._splitter.oversize:
             self._oversize(head)
         self._splitter.oversize.clear()
-        if tap is not None:
-            tap.end_read()
-        self._routes.wake_touched()
-        self._flush()
 
     def _receive_turns(self, lines: list[bytes], decoder: Decoder) -> None:
         tap, receive, get = self._tap, self._peer.receive, self._routes.get

@@ -218,3 +218,16 @@ def test_our_own_secrets_alone_are_removed(write: Any) -> None:
     told = write(f"a response: {KNOWN}, a/b/c/d/e/f, a/b/c/d/e/f/g, sk-{'a' * 24}")
     clean = redactor.without_known(told if isinstance(told, bytes) else told.encode()).decode()
     assert clean.strip('"') == f"a response: [redacted], [redacted], [redacted], sk-{'a' * 24}"
+
+
+@pytest.mark.parametrize("levels", [5, 127, 129, 300, 600, 1000, 5000])
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_no_nesting_is_too_deep(levels: int, times: int) -> None:
+    """Neither of a value nor of one within a text, or within a text within a text."""
+    nested = "[" * levels + '{"password":"hunter2secret"}' + "]" * levels
+    for _ in range(times):
+        nested = json.dumps({"input": nested})
+    cleaned = Redactor().json(nested.encode())
+    if levels <= 1000:
+        assert b"hunter2" not in cleaned
+        json.loads(cleaned)
