@@ -71,6 +71,12 @@ def read_sse(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             yield json.loads(line.removeprefix("data: "))
 
 
+def resident(bridge: RunningBridge) -> float:
+    """MB of memory that the bridge's process has."""
+    pages = int(Path(f"/proc/{bridge.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 @contextmanager
 def running_bridge(directory: Path, *arguments: str, **environment: str) -> Iterator[RunningBridge]:
     """Start `codex-bridge serve` on a free port; at the end it must stop cleanly, unless it was stopped before."""

@@ -6,6 +6,7 @@ client leaves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +16,15 @@ import trio
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.protocol.events import Body, EndBody, Response
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
-from hypercorn.protocol.ws_stream import ASGIWebsocketState, WSStream
-from wsproto.events import Ping
+from hypercorn.protocol.ws_stream import ASGIWebsocketState, FrameTooLargeError, WebsocketBuffer, WSStream
+from wsproto.events import Message, Ping
 
 from bridge.errors import InvalidRequest
-from bridge.server.request_head import fault_of_head, in_origin_form
+from bridge.server.request_head import fault_of_head, in_origin_form, is_too_long, without_extensions
 
 HEADER_LIMIT = 64 * 1024
+AT_ONCE = 64
+"""So many pieces of a body are taken before others have their turn: a read may hold ten thousand of a byte each."""
 
 _NO_HTTP = "This is no valid HTTP/1.1."
 _BAD_HTTP = {
@@ -38,6 +41,16 @@ class _Unused:
 
 
 _UNUSED: Any = _Unused()
+
+
+class _MessageBuffer(WebsocketBuffer):
+    """A message of a WebSocket. hypercorn's goes on to keep what comes after the limit."""
+
+    def extend(self, event: Message[Any]) -> None:
+        if self.length + len(event.data) > self.max_length:
+            self.value, self.length = None, self.max_length
+            raise FrameTooLargeError
+        super().extend(event)
 
 
 class Http11(H11Protocol):
@@ -57,6 +70,12 @@ class Http11(H11Protocol):
         self._closed: trio.Event | None = None
         """Of a WebSocket: its end."""
         self._head_begun: trio.Event | None = None
+        self._head_seen = 0
+        """Bytes of the head that have been looked at."""
+        self.refused: Callable[[str], None] = _nobody
+        """Hears of what is refused here, before anybody else could count it."""
+        self.answered: Callable[[], None] = _nothing
+        """Hears that an answer is out."""
         self._feeding = trio.Lock()
         self._waiting = bytearray()
         self._recycled: trio.Event | None = None
@@ -97,6 +116,8 @@ class Http11(H11Protocol):
             others = [each for each in event.headers if each[0] != b"connection"]
             event = replace(event, headers=[*others, (b"connection", b"close")])
         await super().stream_send(event)
+        if isinstance(event, EndBody):
+            self.answered()
         if self._early and isinstance(event, Response) and event.status_code == 101:
             early, self._early = bytes(self._early), bytearray()
             await super().handle(RawData(data=early))
@@ -120,16 +141,25 @@ class Http11(H11Protocol):
 
     async def _handle_events(self) -> None:
         # hypercorn's, but it looks at a head before h11 does, and nothing is waited for when the request is whole.
+        taken = 0
         while not self._is_answering():
+            taken += 1
+            if not taken % AT_ONCE:
+                await trio.lowlevel.checkpoint()
             if self.connection.they_are_waiting_for_100_continue:
                 await self._send_h11_event(
                     h11.InformationalResponse(status_code=100, headers=self.config.response_headers("h11"))
                 )
             if self.connection.their_state is h11.IDLE:
-                fault = fault_of_head(self.connection.trailing_data[0])
+                received = self.connection.trailing_data[0]
+                if is_too_long(received, HEADER_LIMIT):
+                    await self._refuse(431, _BAD_HTTP[431])
+                    return
+                fault = fault_of_head(received, self._head_seen)
                 if fault is not None:
                     await self._refuse(400, fault)
                     return
+                self._head_seen = len(received)
             try:
                 event: Any = self.connection.next_event()
             except h11.RemoteProtocolError as error:
@@ -204,6 +234,7 @@ class Http11(H11Protocol):
 
     async def _refuse(self, status: int, message: str) -> None:
         """Answer what cannot be read as a request, and end the connection."""
+        self.refused("bad_http")
         body = orjson.dumps(InvalidRequest(message, code="bad_http", http_status=status).body())
         length, kind = (b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")
         headers = [kind, length, (b"connection", b"close"), *self.config.response_headers("h11")]
@@ -214,15 +245,17 @@ class Http11(H11Protocol):
 
     async def _create_stream(self, request: Any) -> None:
         self._head_begun = None
+        self._head_seen = 0
         if _is_bad_handshake(request):
             await self._refuse(400, "This is no handshake of a WebSocket (RFC 6455) that could be accepted.")
             return
-        await super()._create_stream(request)
+        await super()._create_stream(without_extensions(request))
         if isinstance(self.connection, H11WSConnection) and self._is_shaking_hands():
             self._early += self.connection.buffer
             self.connection.buffer.clear()
         if isinstance(self.stream, WSStream):
             self._closed = trio.Event()
+            self.stream.buffer = _MessageBuffer(self.config.websocket_max_message_size)
             # hypercorn's own goes on after the connection's end, and keeps it in memory.
             self.stream._send_pings = self._ping  # type: ignore[method-assign]
 
@@ -243,6 +276,14 @@ class Http11(H11Protocol):
 
     def _is_shaking_hands(self) -> bool:
         return isinstance(self.stream, WSStream) and self.stream.state is ASGIWebsocketState.HANDSHAKE
+
+
+def _nobody(code: str) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass
 
 
 def _is_bad_handshake(request: Any) -> bool:

@@ -8,6 +8,7 @@ its slot and its memory for ever.
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -22,8 +23,8 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from bridge.errors import ConfigError
-from bridge.server.accepting import accept_from, notice_vanished_peers
+from bridge.errors import ConfigError, Overloaded
+from bridge.server.accepting import REMIND, accept_from, notice_vanished_peers
 from bridge.server.crowd import MAX_TURNED_AWAY, turn_away
 from bridge.server.http11 import HEADER_LIMIT, Http11
 
@@ -66,11 +67,20 @@ class Connection(TCPServer):
 
     protocol: Http11  # type: ignore[assignment]  # what it is there only wraps this
 
-    def __init__(self, *arguments: Any, write_timeout: float, head_timeout: float) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        write_timeout: float,
+        head_timeout: float,
+        refused: Callable[[str], None],
+    ) -> None:
         super().__init__(*arguments)
         self._write_timeout = write_timeout
         self._head_timeout = head_timeout
+        self._refused = refused
         self._is_over = False
+        self.idle_since: float | None = trio.current_time()
+        """Since when nothing is being answered; None while something is."""
 
     async def run(self) -> None:
         try:
@@ -82,6 +92,7 @@ class Connection(TCPServer):
                 self.protocol = Http11(
                     self.app, self.config, self.context, tasks, state, False, client, server, self.protocol_send
                 )
+                self.protocol.refused, self.protocol.answered = self._refused, self._answered
                 await self.idle_task.restart(tasks, self._idle_timeout)
                 await self._read_data()
                 # Nothing more will be asked here: hypercorn would wait for it all the same.
@@ -91,6 +102,10 @@ class Connection(TCPServer):
             pass
         finally:
             await self._close()
+
+    def _answered(self) -> None:
+        # What is still to come of its request is not worth another client's place.
+        self.idle_since = trio.current_time()
 
     async def _idle_timeout(self) -> None:
         """Close a connection on which nothing is asked, and one whose request does not come to its point."""
@@ -110,6 +125,8 @@ class Connection(TCPServer):
             await self._initiate_server_close()
 
     async def protocol_send(self, event: Event) -> None:
+        if isinstance(event, Updated):
+            self.idle_since = trio.current_time() if event.idle else None
         if not isinstance(event, RawData):
             if not (self._is_over and isinstance(event, Updated)):
                 await super().protocol_send(event)
@@ -148,6 +165,7 @@ class Listener:
         max_message: int = 16 * 1024 * 1024,
         ping_interval: float = 15,
         head_timeout: float = HEAD_SECONDS,
+        refused: Callable[[str], None] = lambda code: None,
     ) -> None:
         self._app = ASGIWrapper(app)
         self._sockets = sockets
@@ -156,11 +174,13 @@ class Listener:
         self._write_timeout = write_timeout
         self._max_connections = max_connections
         self._head_timeout = head_timeout
+        self._refused = refused
         self._context = WorkerContext(None)
         self._accepting = trio.CancelScope()
-        self._open: set[trio.SocketStream] = set()
+        self._open: dict[trio.SocketStream, Connection] = {}
         self._none_open = trio.Event()
         self._turned_away = 0
+        self._told_full = -math.inf
         self._config = Config()
         self._config.h11_max_incomplete_size = HEADER_LIMIT
         self._config.keep_alive_timeout = KEEP_ALIVE
@@ -195,29 +215,54 @@ class Listener:
             await trio.aclose_forcefully(stream)
 
     async def _handle(self, stream: trio.SocketStream) -> None:
-        if len(self._open) >= self._max_connections:
+        if len(self._open) >= self._max_connections and not await self._make_room():
             await self._turn_away(stream)
             return
-        self._open.add(stream)
+        self._open[stream] = connection = Connection(
+            self._app,
+            self._config,
+            self._context,
+            ConnectionState({}),
+            stream,
+            write_timeout=self._write_timeout,
+            head_timeout=self._head_timeout,
+            refused=self._refused,
+        )
         try:
-            await Connection(
-                self._app,
-                self._config,
-                self._context,
-                ConnectionState({}),
-                stream,
-                write_timeout=self._write_timeout,
-                head_timeout=self._head_timeout,
-            ).run()
+            await connection.run()
         except Exception:
             # One connection's accident is never the listener's.
             log.exception("a connection ended with an error")
         finally:
-            self._open.discard(stream)
+            self._open.pop(stream, None)
             if not self._open:
                 self._none_open.set()
 
+    async def _make_room(self) -> bool:
+        """Close the connection on which nothing has been answered for longest; False when all are busy.
+
+        So nobody can keep others out by holding connections: who asks for nothing has the weakest claim.
+        """
+        if trio.current_time() - self._told_full >= REMIND:
+            self._told_full = trio.current_time()
+            log.warning(
+                "all %d connections are taken (PROXY_MAX_CONNECTIONS): idle ones are closed for new ones",
+                self._max_connections,
+            )
+        idle = [
+            (connection.idle_since, stream)
+            for stream, connection in self._open.items()
+            if connection.idle_since is not None
+        ]
+        if not idle:
+            return False
+        _, oldest = min(idle, key=lambda each: each[0])
+        del self._open[oldest]
+        await trio.aclose_forcefully(oldest)
+        return True
+
     async def _turn_away(self, stream: trio.SocketStream) -> None:
+        self._refused(Overloaded.code)
         if self._turned_away >= MAX_TURNED_AWAY:
             await trio.aclose_forcefully(stream)
             return

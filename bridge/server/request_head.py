@@ -11,20 +11,44 @@ import re
 import h11
 
 _END = b"\r\n\r\n"
+_LF = ord("\n")
 _BARE_LINE_END = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 _FOLD = re.compile(rb"\r\n[ \t]")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
 
 
-def fault_of_head(received: bytes) -> str | None:
-    """What is wrong with a head of which this much has been received (and maybe some of the body); None if nothing."""
-    end = received.find(_END)
-    head = received if end < 0 else received[: end + len(_END)]
+def fault_of_head(received: bytes, seen: int = 0) -> str | None:
+    """What is wrong with a head of which this much has been received (and maybe some of the body); None if nothing.
+
+    The first `seen` bytes have been looked at before: a head may come byte by byte.
+    """
+    end = received.find(_END, max(0, seen - len(_END)))
+    start = max(0, seen - 2)
+    while start and received[start] == _LF:
+        start -= 1  # never between a CR and its LF
+    head = received[start:] if end < 0 else received[start : end + len(_END)]
     if _BARE_LINE_END.search(head):
         return "Lines of a request end with CR LF."
     if _FOLD.search(head):
         return "A header is one line: folded ones are not taken."
     return None
+
+
+def is_too_long(received: bytes, limit: int) -> bool:
+    """Whether a head has more than `limit` bytes, or will have."""
+    return len(received) > limit and received.find(_END, 0, limit) < 0
+
+
+def without_extensions(request: h11.Request) -> h11.Request:
+    """A handshake of a WebSocket that offers none. Packed messages are unpacked whole, however large they get."""
+    if not any(name == b"sec-websocket-extensions" for name, _ in request.headers):
+        return request
+    return h11.Request(
+        method=request.method,
+        target=request.target,
+        headers=[each for each in request.headers if each[0] != b"sec-websocket-extensions"],
+        http_version=request.http_version,
+    )
 
 
 def in_origin_form(request: h11.Request) -> h11.Request:

@@ -181,6 +181,7 @@ class Bridge:
                         max_connections=self.settings.max_connections,
                         max_message=self.settings.max_body,
                         ping_interval=self.settings.keepalive,
+                        refused=self._counts.refused,
                     )
                     connections.start_soon(listener.run, connections)
                     task_status.started()

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-from harness import RunningBridge, running_bridge
+from harness import resident, running_bridge
 
 MEGABYTES = 4
 COUNT = 25
-
-
-def resident(bridge: RunningBridge) -> float:
-    """MB of memory that the bridge's process has."""
-    pages = int(Path(f"/proc/{bridge.process.pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 @pytest.mark.parametrize("model", ["mock-text", "no-such-model"])

@@ -1,11 +1,18 @@
-"""One connection for many requests, by a client that is as quick as can be."""
+"""One connection for many requests, by a client that is as quick as can be, or that sends crumbs."""
 
 from __future__ import annotations
 
 import json
 import socket
 
+import trio
 from harness import KEY, RunningBridge
+from hypercorn.config import Config
+from hypercorn.events import RawData
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+
+from bridge.server.http11 import AT_ONCE, Http11
 
 SIZE = 80_000
 """More than is read at once, and than may wait behind an answer."""
@@ -45,3 +52,37 @@ def test_the_next_request_may_come_with_the_last_byte_of_an_answer(mock_bridge: 
         for _ in range(150):
             connection.sendall(data)
             assert read_answer(connection).startswith(b"HTTP/1.1 200")
+
+
+class Elsewhere:
+    """A request whose answer is over; what still comes of it goes nowhere."""
+
+    async def handle(self, event: object) -> None:
+        pass
+
+
+async def test_crumbs_of_a_body_hold_nobody_up() -> None:
+    """A read may hold thousands of chunks of one byte, and nobody may want them any more."""
+    said: list[object] = []
+
+    async def send(event: object) -> None:
+        said.append(event)
+
+    config = Config()
+    protocol = Http11(None, config, WorkerContext(None), None, ConnectionState({}), False, None, None, send)
+    protocol.connection.receive_data(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")
+    protocol.connection.next_event()
+    protocol.stream = Elsewhere()  # type: ignore[assignment]
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await protocol.handle(RawData(b"1\r\na\r\n" * 10_000))
+        nursery.cancel_scope.cancel()
+    assert turns >= 10_000 / AT_ONCE - 2

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -293,7 +293,7 @@ def test_connections_beyond_the_limit_are_told(patient: LoggedBridge) -> None:
     port = patient.bridge.port
     with ExitStack() as sockets:
         for _ in range(6):
-            sockets.enter_context(socket.create_connection(("127.0.0.1", port)))
+            sockets.enter_context(talking(patient.bridge))
         wait_for(lambda: crowded_out(port) is not None, "all are taken")
         answer = crowded_out(port)
         assert answer is not None
@@ -302,6 +302,24 @@ def test_connections_beyond_the_limit_are_told(patient: LoggedBridge) -> None:
         assert all(not each.recv(1) for each in silent[:3])  # they are closed before long, whatever they do
     wait_for(lambda: is_served(port), "there is room again")
     assert patient.bridge.post("/responses", ask({"text": "hi"})).status_code == 200
+
+
+def test_idle_connections_give_way(patient: LoggedBridge) -> None:
+    """Whoever asks for nothing keeps nobody out, also where he has asked before, or sends half of a head."""
+    port = patient.bridge.port
+    with ExitStack() as sockets:
+        idle = [sockets.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(6)]
+        idle[0].sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        while not idle[0].recv(4096).endswith(b"}"):
+            pass
+        idle[1].sendall(b"GET /livez HTTP/1.1\r\n")
+        kept = [sockets.enter_context(closing(HTTPConnection("127.0.0.1", port, timeout=20))) for _ in range(6)]
+        for connection in kept:
+            connection.request("GET", "/livez")
+            assert connection.getresponse().read()
+        for each in idle:
+            with suppress(ConnectionResetError):
+                assert each.recv(1) == b""
 
 
 def is_served(port: int) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
 import pytest
-from harness import KEY, OTHER_KEY, RunningBridge
+from harness import KEY, OTHER_KEY, RunningBridge, resident
 from openai import OpenAI
 from real.rig import LOOK, Rig, said
 from server.answers import RECALL, create, ok, recalled, text_of
@@ -353,10 +354,23 @@ def test_a_large_message(two_keys: RunningBridge) -> None:
         assert text_of(talk.ask(echo("hi"))) == "hi"
 
 
-def test_a_message_that_unpacks_to_much_more(two_keys: RunningBridge) -> None:
-    """Compressed, the limit is that of the text."""
+def test_a_message_that_is_too_large_is_not_kept(two_keys: RunningBridge) -> None:
+    """Neither what is over the limit nor what follows it."""
+    before = resident(two_keys)
     with talking(two_keys) as talk:
-        talk.send(echo("hi"), padding="x" * 60_000_000)
+        talk.send(echo("hi"), padding="x" * 150_000_000)
+        with pytest.raises(ConnectionClosedError):
+            talk.receive(20)
+    assert resident(two_keys) - before < 100
+
+
+def test_a_message_that_unpacks_to_much_more(two_keys: RunningBridge) -> None:
+    """Nothing is packed, whatever a client offers; who packs all the same is sent away."""
+    with talking(two_keys) as talk:
+        assert talk.socket.protocol.extensions == []
+        packed = zlib.compress(b" " * 50_000_000)[2:-4]
+        mask = bytes(4)
+        talk.socket.socket.sendall(bytes([0xC1, 0xFF]) + len(packed).to_bytes(8, "big") + mask + packed)
         with pytest.raises(ConnectionClosedError):
             talk.receive(20)
 
