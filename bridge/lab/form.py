@@ -9,8 +9,10 @@ absent     no call at all
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Any, Literal
 
 import orjson
@@ -32,6 +34,18 @@ ARGUMENTS_QUOTED = "arguments_quoted"
 SURPLUS_MEMBERS = "surplus_members"
 """What the parser takes without a word, although the format asks for something else: no arguments at all, a text where
 the wording wants an object, members besides the two."""
+CODE_FENCE = "code_fence"
+SURPLUS = "surplus_suffix"
+"""What the parser mends inside a block, and leaves in the text around one."""
+
+_FENCE_LINE = re.compile(r"^[ \t]*+```", re.MULTILINE)
+_OPENS = re.compile(r"[\[{<]\Z|(?:\A|\n)[ \t]*+[\[{<]++\s*+\Z")
+_CLOSES = re.compile(r"[>}\]]|\s*+[>}\]]++[ \t\r]*+(?:\n|\Z)")
+"""Brackets that touch a block, or stand alone on the line before or behind it. A quoted line (`> so`) is prose."""
+_STRAY_FENCE = re.compile(r"`|\s*+```\s*+\Z")
+_ATTEMPT = re.compile(r"""[\w"'(]|[ \t\r]*+\n\s*+\S|[ \t]++(?:["']|[\w.]++[(=])""")
+"""How a body begins that is meant as a call, though not as JSON: right behind the tag, on a line of its own, or like
+code. Prose goes on with a space, or a mark."""
 
 
 @dataclass(slots=True)
@@ -82,18 +96,48 @@ def _read(text: str, case: Case, variant: LabVariant, reading: Reading) -> str:
     if variant.native:
         return text
     tags, about_tags = variant.tags_for(case), case.expect.leak == "allowed"
-    visible = []
+    # The text before, between and behind the blocks; how much of the message has been read.
+    visible, place = list[list[str]]([[]]), 0
     for event in _parse(text, case.tools, tags, any_name=not about_tags):
         if isinstance(event, str):
-            visible.append(event)
+            visible[-1].append(event)
+            place += len(event)
         elif isinstance(event, ParsedCall):
             reading.calls.append(Called(event.name, event.arguments))
             reading.repairs += _repairs(event, tags, variant)
+            visible += [[]] if event.source else []
+            place += len(event.source)
         elif isinstance(event, Repair):
             reading.repairs.append(event.name)
-        elif not about_tags and event.source.strip() != tags.open:  # a tag alone is no attempt at a call
+            place += len(event.source)
+        elif not about_tags and (event.source.strip() != tags.open or _is_attempt(text, place, tags)):
             reading.rejections.append(event.reason)
-    return "".join(visible)
+    stretches = ["".join(pieces) for pieces in visible]
+    reading.repairs += chain.from_iterable(rubbish_around(stretches))
+    return "".join(stretches)
+
+
+def _is_attempt(text: str, place: int, tags: Tags) -> bool:
+    """Whether an opening tag that no JSON follows begins a call all the same. A tag that is talked about does not."""
+    start = place + len(tags.open)
+    following = text.find(tags.open, start)
+    end = text.find(tags.close, start, following if following >= 0 else len(text))
+    return end >= 0 and _ATTEMPT.match(text, start, end) is not None
+
+
+def rubbish_around(stretches: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """For each block what stands directly around it and is no prose: a code fence, which counts once, and brackets.
+
+    The stretches are the texts before, between and behind the blocks.
+    """
+    fenced = told = False
+    for before, behind in pairwise(stretches):
+        if len(_FENCE_LINE.findall(before)) % 2:
+            fenced, told = not fenced, False
+        in_code = not told and (fenced or before.endswith("`") or _STRAY_FENCE.match(behind) is not None)
+        told = told or (in_code and fenced)
+        bracketed = _OPENS.search(before) is not None or _CLOSES.match(behind) is not None
+        yield (CODE_FENCE,) * in_code + (SURPLUS,) * bracketed
 
 
 def _parse(text: str, tools: Iterable[FunctionTool], tags: Tags, *, any_name: bool) -> list[ParserEvent]:

@@ -6,6 +6,7 @@ A plain value means itself. An object with one member whose name begins with `$`
     {"$regex": "^a"}        a text in which the expression is found
     {"$contains": "x"}      a text that holds this one, in any case
     {"$same": "Text"}       a text that is this one but for case and white space
+    {"$lines": "a\nb"}      exactly this text; a newline at its end is as good as none
     {"$number": 3}          this number, also when written as 3.0 (a text is not a number)
     {"$near": [3, 0.1]}     a number not further from 3 than 0.1
     {"$type": "string"}     any value of a JSON type
@@ -122,6 +123,7 @@ _RULES: Mapping[str, Callable[[Any, Any], bool]] = {
     "$regex": lambda wanted, value: isinstance(value, str) and re.search(wanted, value) is not None,
     "$contains": lambda wanted, value: isinstance(value, str) and holds_text(value, wanted),
     "$same": lambda wanted, value: isinstance(value, str) and _folded(wanted).split() == _folded(value).split(),
+    "$lines": lambda wanted, value: isinstance(value, str) and wanted.removesuffix("\n") == value.removesuffix("\n"),
     "$number": lambda wanted, value: _is_number(value) and value == wanted,
     "$near": lambda wanted, value: _is_number(value) and abs(value - wanted[0]) <= wanted[1],
     "$type": lambda wanted, value: _TYPES[wanted](value),
@@ -162,6 +164,7 @@ _CHECKS: Mapping[str, Callable[[Any], str | None]] = {
     "$regex": _check_regex,
     "$contains": _check_text("$contains"),
     "$same": _check_text("$same"),
+    "$lines": _check_text("$lines"),
     "$number": lambda wanted: None if _is_number(wanted) else "$number takes a number",
     "$near": _check_pair("$near"),
     "$type": lambda wanted: None if wanted in _TYPES else f"$type takes one of {', '.join(_TYPES)}",

@@ -18,6 +18,17 @@ from bridge.lab.variant import SHIPPED, LabVariant
 from bridge.tools.examples import example_for
 
 SPEC = SHIPPED["spec"]
+EXACT = {
+    "file-of-twenty-kilobytes": "content",
+    "client-has-apply-patch": "patch",
+    "client-has-a-shell": "command",
+    "excused-itself-before": "command",
+    "write-in-a-read-only-sandbox": "content",
+    "double-quotes": "text",
+    "many-scripts": "text",
+    "tag-as-an-argument": "text",
+}
+"""Shipped cases in which this argument of the first call is to be a text, letter by letter."""
 
 
 class NotPossible(Exception):
@@ -97,7 +108,7 @@ def example_of(rule: Any) -> Any:
     match rule:
         case {"$any": [first, *_]}:
             return example_of(first)
-        case {"$same": value} | {"$contains": value} | {"$number": value} | {"$near": [value, _]}:
+        case {"$same": value} | {"$lines": value} | {"$contains": value} | {"$number": value} | {"$near": [value, _]}:
             return value
         case {"$set": members}:
             return [example_of(member) for member in reversed(members)]
@@ -182,6 +193,25 @@ def _repeated_closing_tag(right: Answer, call: Call) -> str:
     return right.tagged(right.body(call)) + "\n" + right.variant.tags_for(right.case).close
 
 
+# Form: what stands around a block
+
+
+def _around(before: str, behind: str) -> Callable[[Answer], Answer]:
+    """A manner in which only the first block has something around it."""
+    return _written(lambda right, call: before + right.tagged(right.body(call)) + behind)
+
+
+def _all_in_a_fence(right: Answer) -> Answer:
+    return replace(right, text=f"{right.text}\n```json".lstrip(), behind="\n```", calls=(right.first, *right.calls[1:]))
+
+
+def _in_prose(right: Answer) -> Answer:
+    """Nothing of this touches the block as a bracket or a fence would."""
+    assert right.first
+    before = f"{right.text}\nFor example [1]:\n```py\nprint(a[0])\n```\nI call it (as `it` should be):"
+    return replace(right, text=before, behind="\n> quoted\n```\ncode\n```\nThen we see. [2]")
+
+
 # Form: what nobody can mend
 
 
@@ -209,6 +239,18 @@ def _arguments_no_json(right: Answer, call: Call) -> str:
     return right.tagged(_json({"name": call.name, "arguments": "city=Bern"}))
 
 
+def _as_code(right: Answer, call: Call) -> str:
+    return right.tagged(f"{call.name}({', '.join(call.arguments)})")
+
+
+def _as_code_on_a_line(right: Answer, call: Call) -> str:
+    return right.tagged(f"\n{call.name} {_json(call.arguments)}\n")
+
+
+def _as_text(right: Answer, call: Call) -> str:
+    return right.tagged(f" {_json(call.name)} ")
+
+
 # Form: tags where no call is
 
 
@@ -218,6 +260,12 @@ def _stray_closing_tag(right: Answer) -> Answer:
 
 def _stray_opening_tag(right: Answer) -> Answer:
     return replace(right, text=f"{right.text} I use {right.variant.tags_for(right.case).open} for this. ".lstrip())
+
+
+def _tags_in_prose(right: Answer) -> Answer:
+    tags = right.variant.tags_for(right.case)
+    said = f"I write {tags.open} and then {tags.close}, or in short {tags.open}...{tags.close}."
+    return replace(right, text=f"{right.text} {said}".lstrip())
 
 
 def _old_tag(right: Answer, call: Call) -> str:
@@ -283,6 +331,17 @@ def _wrong_value(right: Answer) -> Answer:
     raise NotPossible("there is no text to be changed")
 
 
+def _other_letters(right: Answer) -> Answer:
+    """A text in capitals, or with other white space, where the case asks for exactly the one."""
+    if right.case.id not in EXACT:
+        raise NotPossible("it is not about this text")
+    call = right.first
+    name = EXACT[right.case.id]
+    text = call.arguments[name]
+    changed = " ".join(text.split()) if "\n" in text else text.swapcase()
+    return right.with_first(Call(call.name, {**call.arguments, name: changed}))
+
+
 def _one_too_many(right: Answer) -> Answer:
     return replace(right, calls=(*right.calls, right.first))
 
@@ -332,6 +391,16 @@ MANNERS: Mapping[str, Callable[[Answer], Answer]] = {
     "surplus_members": _written(_surplus_members),
     "unclosed": _written(_unclosed),
     "repeated_closing_tag": _written(_repeated_closing_tag),
+    "bracket_behind": _around("", ">"),
+    "bracket_on_a_line": _around("", "\n]\n"),
+    "brackets_around": _around("[", "]"),
+    "brackets_on_lines": _around("[\n", "\n]"),
+    "fence_around": _around("```json\n", "\n```"),
+    "fence_around_brackets": _around("```\n[", "]\n```\n"),
+    "fence_around_all": _all_in_a_fence,
+    "fence_behind": _around("", "\n```"),
+    "backticks_around": _around("`", "`"),
+    "in_prose": _in_prose,
     # broken
     "bad_json": _written(_bad_json),
     "bare_newline": _written(_bare_newline),
@@ -339,7 +408,11 @@ MANNERS: Mapping[str, Callable[[Answer], Answer]] = {
     "no_name": _written(_no_name),
     "bad_arguments": _written(_bad_arguments),
     "arguments_no_json": _written(_arguments_no_json),
+    "as_code": _written(_as_code),
+    "as_code_on_a_line": _written(_as_code_on_a_line),
+    "as_text": _written(_as_text),
     # leaked
+    "tags_in_prose": _tags_in_prose,
     "stray_closing_tag": _stray_closing_tag,
     "stray_opening_tag": _stray_opening_tag,
     "old_tag": _written(_old_tag),
@@ -352,6 +425,7 @@ MANNERS: Mapping[str, Callable[[Answer], Answer]] = {
     "missing_required": _missing_required,
     "invented_key": _invented_key,
     "wrong_value": _wrong_value,
+    "other_letters": _other_letters,
     "one_too_many": _one_too_many,
     "one_too_few": _one_too_few,
     "wrong_order": _wrong_order,

@@ -33,6 +33,8 @@ TAKEN: list[tuple[Any, list[Any], list[Any]]] = [
     ({"$contains": "Bern"}, ["in BERN!", "bern"], ["ber", 5, ["Bern"]]),
     ({"$contains": "STRASSE"}, ["Hauptstraße"], []),
     ({"$same": "Main  Street"}, ["main street", " MAIN\tSTREET "], ["mainstreet", "main street 5", 5]),
+    ({"$lines": "a\n B"}, ["a\n B", "a\n B\n"], ["a B", "a\n b", "a\n B\n\n", "a\n B ", 5]),
+    ({"$lines": "a\n"}, ["a", "a\n"], ["a ", "A"]),
     ({"$number": 3}, [3, 3.0], ["3", True, 3.1, None]),
     ({"$number": 1}, [1], [True]),
     ({"$near": [3, 0.25]}, [3, 2.75, 3.25], [3.5, "3", True, None]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bridge.lab.case import Case, Expect
-from bridge.lab.form import read_answer
+from bridge.lab.form import read_answer, rubbish_around
 from bridge.lab.report.words import REJECTION_WORDS
 from bridge.lab.result import Result
 from bridge.lab.sample import Sample
@@ -37,20 +37,30 @@ def mark_text(text: str, called: Iterable[str], case: Case, variant: LabVariant)
         return [Stretch(text)] if text else []
     stretches: list[Stretch] = []
     refused: Rejected | None = None
+    # Where in the stretches calls are, and the texts before, between and behind them.
+    blocks, around = list[int](), [""]
     for event in _parse(text, {*offered, *called}, case, variant):
         if isinstance(event, Rejected):
             refused = event
             continue
         if isinstance(event, str):
             _add_text(event, refused, stretches)
+            around[-1] += event
         elif isinstance(event, Repair):
             stretches.append(Stretch(event.source, "repair", event.name))
         elif event.source:
+            blocks.append(len(stretches))
+            around.append("")
             stretches.append(_call(event, offered, case, variant))
         else:  # one more call of the same block
             last = stretches[-1]
             stretches[-1] = Stretch(last.text, last.kind, f"{event.name}, {last.note}")
         refused = None
+    for place, found in zip(blocks, rubbish_around(around), strict=True):
+        if found:
+            call = stretches[place]
+            note = ", ".join([call.note, *found] if call.kind == "repair" else [f"{call.note}: {found[0]}", *found[1:]])
+            stretches[place] = Stretch(call.text, "repair", note)
     return stretches
 
 

@@ -31,8 +31,8 @@ CHECK_WORDS: Mapping[str, str] = {
 
 REPAIR_WORDS: Mapping[str, str] = {
     "trailing_comma": "a comma before a closing bracket was taken out",
-    "code_fence": "a code fence around the call was taken off",
-    "surplus_suffix": "characters behind the call were dropped",
+    "code_fence": "a code fence stands around the call",
+    "surplus_suffix": "surplus brackets stand behind or around the call",
     "array_unwrapped": "a call came wrapped in a list",
     "array_split": "several calls came in one list",
     "arguments_coerced": "arguments came as an object, not as a string",
