@@ -1,7 +1,8 @@
 """A pytest plugin: a file of cases is a file of tests. Use it with `-p bridge.pytest_lab`.
 
 Files whose names end in `.lab.yaml`, `.lab.yml` or `.lab.json` are collected; each case in each variant is a test. It
-passes when all its samples do. The model comes from --lab-model.
+passes when all its samples do, fails when one is wrong, and is an error when one never came. The model comes from
+--lab-model; the header tells which it is.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from bridge.lab.suite import load_suite
 from bridge.lab.variant import LabVariant
 from bridge.lab.variant_file import find_variant
 
+MOCK = "mock-tool-call"
 ENDINGS = (".lab.yaml", ".lab.yml", ".lab.json")
 SHOWN = 2000
 """Characters of an answer that a failed test shows."""
@@ -33,11 +35,18 @@ SHOWN = 2000
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What can be chosen on the command line."""
     group = parser.getgroup("codex-bridge lab")
-    group.addoption("--lab-model", default="mock-tool-call", help="The model to ask.")
+    group.addoption("--lab-model", help=f"The model to ask. [{MOCK}, which only tries the plugin]")
     group.addoption("--lab-variant", action="append", help="A variant; may be given several times. [spec]")
     group.addoption("--lab-repeat", type=int, default=1, help="How often each case is asked.")
     group.addoption("--lab-timeout", type=float, default=180.0, help="Seconds that an answer may take.")
     group.addoption("--lab-mock-only", action="store_true", help="Ask mock models alone; no Codex is started.")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Whom the tests are about."""
+    if config.getoption("--lab-model") is None:
+        return f"codex-bridge lab: no --lab-model is given, so {MOCK} is asked: it tells nothing of any model"
+    return f"codex-bridge lab: {_model(config)} is asked"
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> LabFile | None:
@@ -66,21 +75,31 @@ class LabItem(pytest.Item):
         super().__init__(**kwargs)
         self._case = case
         self._variant = variant
+        self._missed: _Missed | None = None
+
+    def setup(self) -> None:
+        """Ask. What the machinery cannot do is an error of the set-up, and no failure of the model."""
+        self._missed = None
+        try:
+            lab = _lab(self.config)
+        except BridgeError as error:
+            pytest.fail(error.message, pytrace=False)
+        for number in range(self.config.getoption("--lab-repeat")):
+            cell = Cell(_model(self.config), self._variant.name, self._case.id, number)
+            result = lab.ask(cell, self._case, self._variant)
+            if result.error is not None:
+                pytest.fail(f"no answer ({result.error['code']}): {result.error['message']}", pytrace=False)
+            if not result.passed:
+                self._missed = _Missed(result, self._case, self._variant)
+                return
 
     def runtest(self) -> None:
-        lab = _lab(self.config)
-        model, repeat = self.config.getoption("--lab-model"), self.config.getoption("--lab-repeat")
-        for number in range(repeat):
-            cell = Cell(model, self._variant.name, self._case.id, number)
-            result = lab.ask(cell, self._case, self._variant)
-            if not result.passed:
-                raise _Missed(result, self._case, self._variant)
+        if self._missed is not None:
+            raise self._missed
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, _Missed):
             return excinfo.value.explain()
-        if isinstance(excinfo.value, BridgeError):
-            return excinfo.value.message
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
@@ -88,7 +107,7 @@ class LabItem(pytest.Item):
 
 
 class _Missed(Exception):
-    """An answer was not right, or never came."""
+    """An answer was not right."""
 
     def __init__(self, result: Result, case: Case, variant: LabVariant) -> None:
         super().__init__(result.cell)
@@ -99,9 +118,6 @@ class _Missed(Exception):
     def explain(self) -> str:
         """The first line, which a summary shows alone, tells what is wrong."""
         result = self.result
-        if result.status == "error":
-            error = result.error or {}
-            return f"no answer ({error.get('code')}): {error.get('message')}"
         form = ["form"] if result.form in ("broken", "leaked") else []
         lines = [f"failed: {', '.join([*form, *result.failed_checks])}"]
         lines += [text for _, text in explain(result, self.case, visible_text(result, self.case, self.variant))]
@@ -161,6 +177,10 @@ class _Lab:
             self._token, self._stop = trio.lowlevel.current_trio_token(), trio.Event()
             self._ready.set()
             await self._stop.wait()
+
+
+def _model(config: pytest.Config) -> str:
+    return config.getoption("--lab-model") or MOCK
 
 
 _LAB = pytest.StashKey[_Lab]()

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness import ROOT
+
 SUITE = """\
 tools:
   weather:
@@ -43,7 +45,12 @@ def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "--rootdir",
         ".",
     ]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "XDG_STATE_HOME": str(directory / "state")}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(directory),
+        "XDG_STATE_HOME": str(directory / "state"),
+        "PYTHONPATH": str(ROOT),
+    }
     return subprocess.run(
         [*command, "--lab-mock-only", *arguments],
         cwd=directory,
@@ -67,14 +74,21 @@ def test_each_case_in_each_variant_is_a_test(tmp_path: Path) -> None:
     assert 'weather: city is "example"; right is "Bern".' in done.stdout
     assert 'call: weather {"city":"example"}' in done.stdout
     assert "2 failed, 2 passed" in done.stdout
+    assert "codex-bridge lab: no --lab-model is given, so mock-tool-call is asked" in done.stdout
 
 
 def test_a_model_that_cannot_be_asked_is_an_error_of_the_machinery(tmp_path: Path) -> None:
-    """It is told as that."""
+    """It is told as that, and apart from failures."""
     (tmp_path / "weather.lab.yaml").write_text(SUITE)
     done = run(tmp_path, "--lab-model", "no-such-model")
     assert done.returncode == 1
+    assert "codex-bridge lab: no-such-model is asked" in done.stdout
     assert "no answer (model_not_found)" in done.stdout
+    assert "weather.lab.yaml::bern[spec] ERROR" in done.stdout
+    assert "2 errors" in done.stdout
+    assert "failed" not in done.stdout.splitlines()[-1]
+    assert "Traceback" not in done.stdout
+    assert "pytest_lab.py" not in done.stdout
 
 
 def test_a_bad_suite_is_told_with_its_line(tmp_path: Path) -> None:
