@@ -115,7 +115,7 @@ def _server() -> socket.socket:
             [sys.executable, "-P", str(ROOT / "tests/fork_server.py"), str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            env={"PATH": os.environ["PATH"]},
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
             cwd=ROOT,
         )
 

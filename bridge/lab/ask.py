@@ -94,7 +94,7 @@ class Asker:
                 backend = self._router.backend(choice.backend)
                 text = self._texts.of(case, variant)
                 turn = make_turn(case, variant, choice, text, offers_text=isinstance(backend, AppServerBackend))
-                await _check_native(backend, turn)
+                await check_native(backend, turn)
                 self._note(req_id, "turn", "none", "turn_start", turn_start(turn, backend.name, backend.drops(turn)))
                 sample = sample_of(await _collect(backend, turn, req_id), trio.current_time() - started)
         except trio.TooSlowError:
@@ -114,14 +114,19 @@ class Asker:
             self._recorder.event(phase, direction, kind, req_id, payload)
 
 
-async def _check_native(backend: Backend, turn: Turn) -> None:
-    """A child that cannot be offered tools natively is offered them in text, which is another variant."""
+async def check_native(backend: Backend, turn: Turn) -> None:
+    """A child that cannot be offered tools natively is offered them in text, which is another variant.
+
+    Raises BackendProtocolError.
+    """
     if not turn.native or not turn.functions or not isinstance(backend, AppServerBackend):
         return
     await backend.wait_until_known()
     child = backend.pool.child
     if child is not None and not child.offers_natively(turn):
-        raise BackendProtocolError("This Codex cannot be offered tools natively.", code="not_native")
+        raise BackendProtocolError(
+            "This Codex cannot be offered tools natively (Codex can, from 0.145 on; a mock cannot).", code="not_native"
+        )
 
 
 async def _collect(backend: Backend, turn: Turn, req_id: str) -> list[TurnEvent]:

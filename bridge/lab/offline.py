@@ -30,18 +30,23 @@ def cell_of(recording: Recording) -> Cell | None:
 
 
 async def rescore(
-    recording: Recording, cases: Mapping[str, Case], variants: Mapping[str, LabVariant], models: Collection[str] = ()
+    recording: Recording,
+    cases: Mapping[str, Case],
+    variants: Mapping[str, LabVariant],
+    models: Collection[str] = (),
+    *,
+    narrowed: bool = False,
 ) -> Result | str | None:
     """The result of a recorded cell, or why it has none; None for a request that is not the laboratory's.
 
-    Only of these `models`, unless there are none.
+    Only of these `models`, unless there are none. `narrowed`: the cases are some that were chosen of a suite.
     """
     cell = cell_of(recording)
     if cell is None:
         return None
     case, variant = cases.get(cell.case), variants.get(cell.variant)
     if case is None:
-        return f"the suite has no case {cell.case}"
+        return "their cases are not chosen" if narrowed else f"the suite has no case {cell.case}"
     if variant is None:
         return f"the variant {cell.variant} is not chosen; -V takes its name, or its file"
     if models and cell.model not in models:

@@ -24,8 +24,12 @@ class Ask(Protocol):
 
 
 def plan_cells(cases: Sequence[Case], variants: Sequence[str], models: Sequence[str], repeat: int) -> Iterator[Cell]:
-    """The whole matrix. Repetitions come last, so that a run that is cut short has seen every case."""
-    for number, model, variant, case in product(range(repeat), models, variants, cases):
+    """The whole matrix.
+
+    Repetitions come last, and all that is compared for a case comes together: a run that is cut short has seen as many
+    cases as it could, each in every variant.
+    """
+    for number, case, model, variant in product(range(repeat), cases, models, variants):
         yield Cell(model, variant, case.id, number)
 
 

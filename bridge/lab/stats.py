@@ -1,8 +1,8 @@
 """How sure one may be of a rate, and of a difference between two. Pure; the standard library alone.
 
-A rate has Wilson's interval. Two variants are compared case by case: the difference of a case is that of its two rates,
-and the interval comes from drawing whole cases again (a bootstrap clustered by case), because repetitions of one case
-tell little about another.
+The rate of one case has Wilson's interval. That of many cases comes from drawing whole cases again (a bootstrap
+clustered by case), because repetitions of one case tell little about another. So does the interval of a difference: two
+variants are compared case by case, the difference of a case is that of its two rates.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from statistics import NormalDist
 ROUNDS = 10_000
 
 
-def wilson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The interval of the rate behind `k` of `n`; all of [0, 1] when nothing was tried."""
+def wilson(k: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of the rate behind `k` of `n`; all of [0, 1] when nothing was tried. `k` may be a part of a try."""
     _check_counts(n, k)
     _check_confidence(confidence)
     if n == 0:
@@ -45,6 +45,29 @@ def pass_hat(n: int, c: int, k: int) -> float | None:
     _check_counts(n, c)
     _check_tries(k)
     return None if k > n else comb(c, k) / comb(n, k)
+
+
+def rate_interval(
+    results: Mapping[str, Sequence[bool]], *, seed: int, rounds: int = ROUNDS, confidence: float = 0.95
+) -> tuple[float, float]:
+    """The interval of the rate behind the results of many cases, each by its id: what passed of what was tried.
+
+    Where all cases have one rate, drawing them again tells nothing: then it is Wilson's, with each case as one try.
+    The same seed gives the same interval.
+    """
+    _check_confidence(confidence)
+    _check_rounds(rounds)
+    counts = [(sum(map(bool, results[case])), len(results[case])) for case in sorted(results) if results[case]]
+    tried, size = sum(n for _, n in counts), len(counts)
+    if len({Fraction(k, n) for k, n in counts}) < 2:
+        return wilson(sum(k for k, _ in counts) / tried * size if tried else 0, size, confidence)
+    # Both counts in one number, to be drawn and added at once; no sum of `n` reaches the place of `k`.
+    place = size * max(n for _, n in counts) + 1
+    coded, choices = [k * place + n for k, n in counts], Random(seed).choices
+    sums = (divmod(sum(choices(coded, k=size)), place) for _ in range(rounds))
+    rates = sorted(k / n for k, n in sums)
+    position = (1 - confidence) / 2 * (rounds - 1)
+    return _at(rates, position), _at(rates[::-1], position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +116,7 @@ def compare_paired(
     `b` gives its exact mirror.
     """
     _check_confidence(confidence)
-    if rounds < 1:
-        raise ValueError("a bootstrap takes at least one round")
+    _check_rounds(rounds)
     shared = sorted(case for case in a.keys() & b.keys() if a[case] and b[case])
     if not shared:
         return Comparison(0.0, None, None, 0, 0, confidence)
@@ -133,7 +155,7 @@ def _rate(results: Sequence[bool]) -> Fraction:
     return Fraction(sum(map(bool, results)), len(results))
 
 
-def _at(ordered: Sequence[int], position: float) -> float:
+def _at(ordered: Sequence[float], position: float) -> float:
     """The value at a position between two of a row."""
     before = floor(position)
     part = position - before
@@ -145,7 +167,12 @@ def _points(rate: float) -> str:
     return f"{round(rate * 100, 1) + 0.0:+.1f}"
 
 
-def _check_counts(n: int, k: int) -> None:
+def _check_rounds(rounds: int) -> None:
+    if rounds < 1:
+        raise ValueError("a bootstrap takes at least one round")
+
+
+def _check_counts(n: int, k: float) -> None:
     if not 0 <= k <= n:
         raise ValueError(f"{k} of {n} is no count")
 

@@ -42,6 +42,11 @@ class Count:
         self.failed_checks.update(result.failed_checks)
 
     @property
+    def asked(self) -> int:
+        """All of them, also those that the machinery failed."""
+        return self.scored + self.errors
+
+    @property
     def word(self) -> Word:
         """In one word. Errors of the machinery do not count against the model."""
         if not self.scored:

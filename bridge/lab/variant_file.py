@@ -25,7 +25,12 @@ def find_variant(text: str) -> LabVariant:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--variant {path}: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml.YAMLError as error:
+        # Its own sentence names no file, and takes several lines.
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
+        raise UsageError(f"--variant {where}: {getattr(error, 'problem', None) or error}") from None
+    except UnicodeDecodeError as error:
         raise UsageError(f"--variant {path}: {error}") from None
     return _variant(data, path)
 

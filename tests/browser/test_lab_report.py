@@ -83,7 +83,7 @@ def test_the_matrix_tells_what_came_of_each_case(page: Page) -> None:
 
 def test_at_first_all_figures_are_shown(page: Page) -> None:
     told = page.text(".glance")
-    for words in ("14/15 93 %", "70–99 %", "pass^3", "trailing_comma a comma before a closing bracket", "timeout"):
+    for words in ("14/15 93 %", "80–100 %", "pass^3", "trailing_comma a comma before a closing bracket", "timeout"):
         assert words in told
     assert page.run("document.querySelectorAll('.figures svg.bar').length") == 6
     bars = page.run("[...document.querySelectorAll('.compared svg')].map((bar) => bar.getAttribute('aria-label'))")
@@ -115,10 +115,28 @@ def test_only_differences_and_only_a_category(page: Page) -> None:
     assert shown(page) == ["only-talk"]
 
 
+def test_another_form_is_a_difference_too(browser: Browser, tmp_path: Path) -> None:
+    forms = {"mended": ("clean", "repaired"), "alike": ("repaired", "repaired")}
+    results = [
+        answer(Cell("m", variant, case, repeat), form)
+        for case, both in forms.items()
+        for variant, form in zip(("spec", "short"), both, strict=True)
+        for repeat in range(2)
+    ]
+    page = browser.open(export(tmp_path, results, {}))
+    page.until("document.querySelector('#count').textContent === '2 cases'")
+    page.click("#differences")
+    page.until("document.querySelector('#count').textContent === '1 of 2 cases'")
+    assert shown(page) == ["mended"]
+    page.close()
+
+
 def test_a_cell_opens_with_all_its_samples(page: Page) -> None:
     page.click(cell(1, 0))
     page.until("document.querySelector('.sample')")
     assert page.text(".turnhead h2").split("\n") == ["weather-by-force", "2/3 MIXED"]
+    facts = page.text(".turnhead .facts").split(" · ")
+    assert facts == ["single", "gpt-5.2-codex", "spec", "95 % interval 21–94 %", "pass@3 100 %", "pass^3 0 %"]
     heads = page.run("[...document.querySelectorAll('.sample h3')].map((head) => head.firstChild.textContent)")
     assert heads == ["Sample 2", "Sample 1", "Sample 3"], "what went wrong comes first"
     assert page.text(".sample .wrongs").split("\n") == [

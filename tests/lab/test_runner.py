@@ -59,6 +59,14 @@ def test_repetitions_come_last() -> None:
     assert len(set(planned)) == len(planned) == 3 * 2 * len(CASES)
 
 
+def test_a_run_that_is_cut_short_has_asked_each_of_its_cases_in_every_variant_of_every_model() -> None:
+    planned = list(plan_cells(list(CASES.values()), ["spec", "short"], ["m", "n"], 2))
+    for start in range(0, len(planned), 4):
+        asked = planned[start : start + 4]
+        assert len({(cell.case, cell.repeat) for cell in asked}) == 1
+        assert {(cell.model, cell.variant) for cell in asked} == {(m, v) for m in "mn" for v in ("spec", "short")}
+
+
 @pytest.mark.parametrize("concurrency", [1, 3, 64])
 async def test_so_many_at_a_time(concurrency: int) -> None:
     ask, kept = Answering(), list[Result]()

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from bridge.lab.stats import Comparison, compare_paired, describe, least_differing, pass_at, pass_hat, wilson
+from bridge.lab.stats import (
+    Comparison,
+    compare_paired,
+    describe,
+    least_differing,
+    pass_at,
+    pass_hat,
+    rate_interval,
+    wilson,
+)
 
 Results = dict[str, list[bool]]
 
@@ -112,6 +121,55 @@ class TestPassing:
         for passing in (pass_at, pass_hat):
             with pytest.raises(ValueError):
                 passing(n, c, k)
+
+
+class TestRateOfManyCases:
+    @pytest.mark.parametrize("confidence", [0.8, 0.95])
+    def test_like_scipys_bootstrap_of_cases(self, confidence: float) -> None:
+        """Cases with few tries and with many: a case is drawn with all of its tries."""
+        random = Random(3)
+        counts = {str(case): (random.randrange(tried + 1), tried) for case, tried in enumerate([2, 5] * 20)}
+        passed, tried = np.array(list(counts.values())).T
+        theirs = scipy_stats.bootstrap(
+            (passed, tried),
+            lambda k, n, axis: k.sum(axis=axis) / n.sum(axis=axis),
+            n_resamples=10_000,
+            confidence_level=confidence,
+            method="percentile",
+            paired=True,
+            rng=5,
+        ).confidence_interval
+        found = rate_interval(outcomes(counts), seed=5, confidence=confidence)
+        assert found == pytest.approx((theirs.low, theirs.high), abs=0.008)
+
+    def test_like_all_resamples_there_are(self) -> None:
+        k, n = np.array([0, 1, 5, 4, 2]), np.array([5, 5, 5, 4, 3])
+        every = np.array(list(product(range(5), repeat=5)))
+        low, high = np.quantile(k[every].sum(axis=1) / n[every].sum(axis=1), [0.025, 0.975])
+        counts = dict(zip("abcde", zip(k.tolist(), n.tolist(), strict=True), strict=True))
+        assert rate_interval(outcomes(counts), seed=3, rounds=100_000) == pytest.approx((low, high), abs=0.009)
+
+    def test_asking_a_model_again_that_always_says_the_same_tells_nothing_new(self) -> None:
+        once = outcomes({str(case): (int(case < 4), 1) for case in range(60)})
+        often = {case: found * 20 for case, found in once.items()}
+        assert rate_interval(once, seed=1) == rate_interval(often, seed=1)
+        assert wilson(80, 1200)[1] < rate_interval(often, seed=1)[1], "as 1,200 samples it would be too sure"
+
+    def test_where_all_cases_are_alike_a_case_is_one_try(self) -> None:
+        assert rate_interval(outcomes({"a": (5, 5), "b": (3, 3)}), seed=1) == wilson(2, 2)
+        assert rate_interval(outcomes({"a": (0, 5), "b": (0, 3), "c": (0, 0)}), seed=1) == wilson(0, 2)
+        assert rate_interval(outcomes({"a": (2, 4), "b": (1, 2)}), seed=1) == wilson(1, 2)
+        assert rate_interval({}, seed=1) == (0.0, 1.0)
+
+    @given(results, st.integers(0, 99))
+    def test_stays_a_rate_whatever_the_order_of_the_cases(self, found: Results, seed: int) -> None:
+        low, high = rate_interval(found, seed=seed, rounds=20)
+        assert 0 <= low <= high <= 1
+        assert (low, high) == rate_interval(dict(reversed(found.items())), seed=seed, rounds=20)
+
+    def test_no_rounds(self) -> None:
+        with pytest.raises(ValueError):
+            rate_interval({}, seed=1, rounds=0)
 
 
 class TestPaired:

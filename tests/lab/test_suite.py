@@ -62,6 +62,7 @@ class TestGood:
 
     def test_a_file_brings_what_it_includes(self) -> None:
         suite = load_suite(GOOD / "index.yaml")
+        assert load_suite(str(GOOD / "index.yaml")) == suite
         assert [case.id for case in suite.cases] == ["weather-in-bern", "after-an-output", "no-call", "plain-words"]
 
     def test_a_case_with_defaults(self) -> None:
@@ -210,7 +211,7 @@ SAID = {
         "expected-arguments.yaml:32: cases[1].expect.calls[0].arguments.city: "
         "$regex '(': missing ), unterminated subpattern at position 0",
         "expected-arguments.yaml:33: cases[1].expect.calls[0].arguments.days: a rule is an object with one member, one "
-        "of $any, $regex, $contains, $same, $number, $near, $type, $length, $set, $anything; not $between",
+        "of $any, $regex, $contains, $same, $lines, $number, $near, $type, $length, $set, $anything; not $between",
         "expected-arguments.yaml:36: cases[1].expect.calls[1].arguments.city: $near takes two numbers",
         "expected-arguments.yaml:38: cases[1].expect.calls[1].optional.city: it stands among the arguments, too",
         "expected-arguments.yaml:46: cases[2].expect.calls[0].arguments.days: "

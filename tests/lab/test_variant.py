@@ -201,3 +201,8 @@ def test_a_word_that_is_neither_a_variant_nor_a_file_is_refused(tmp_path: Path) 
     (tmp_path / "latin.yaml").write_bytes(b"name: \xff")
     with pytest.raises(UsageError, match=r"latin\.yaml: .*utf-8"):
         find_variant(str(tmp_path / "latin.yaml"))
+    (tmp_path / "torn.yaml").write_text("name: torn\nblocks: {header: [}")
+    with pytest.raises(UsageError) as told:
+        find_variant(str(tmp_path / "torn.yaml"))
+    assert told.value.message.startswith(f"--variant {tmp_path}/torn.yaml:2: ")
+    assert "\n" not in told.value.message

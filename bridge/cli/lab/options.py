@@ -42,13 +42,27 @@ MaxErrors = Annotated[
 def choose_cases(
     suite: Path, ids: list[str] | None, categories: list[str] | None, tags: list[str] | None
 ) -> tuple[Case, ...]:
-    """The cases of a suite that are wanted. Raises UsageError for a bad suite, and when none is left."""
+    """The cases of a suite that are wanted.
+
+    Raises UsageError for a bad suite, for a name that fits none of its cases, and when none is left.
+    """
     from bridge.errors import UsageError
     from bridge.lab.suite import load_suite
+    from bridge.lab.suite.faults import did_you_mean
 
+    cases = load_suite(suite).cases
+    for flag, wanted, known in (
+        ("--case", ids, [case.id for case in cases]),
+        ("--category", categories, [case.category for case in cases]),
+        ("--tag", tags, [tag for case in cases for tag in case.tags]),
+    ):
+        for name in wanted or ():
+            if not (any(fnmatchcase(each, name) for each in known) if wanted is ids else name in known):
+                near = did_you_mean(name, dict.fromkeys(known))
+                raise UsageError(f"{flag} {name}: {suite} holds no case that fits{near or '.'}")
     chosen = tuple(
         case
-        for case in load_suite(suite).cases
+        for case in cases
         if (not ids or any(fnmatchcase(case.id, pattern) for pattern in ids))
         and (not categories or case.category in categories)
         and (not tags or set(case.tags) & set(tags))

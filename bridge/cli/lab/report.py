@@ -24,6 +24,7 @@ from bridge.cli.lab.options import (
 
 if TYPE_CHECKING:
     from bridge.lab.case import Case
+    from bridge.lab.report.counted import Only
     from bridge.lab.result import ResultFile
 
 
@@ -53,9 +54,11 @@ def command(
 
     A report to `-` goes to stdout, in place of the table.
 
-    Exit codes: 0, 2 (typed wrong, no results in the file), 100 (a threshold or the baseline was missed).
+    Exit codes: 0, 1 (a report could not be written), 2 (typed wrong, no results in the file), 100 (a threshold or the
+    baseline was missed).
     """
     from bridge.cli.lab.reporting import Reports, Thresholds, report
+    from bridge.lab.report.counted import ALL, Only
     from bridge.lab.result import ResultFile
     from bridge.lab.variant_file import find_variant
 
@@ -65,8 +68,15 @@ def command(
     file = ResultFile(results)
     chosen = _cases(file, suite, case, category, tag)
     variants = {found.name: found for found in map(find_variant, variant or ())}
-    some = suite is not None or bool(case or category or tag)
-    raise typer.Exit(report(file, chosen, variants, reports, thresholds, all_cases=not some))
+    only = Only(chosen) if suite is not None or case or category or tag else ALL
+    raise typer.Exit(report(file, chosen, variants, reports, thresholds, only=only, planned=_planned(file, only)))
+
+
+def _planned(file: ResultFile, only: Only) -> int:
+    """How many results the file would have of these, if no run had been cut short; 0 when it does not tell."""
+    cases = [case for case in file.known("cases") if not only.cases or case in only.cases]
+    plans = [plan for plan in file.known("plan").values() if isinstance(plan, dict)]
+    return len(cases) * sum(repeat for plan in plans for repeat in plan.values() if isinstance(repeat, int))
 
 
 def _cases(

@@ -12,19 +12,21 @@ from bridge.cli.log.terminal import fit, one_line, printing
 from bridge.cli.streams import say
 from bridge.errors import UsageError
 from bridge.lab.case import Case
-from bridge.lab.report.baseline import changes, read_baseline, regressions
-from bridge.lab.report.counted import CountedResults
+from bridge.lab.report.baseline import changes, nothing_compared, read_baseline, regressions
+from bridge.lab.report.counted import CountedResults, Only
 from bridge.lab.report.csv import csv_pieces
 from bridge.lab.report.html import html_pieces
 from bridge.lab.report.json import json_report
 from bridge.lab.report.junit import junit_pieces
 from bridge.lab.report.markdown import markdown_lines
-from bridge.lab.report.summary import Share, Summary, summarise
+from bridge.lab.report.summary import Column, Share, Summary, summarise
 from bridge.lab.report.text import Sheet, text_lines
 from bridge.lab.result import ResultFile
 from bridge.lab.variant import SHIPPED, LabVariant
-from bridge.protolog.export.output import write_pieces
+from bridge.protolog.export.output import WriteFailed, write_pieces
 
+FAILED = 1
+"""The exit code when something could not be done that should have been possible."""
 MISSED = 100
 """The exit code when a threshold or the baseline was missed."""
 STDOUT = Path("-")
@@ -87,7 +89,7 @@ class Thresholds:
             errors = Share(count.errors, count.scored + count.errors)
             if self.min_pass is not None and _below(passed, self.min_pass):
                 yield f"{name}: {_told(passed)} passed; at least {self.min_pass:g} % should"
-            if self.min_clean is not None and clean.whole and _below(clean, self.min_clean):
+            if self.min_clean is not None and _calls_due(summary, column) and _below(clean, self.min_clean):
                 yield f"{name}: {_told(clean)} answers with calls are clean; at least {self.min_clean:g} % should be"
             if errors.percent is not None and errors.percent > self.max_errors:
                 yield f"{name}: {_told(errors)} requests failed; at most {self.max_errors:g} % may"
@@ -100,28 +102,35 @@ def report(
     reports: Reports,
     thresholds: Thresholds,
     *,
-    all_cases: bool = False,
+    only: Only,
+    planned: int = 0,
 ) -> int:
     """Show the table, write the reports, and tell what was missed; the exit code.
 
-    Only the results of these cases count, unless there are none of them or `all_cases` are wanted.
+    `planned` is how many there would be if the run had come to its end; 0 when nobody knows.
     """
     reports.refuse(file.path, "the results themselves")
     if thresholds.baseline is not None:
         reports.refuse(thresholds.baseline, "the baseline")
-    results = CountedResults(file, () if all_cases else cases)
+    results = CountedResults(file, only)
     suite = file.header().get("suite")
     order = [*variants, *file.known("variants")]
-    summary = summarise(results, cases, order, suite=suite if isinstance(suite, str) else "")
+    summary = summarise(results, cases, order, suite=suite if isinstance(suite, str) else "", planned=planned)
     baseline = read_baseline(thresholds.baseline) if thresholds.baseline is not None else None
     worse = list(regressions(summary, baseline)) if baseline is not None else []
     short = list(thresholds.missed(summary))
+    if baseline is not None and summary.columns and (why := nothing_compared(summary, baseline)) is not None:
+        short.append(why)
     told = (*summary.told, *(changes(summary, baseline) if baseline is not None else ()))
     missed = (*(f"Worse than before: {each}." for each in worse), *(f"Missed: {each}." for each in short))
     summary = replace(summary, told=told, missed=missed)
     if STDOUT not in reports.chosen.values():
         _show(summary)
-    _write(reports, summary, results, cases, _all_variants(summary, variants), file.path)
+    try:
+        _write(reports, summary, results, cases, _all_variants(summary, variants), file.path)
+    except WriteFailed as error:
+        say("error", error.message)
+        return FAILED
     for sentence in worse:
         say("regression", sentence)
     for sentence in short:
@@ -161,6 +170,12 @@ def _all_variants(summary: Summary, known: Mapping[str, LabVariant]) -> dict[str
     """The variants of the columns; one that is not at hand is taken to have the usual tags."""
     names = dict.fromkeys(column.variant for column in summary.columns)
     return {name: known.get(name) or SHIPPED.get(name) or LabVariant(name) for name in names}
+
+
+def _calls_due(summary: Summary, column: Column) -> bool:
+    """Whether something called, or should have: where nothing is due, nothing can be clean."""
+    due = any(row.due and summary.cell(row, column).word != "-" for row in summary.rows)
+    return due or bool(summary.rates[column].clean.whole)
 
 
 def _below(share: Share, least: float) -> bool:

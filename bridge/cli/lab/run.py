@@ -90,7 +90,8 @@ def command(
     from bridge.lab.variant import SHIPPED
 
     if from_ is not None and results is None:
-        results = Path(f"{from_.stem}.results.jsonl")
+        # Its whole name, beside it: no two logs have the same.
+        results = Path(f"{from_}.results.jsonl")
     if from_ is None and not model:
         raise UsageError("--model is missing: name at least one. `codex-bridge models` lists them.")
     flags: dict[str, Any] = {

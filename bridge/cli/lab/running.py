@@ -18,15 +18,16 @@ from bridge.backends.router import Router
 from bridge.backends.setup import check_binary, prepare_workdir
 from bridge.cli.lab.options import choose_cases
 from bridge.cli.lab.progress import Progress
-from bridge.cli.lab.reporting import Reports, Thresholds, report
+from bridge.cli.lab.reporting import FAILED, Reports, Thresholds, report
 from bridge.cli.streams import say
 from bridge.config import Settings
 from bridge.config_file import FileConfig
-from bridge.errors import BridgeError, ConfigError, ModelNotFound, UsageError
+from bridge.errors import BackendProtocolError, BridgeError, ConfigError, ModelNotFound, UsageError
 from bridge.ids import new_id
-from bridge.lab.ask import Asker
+from bridge.lab.ask import Asker, check_native, make_turn
 from bridge.lab.case import Case
 from bridge.lab.offline import rescore
+from bridge.lab.report.counted import Only
 from bridge.lab.result import Cell, Result, ResultFile
 from bridge.lab.runner import Budget, Run, plan_cells
 from bridge.lab.variant import LabVariant
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
-FAILED = 1
+NO_ANSWERS = "Make a log with answers with `lab run --log-events`."
 BY_SIGNAL = 128
 """What is added to the number of the signal that ended a run."""
 
@@ -89,7 +90,9 @@ def run_lab(wanted: Wanted, settings: Settings, config: FileConfig, reports: Rep
         return BY_SIGNAL + stopped
     if wanted.results is None:
         say("note", f"the results are in {file.path}")
-    return report(file, cases, variants, reports, thresholds)
+    planned = 0 if wanted.log is not None else len(cases) * len(variants) * len(wanted.models) * wanted.repeat
+    only = Only(cases, variants, wanted.models)
+    return report(file, cases, variants, reports, thresholds, only=only, planned=planned)
 
 
 def _find_variants(wanted: Wanted) -> dict[str, LabVariant]:
@@ -111,6 +114,7 @@ def _tell_about(
     """
     told = {"cases": {name: fingerprint(case) for name, case in cases.items()}}
     told["variants"] = {name: _print(repr((each.wording, each.nonce))) for name, each in variants.items()}
+    plan = {model: dict.fromkeys(variants, wanted.repeat) for model in wanted.models}
     begun = {"suite": str(wanted.suite), **told}
     if wanted.log is not None:
         # What was scored again can be scored again; what was asked for cannot be asked for nothing.
@@ -118,7 +122,7 @@ def _tell_about(
             raise UsageError(f"{file.path} holds answers that were asked for; name another file with --results.")
         return {"from": str(wanted.log), **begun}
     if not file.path.exists() or not file.path.stat().st_size:
-        return begun
+        return {**begun, "plan": plan}
     known = {kind: file.known(kind) for kind in told}
     if not known["cases"].keys() & cases.keys():
         raise UsageError(f"{file.path} holds results of other cases; name another file with --results.")
@@ -127,7 +131,14 @@ def _tell_about(
         if changed:
             some = ", ".join(changed[:5]) + (" and more" if len(changed) > 5 else "")
             raise UsageError(f"{file.path} holds results of {kind} that have changed since: {some}. Name another file.")
+    new: dict[str, dict[str, Any]]
     new = {kind: {name: prints[name] for name in prints if name not in known[kind]} for kind, prints in told.items()}
+    planned = file.known("plan")
+    new["plan"] = {
+        model: planned.get(model, {}) | repeats
+        for model, repeats in plan.items()
+        if planned.get(model, {}) | repeats != planned.get(model)
+    }
     return {kind: prints for kind, prints in new.items() if prints}
 
 
@@ -200,6 +211,7 @@ class _Asking:
             await nursery.start(self._listen, nursery.cancel_scope)
             async with open_backends(settings, config) as bridge:
                 await _check_models(bridge.router, self._wanted.models)
+                await self._check_native(bridge.router)
                 self._file.open(self._about)
                 await self._ask(plan, bridge)
             nursery.cancel_scope.cancel()
@@ -225,6 +237,22 @@ class _Asking:
             progress.end()
         if progress.count < plan.size:
             say("note", f"the budget is spent: {plan.size - progress.count} cell(s) were not asked")
+
+    async def _check_native(self, router: Router) -> None:
+        """Raises UsageError for a model that cannot be offered tools natively, where that is wanted."""
+        variant = next((each for each in self._variants.values() if each.native), None)
+        case = next((each for each in self._cases.values() if each.tools), None)
+        if variant is None or case is None:
+            return
+        for model in self._wanted.models:
+            choice = router.resolve(model)
+            turn = make_turn(case, variant, choice, "", offers_text=True)
+            try:
+                await check_native(router.backend(choice.backend), turn)
+            except BackendProtocolError as error:
+                raise UsageError(
+                    f"--variant {variant.name}, --model {model}: {error.message} Leave one of them out."
+                ) from None
 
     async def _listen(
         self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -278,12 +306,14 @@ async def _rescore_all(
 ) -> None:
     assert wanted.log is not None
     reader = RecordReader(log_files(wanted.log))
-    file.open(about, anew=True)
     progress = Progress(0)
+    narrowed = bool(wanted.cases or wanted.categories or wanted.tags)
     others, reasons = 0, dict[str, int]()
     for recording in read_recordings(reader):
-        found = await rescore(recording, cases, variants, wanted.models)
+        found = await rescore(recording, cases, variants, wanted.models, narrowed=narrowed)
         if isinstance(found, Result):
+            if not progress.count:
+                file.open(about, anew=True)
             file.append(found)
             progress.told(found)
         elif found is None:
@@ -297,3 +327,8 @@ async def _rescore_all(
         say("note", f"{others} request(s) in {wanted.log} are not the laboratory's")
     for sentence in reader.trouble.sentences():
         say("note", sentence)
+    if not progress.count:
+        raise UsageError(
+            f"There is nothing to score in {wanted.log}. "
+            + ("Choose the suite, the cases, variants and models that it was made with." if reasons else NO_ANSWERS)
+        )

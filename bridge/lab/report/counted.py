@@ -4,23 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from sys import intern
+from typing import NamedTuple
 
 from bridge.lab.result import Cell, Result, ResultFile
+
+
+class Only(NamedTuple):
+    """What is wanted of a file; of a kind that names nothing, everything."""
+
+    cases: Collection[str] = ()
+    variants: Collection[str] = ()
+    models: Collection[str] = ()
+
+    def takes(self, cell: Cell) -> bool:
+        """Whether a cell is wanted."""
+        return (
+            (not self.cases or cell.case in self.cases)
+            and (not self.variants or cell.variant in self.variants)
+            and (not self.models or cell.model in self.models)
+        )
+
+
+ALL = Only()
 
 
 class CountedResults:
     """Iterates over results in the order of their file.
 
-    Of a cell that was asked again the last result counts, and an error only while there is nothing better. With `only`
-    the results of other cases are left out. Raises ConfigError for what is no file of results.
+    Of a cell that was asked again the last result counts, and an error only while there is nothing better.
+    Raises ConfigError for what is no file of results.
     """
 
-    def __init__(self, file: ResultFile, only: Collection[str] = ()) -> None:
+    def __init__(self, file: ResultFile, only: Only = ALL) -> None:
         self._file = file
         self._only = only
         self._replaced: set[int] = set()
         self.left_out = 0
-        """Results of cases that are not wanted."""
+        """Results that are not wanted."""
         unread = file.unread
         self._look()
         self.unread = file.unread - unread
@@ -36,7 +56,7 @@ class CountedResults:
         best: dict[Cell, tuple[int, bool]] = {}
         for place, result in enumerate(self._file):
             model, variant, case, repeat = result.cell
-            if self._only and case not in self._only:
+            if not self._only.takes(result.cell):
                 self._replaced.add(place)
                 self.left_out += 1
                 continue

@@ -4,12 +4,14 @@
     program      who wrote it
     suite        the suite's path, as it was given
     repeats      how often a case was asked, at most
+    asked        how many results there are, errors among them
+    planned      how many a whole run would have; null when nobody knows
     columns      a model and a variant each, with all their counts: `scored`, `passed`, `errors` (of the machinery, in
-                 no other figure), `pass_rate` and its Wilson `interval`, `pass_at` and `pass_hat` (of as many tries as
-                 `repeats`), `clean` of `called`, `forms`, `repairs`, `failed_checks`, `error_codes`, `input_tokens`,
-                 `output_tokens`, `mean_seconds`
+                 no other figure), `pass_rate` and its `interval` (from drawing cases again), `pass_at` and `pass_hat`
+                 (of as many tries as `repeats`), `clean` of `called`, `forms`, `repairs`, `failed_checks`,
+                 `error_codes`, `input_tokens`, `output_tokens`, `mean_seconds`
     cases        each with its `category` and a `cells` list: model, variant, a word (PASS, MIXED, FAIL, ERROR),
-                 counts
+                 counts, Wilson's `interval`, `pass_at`, `pass_hat`
     comparisons  each variant with the first of its model: the mean `difference` of the cases' rates, its `interval`,
                  whether it is `distinguishable`, and all of it in `words`
 
@@ -24,7 +26,7 @@ from typing import Any
 import orjson
 
 from bridge import __version__
-from bridge.lab.report.summary import Column, Compared, Summary
+from bridge.lab.report.summary import CellRates, Column, Compared, Rates, Summary
 from bridge.lab.report.words import ordered
 from bridge.lab.stats import describe
 from bridge.lab.table import Count
@@ -40,13 +42,15 @@ def json_report(summary: Summary) -> bytes:
         "program": f"codex-bridge {__version__}",
         "suite": summary.suite,
         "repeats": summary.repeats,
+        "asked": summary.table.total.asked,
+        "planned": summary.planned or None,
         "columns": [_column(summary, column) for column in summary.columns],
         "cases": [
             {
                 "id": row.case,
                 "category": row.category,
                 "cells": [
-                    _key(column) | {"word": count.word} | _counts(count)
+                    _key(column) | {"word": count.word} | _counts(count) | _rates(summary.cell_rates(count))
                     for column in summary.columns
                     if (count := summary.cell(row, column)).word != "-"
                 ],
@@ -65,9 +69,7 @@ def _column(summary: Summary, column: Column) -> dict[str, Any]:
         | _counts(count)
         | {
             "pass_rate": _rounded(count.passed / count.scored) if count.scored else None,
-            "interval": [_rounded(bound) for bound in rates.interval],
-            "pass_at": _rounded(rates.pass_at),
-            "pass_hat": _rounded(rates.pass_hat),
+            **_rates(rates),
             "clean": rates.clean.part,
             "called": rates.clean.whole,
             "input_tokens": count.input_tokens,
@@ -90,6 +92,14 @@ def _counts(count: Count) -> dict[str, Any]:
         "repairs": _present(count.repairs),
         "failed_checks": _present(count.failed_checks),
         "error_codes": _present(count.error_codes),
+    }
+
+
+def _rates(rates: Rates | CellRates) -> dict[str, Any]:
+    return {
+        "interval": [_rounded(bound) for bound in rates.interval],
+        "pass_at": _rounded(rates.pass_at),
+        "pass_hat": _rounded(rates.pass_hat),
     }
 
 

@@ -63,6 +63,8 @@ def _suite(
     )
     properties: dict[str, str | int]
     properties = {"model": column.model, "variant": column.variant, "suite": summary.suite, "repeats": summary.repeats}
+    if summary.planned:
+        properties["asked"] = f"{summary.table.total.asked} of {summary.planned}"
     yield "<properties>\n"
     yield from (_open("property", end="/>", name=name, value=value) for name, value in properties.items())
     yield "</properties>\n"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from bridge.lab.report.figures import figures
 from bridge.lab.report.summary import Column, Summary
-from bridge.lab.report.words import MARKS, marks_of
+from bridge.lab.report.words import MARKS, interval, marks_of
 from bridge.lab.stats import describe
 
 _SPECIAL = re.compile(r"[\\`*_\[\]<>#|~@&$]|^[-+=]|(?<=:)//|(?<=www)\.")
@@ -77,10 +77,12 @@ def _cells(summary: Summary) -> Iterator[str]:
             seen.update(marks)
             told = " ".join(f"{letter}{number}" for letter, number in marks.items())
             share = f"{count.passed}/{count.scored} " if count.scored else ""
-            texts.append("–" if count.word == "-" else f"{share}{count.word} {told}".rstrip())
+            sure = f" ({interval(summary.cell_rates(count).interval)})" if count.scored else ""
+            texts.append("–" if count.word == "-" else f"{share}{count.word}{sure} {told}".rstrip())
         yield _row(escape(row.case), texts)
+    yield ""
+    yield "In brackets: the 95 % interval (Wilson) of what passed."
     if seen:
-        yield ""
         yield f"Marks: {'; '.join(f'{letter} {words}' for letter, words in MARKS.items() if letter in seen)}."
 
 

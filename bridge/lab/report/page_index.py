@@ -54,7 +54,7 @@ def _row(
     for place, column in enumerate(summary.columns):
         count = summary.cell(row, column)
         told = {"word": count.word, "marks": marks_of(count, row), "kept": kept.get((number, place), 0)}
-        cells.append(told | _counts(count))
+        cells.append(told | _counts(count) | summary.cell_rates(count)._asdict())
     return {
         "id": row.case,
         "category": row.category,

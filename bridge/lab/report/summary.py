@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bridge.lab.case import Case
 from bridge.lab.report.counted import CountedResults
 from bridge.lab.result import Result
-from bridge.lab.stats import Comparison, compare_paired, pass_at, pass_hat, wilson
+from bridge.lab.stats import Comparison, compare_paired, pass_at, pass_hat, rate_interval, wilson
 from bridge.lab.table import Count, Table
 
 SEED = 1
@@ -51,7 +51,7 @@ class Rates:
     """The figures of a column that are more than counts; rates lie between 0 and 1."""
 
     interval: tuple[float, float]
-    """Wilson's, at 95 %, of the share that passed."""
+    """At 95 %, of the share that passed: from drawing whole cases again."""
     pass_at: float | None
     """How often one of as many tries as were made for each case is right; None when every case lacks a try."""
     pass_hat: float | None
@@ -60,6 +60,17 @@ class Rates:
     """Of the answers with a call, or an attempt at one, those whose form is clean."""
     seconds: float | None
     """Mean of those that were scored: how long the machinery took to fail says nothing of the model."""
+
+
+class CellRates(NamedTuple):
+    """The figures of a cell that are more than counts."""
+
+    interval: tuple[float, float]
+    """Wilson's, at 95 %, of the share that passed."""
+    pass_at: float | None
+    """How often one of as many tries as the summary's repeats is right; None with fewer."""
+    pass_hat: float | None
+    """How often all of them are."""
 
 
 class Compared(NamedTuple):
@@ -87,6 +98,8 @@ class Summary:
     """What a reader should know of the results: what was left out, what could not be read."""
     missed: tuple[str, ...] = field(default=())
     """Thresholds that were missed, and regressions: a sentence each."""
+    planned: int = 0
+    """How many results a whole run would have; 0 when nobody knows."""
 
     @property
     def models(self) -> list[str]:
@@ -102,15 +115,28 @@ class Summary:
         """What came of a case in a column; nothing, perhaps."""
         return self.table.count(column.model, column.variant, row.case)
 
+    def cell_rates(self, count: Count) -> CellRates:
+        """How sure one may be of a cell."""
+        k, n = count.passed, count.scored
+        return CellRates(wilson(k, n), pass_at(n, k, self.repeats), pass_hat(n, k, self.repeats))
+
     def column(self, column: Column) -> Count:
         """All of a column."""
         return self.table.columns[column]
 
 
 def summarise(
-    results: Iterable[Result], cases: Mapping[str, Case], variants: Sequence[str] = (), *, suite: str = ""
+    results: Iterable[Result],
+    cases: Mapping[str, Case],
+    variants: Sequence[str] = (),
+    *,
+    suite: str = "",
+    planned: int = 0,
 ) -> Summary:
-    """Count results. `cases` give categories and order, `variants` the order of the columns, where they are known."""
+    """Count results. `cases` give categories and order, `variants` the order of the columns, where they are known.
+
+    `planned` is how many there would be of a whole run; 0 when nobody knows.
+    """
     table, due, repeats = Table(), set[str](), 0
     seconds: dict[tuple[str, str], float] = {}
     for result in results:
@@ -130,13 +156,13 @@ def summarise(
         {column: _rates(table, column, repeats, seconds[column]) for column in columns},
         tuple(_compare(table, columns)),
         repeats,
-        tuple(_told(results)),
+        tuple(_told(results, table, planned)),
+        planned=planned,
     )
 
 
 def _tries(table: Table, result: Result) -> int:
-    count = table.count(result.cell.model, result.cell.variant, result.cell.case)
-    return count.scored + count.errors
+    return table.count(result.cell.model, result.cell.variant, result.cell.case).asked
 
 
 def _columns(table: Table, variants: Sequence[str]) -> tuple[Column, ...]:
@@ -157,12 +183,12 @@ def _rows(found: Sequence[str], cases: Mapping[str, Case], due: Iterable[str]) -
 
 
 def _rates(table: Table, column: Column, repeats: int, seconds: float) -> Rates:
-    count = table.columns[column]
-    whole = [case for case in table.outcomes.get(column, {}).values() if len(case) >= repeats]
+    count, outcomes = table.columns[column], table.outcomes.get(column, {})
+    whole = [case for case in outcomes.values() if len(case) >= repeats]
     at = [rate for case in whole if (rate := pass_at(len(case), sum(case), repeats)) is not None]
     hat = [rate for case in whole if (rate := pass_hat(len(case), sum(case), repeats)) is not None]
     return Rates(
-        wilson(count.passed, count.scored),
+        rate_interval(outcomes, seed=SEED),
         fmean(at) if at else None,
         fmean(hat) if hat else None,
         Share(count.forms["clean"], count.scored - count.forms["absent"]),
@@ -179,11 +205,13 @@ def _compare(table: Table, columns: Sequence[Column]) -> Iterable[Compared]:
             yield Compared(model, variant, base, compare_paired(before, after, seed=SEED))
 
 
-def _told(results: Iterable[Result]) -> Iterable[str]:
+def _told(results: Iterable[Result], table: Table, planned: int) -> Iterable[str]:
+    if (asked := table.total.asked) < planned:
+        yield f"Only {asked:,} of {planned:,} were asked: the run was cut short."
     if not isinstance(results, CountedResults):
         return
     if results.left_out:
-        yield f"{_many(results.left_out, 'result')} of other cases left out."
+        yield f"{_many(results.left_out, 'result')} of other cases, variants or models left out."
     if results.unread:
         yield f"{_many(results.unread, 'line')} of the file could not be read as a result."
 

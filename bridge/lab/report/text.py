@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from textwrap import wrap
 from typing import Protocol
 
@@ -18,6 +19,8 @@ ROOMY = 100
 """From this width on, marks tell how often."""
 NARROWEST, WIDEST = 9, 20
 """Of a column of the table."""
+HIGHEST = 6
+"""Lines that a name above a column takes."""
 SHORTEST = 26
 """Of the names before them; figures have names that long."""
 
@@ -109,7 +112,7 @@ def _everything(summary: Summary, sheet: Sheet) -> Iterator[str]:
 
 
 def _table(summary: Summary, sheet: Sheet, columns: _Columns) -> Iterator[str]:
-    yield from _head(summary, sheet, columns)
+    yield from _head(sheet, columns)
     category = None
     for row in summary.rows:
         if row.category != category:
@@ -128,7 +131,7 @@ def _table(summary: Summary, sheet: Sheet, columns: _Columns) -> Iterator[str]:
             yield _line(sheet, columns, f"  {label}", texts)
 
 
-def _head(summary: Summary, sheet: Sheet, columns: _Columns) -> Iterator[str]:
+def _head(sheet: Sheet, columns: _Columns) -> Iterator[str]:
     shown, last = [], None
     for column in columns.chosen:
         shown.append(column.model if column.model != last else "")
@@ -138,8 +141,15 @@ def _head(summary: Summary, sheet: Sheet, columns: _Columns) -> Iterator[str]:
         space = " " * (columns.names + 2)
         yield sheet.style((space + sheet.fit(shown[0], max(8, sheet.width - len(space)))).rstrip(), "bold")
     else:
-        yield _line(sheet, columns, "", shown, ["bold"] * len(shown))
-    yield _line(sheet, columns, "", [column.variant for column in columns.chosen], ["bold"] * len(shown))
+        yield from _names(sheet, columns, shown)
+    yield from _names(sheet, columns, [column.variant for column in columns.chosen])
+
+
+def _names(sheet: Sheet, columns: _Columns, names: Sequence[str]) -> Iterator[str]:
+    """Names above their columns, on as many lines as they take: names that begin alike may differ at their ends."""
+    broken = [wrap(sheet.one_line(name), columns.width, max_lines=HIGHEST, placeholder="…") for name in names]
+    for parts in zip_longest(*broken, fillvalue=""):
+        yield _line(sheet, columns, "", parts, ["bold"] * len(parts))
 
 
 def _category(summary: Summary, sheet: Sheet, columns: _Columns, category: str) -> str:

@@ -32,12 +32,12 @@ class Suite:
     files: tuple[Path, ...] = ()
 
 
-def load_suite(path: Path, *, only: Sequence[str] = ()) -> Suite:
+def load_suite(path: Path | str, *, only: Sequence[str] = ()) -> Suite:
     """The suite in a file, or in all files of a directory. `only` are patterns for `choose_cases`.
 
     Raises UsageError when anything is wrong with any of it: a line for each fault, with file, line and key.
     """
-    loading = _Loading()
+    path, loading = Path(path), _Loading()
     loading.load(path, None, ())
     loading.faults.raise_any()
     if not loading.cases:

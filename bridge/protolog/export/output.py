@@ -9,13 +9,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bridge.errors import ConfigError
+from bridge.errors import BridgeError, ConfigError
+
+
+class WriteFailed(BridgeError):
+    """What was begun could not be written to its end: the disk is full, perhaps."""
+
+    code = "write_failed"
 
 
 def write_pieces(path: Path, pieces: Iterable[bytes], *, instead_of: Iterable[Path] = ()) -> None:
     """Write to a file (0600: it tells what a log tells), or to stdout when it is `-`.
 
-    Raises ConfigError when it cannot be written, or is one of `instead_of`, the files that it is made from.
+    Raises ConfigError when there is no place for it, or it is one of `instead_of`, the files that it is made from, and
+    WriteFailed when it cannot be written to its end.
     """
     if str(path) == "-":
         _to_stdout(pieces)
@@ -42,7 +49,7 @@ def unfinished(path: Path) -> Iterator[Path]:
     try:
         yield Path(name)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+        raise WriteFailed(f"{path} cannot be written: {error.strerror}.") from error
     finally:
         Path(name).unlink(missing_ok=True)
 
@@ -61,7 +68,7 @@ def _to_device(path: Path, pieces: Iterable[bytes]) -> None:
             for piece in pieces:
                 file.write(piece)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+        raise WriteFailed(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def _to_stdout(pieces: Iterable[bytes]) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cli.lab.command import run_each
+from cli.lab.command import BRIDGE, environment, run_each
+from cli.terminal import terminal
 from harness import ROOT
 
 GOOD, BAD = (ROOT / "tests/lab/suites" / name for name in ("good", "bad"))
 
 
 def test_the_cases_of_a_suite_and_what_is_wrong_with_it(tmp_path: Path) -> None:
-    whole, some, none, bad, nowhere = run_each(
+    whole, some, none, typo, empty, bad, nowhere = run_each(
         tmp_path,
         ["cases", GOOD],
         ["cases", GOOD, "--case", "*-bern", "--case", "no-cal?"],
         ["cases", GOOD, "--tag", "nothing"],
+        ["cases", GOOD, "--case", "no-call", "--case", "weather-in-berne"],
+        ["cases", GOOD, "--case", "no-call", "--category", "single"],
         ["cases", BAD / "unknown-key.yaml"],
         ["cases", "nowhere"],
         told=tmp_path / "told",
@@ -27,9 +30,20 @@ def test_the_cases_of_a_suite_and_what_is_wrong_with_it(tmp_path: Path) -> None:
     assert any(line.endswith(" no call") for line in lines)
 
     assert [line.split()[1] for line in some.stdout.splitlines()[:-1]] == ["weather-in-bern", "no-call"]
-    assert (none.code, none.stderr) == (2, f"error: {GOOD} holds no case that fits.\n")
+    assert (none.code, none.stderr) == (2, f"error: --tag nothing: {GOOD} holds no case that fits.\n")
+    told = f"error: --case weather-in-berne: {GOOD} holds no case that fits; did you mean weather-in-bern?\n"
+    assert (typo.code, typo.stderr) == (2, told)
+    assert (empty.code, empty.stderr) == (2, f"error: {GOOD} holds no case that fits.\n")
 
     assert (bad.code, bad.stdout) == (2, "")
     assert all(line.startswith(f"error: {BAD}/unknown-key.yaml:") for line in bad.stderr.splitlines())
     assert (nowhere.code, nowhere.stderr) == (2, "error: nowhere: there is no such file\n")
     assert [path.name for path in tmp_path.iterdir()] == ["told"], "nobody is asked"
+
+
+def test_on_a_terminal_no_line_is_wider_than_it(tmp_path: Path) -> None:
+    command = [*BRIDGE, "lab", "cases", str(ROOT / "fixtures/cases")]
+    with terminal(command, environment(tmp_path, COLUMNS="80"), tmp_path) as shown:
+        lines = shown.wait_for("categories").splitlines()
+        assert shown.wait() == 0
+    assert max(map(len, lines)) == 80

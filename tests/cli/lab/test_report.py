@@ -82,7 +82,7 @@ def test_some_of_the_cases(run: Path) -> None:
     done = typed(run, "r.jsonl", "--category", "parallel")
     assert "two-at-once" in done.stdout
     assert "weather-bern" not in done.stdout
-    assert "results of other cases left out" in done.stdout
+    assert "results of other cases, variants or models left out" in done.stdout
 
 
 @pytest.mark.deep
@@ -157,6 +157,14 @@ def test_too_few_that_are_clean(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
+def test_nothing_called_is_not_clean_unless_nothing_was_due(tmp_path: Path) -> None:
+    absent = [answer(Cell("m", "spec", "a", number), "absent", failed=["count"]) for number in range(2)]
+    done = typed(tmp_path, write(tmp_path / "r.jsonl", *absent), "--min-clean", "1", code=100)
+    assert "missed: m spec: 0 of 0 answers with calls are clean; at least 1 % should be" in done.stderr
+    typed(tmp_path, write(tmp_path / "talk.jsonl", answer(Cell("m", "spec", "a", 0), "absent")), "--min-clean", "100")
+
+
+@pytest.mark.deep
 def test_too_many_errors_of_the_machinery(tmp_path: Path) -> None:
     cells = [Cell("m", "spec", "a", number) for number in range(10)]
     file = write(tmp_path / "r.jsonl", trouble(cells[0]), *(answer(cell, "clean") for cell in cells[1:]))
@@ -183,14 +191,22 @@ def test_a_regression_is_told_by_name(tmp_path: Path) -> None:
     worse = outcomes(tmp_path / "worse.jsonl", "~--++-")
     done = typed(tmp_path, worse, "--baseline", "base.json", "--markdown", "r.md", code=100)
     assert [line for line in done.stderr.splitlines() if line.startswith("regression")] == [
-        "regression: case-0 (m, spec) was PASS and is MIXED",
-        "regression: case-1 (m, spec) was PASS and is FAIL",
-        "regression: case-2 (m, spec) was MIXED and is FAIL",
+        "regression: case-0 (m, spec) was 2/2 and is 1/2",
+        "regression: case-1 (m, spec) was 2/2 and is 0/2",
+        "regression: case-2 (m, spec) was 1/2 and is 0/2",
     ]
     assert "Note: Not in the baseline: case-5." in done.stdout
-    assert "Worse than before: case-0 (m, spec) was PASS and is MIXED." in (tmp_path / "r.md").read_text()
+    assert "Worse than before: case-0 (m, spec) was 2/2 and is 1/2." in (tmp_path / "r.md").read_text()
     shorter = outcomes(tmp_path / "shorter.jsonl", "+")
     assert "but not in these results: case-1, case-2" in typed(tmp_path, shorter, "--baseline", "base.json").stdout
+
+
+def test_a_baseline_of_something_else_is_no_success(tmp_path: Path) -> None:
+    typed(tmp_path, outcomes(tmp_path / "before.jsonl", "+"), "--json", "base.json")
+    other = outcomes(tmp_path / "other.jsonl", "+", "short")
+    done = typed(tmp_path, other, "--baseline", "base.json", code=100)
+    assert "missed: nothing here can be compared with the baseline, which is of m spec" in done.stderr
+    assert "Note: m short is not in the baseline." in done.stdout
 
 
 # Typed wrong
@@ -211,6 +227,28 @@ def test_a_report_never_takes_the_place_of_what_it_is_made_from(run: Path) -> No
     done = typed(run, "r.jsonl", "--baseline", "base.json", "--json", "./base.json", code=2)
     assert "this file is the baseline" in done.stderr
     assert (run / "r.jsonl").read_bytes() == before
+
+
+def test_a_full_disk_is_an_error_of_the_program(run: Path) -> None:
+    """Not of whoever typed."""
+    done = typed(run, "r.jsonl", "--csv", "/dev/full", code=1)
+    assert done.stderr == "error: /dev/full cannot be written: No space left on device.\n"
+    command = [
+        "/bin/bash",
+        "-c",
+        'ulimit -f 2; exec "$@"',
+        "sh",
+        *BRIDGE,
+        "lab",
+        "report",
+        "r.jsonl",
+        "--html",
+        "r.html",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    full = subprocess.run(command, cwd=run, capture_output=True, text=True, timeout=60, env=environment)
+    assert (full.returncode, full.stderr) == (1, "error: r.html cannot be written: File too large.\n")
+    assert sorted(path.name for path in run.iterdir()) == ["r.jsonl", "suite.json"]
 
 
 @pytest.mark.deep

@@ -208,7 +208,7 @@ def test_a_run_that_cannot_begin(tmp_path: Path) -> None:
         "no.ndjson does not exist": ["--from", "no.ndjson"],
         "another one is called mine, too": [*MOCK, "-V", "mine.yaml", "-V", "deeper/mine.yaml"],
         "--variant huh: choose one of spec,": [*MOCK, "-V", "huh"],
-        "holds no case that fits": [*MOCK, "--case", "z*"],
+        f"--case z*: {suite} holds no case that fits.": [*MOCK, "--case", "a", "--case", "z*"],
         "there is no directory": [*MOCK, "--html", "no/r.html"],
         "Invalid value for '--repeat'": [*MOCK, "-n", "0"],
     }
@@ -223,9 +223,13 @@ def test_a_run_that_cannot_begin(tmp_path: Path) -> None:
 def test_a_child_that_cannot_offer_tools_natively_is_not_asked(tmp_path: Path) -> None:
     """In text they would be another variant."""
     suite = write_suite(tmp_path / "suite.json", "a")
-    done = lab(tmp_path, "run", suite, *MOCK, "-n", "1", "-V", "native", "--results", "r.jsonl", code=100)
-    assert "not_native: This Codex cannot be offered tools natively." in done.stderr
-    assert cells(read_results(tmp_path / "r.jsonl")) == []
+    done = lab(tmp_path, "run", suite, *MOCK, "-n", "1", "-V", "spec", "-V", "native", "--results", "r.jsonl", code=2)
+    assert done.stderr.startswith(
+        "error: --variant native, --model mock-tool-call: This Codex cannot be offered tools natively"
+    )
+    assert done.stderr.endswith("Leave one of them out.\n")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "r.jsonl").exists()
 
 
 # Budgets
@@ -238,6 +242,17 @@ def test_budgets(tmp_path: Path) -> None:
     done = lab(tmp_path, "run", *command, "--max-requests", "5", **scripted(codex))
     assert done.stderr.endswith("note: the budget is spent: 11 cell(s) were not asked\n")
     assert len(read_results(tmp_path / "r.jsonl")) == 5
+    told = "Only 5 of 16 were asked: the run was cut short."
+    assert f"Note: {told}" in done.stdout
+    assert f"Note: {told}" in lab(tmp_path, "report", "r.jsonl").stdout
+    assert "Only 2 of 4 were asked" in lab(tmp_path, "report", "r.jsonl", "--case", "[ab]").stdout
+    # Whatever is there from before: what counts for a run is what was chosen for it.
+    (tmp_path / "more.jsonl").write_bytes((tmp_path / "r.jsonl").read_bytes())
+    other = [*command, "--results", "more.jsonl", "-V", "short", "-n", "1", "--case", "a"]
+    more = lab(tmp_path, "run", *other, "--min-pass", "100", **scripted(codex))
+    assert "spec" not in more.stdout
+    assert "Note: 5 results of other cases, variants or models left out." in more.stdout
+    assert "cut short" not in more.stdout
     # 110 tokens each: with the third the budget is spent, and what runs then is finished.
     done = lab(tmp_path, "run", *command, "--max-tokens", "250", **scripted(codex))
     found = read_results(tmp_path / "r.jsonl")

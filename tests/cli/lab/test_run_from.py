@@ -77,11 +77,11 @@ def test_the_log_of_a_run_gives_its_table(tmp_path: Path) -> None:
 
     again = lab(tmp_path, "run", *run, "--from", log)
     assert again.stdout == asked.stdout
-    assert scores(tmp_path / "run.results.jsonl") == scores(tmp_path / "asked.jsonl")
-    assert len(cells(read_results(tmp_path / "run.results.jsonl"), "error")) == 3
+    assert scores(tmp_path / "run.ndjson.results.jsonl") == scores(tmp_path / "asked.jsonl")
+    assert len(cells(read_results(tmp_path / "run.ndjson.results.jsonl"), "error")) == 3
     # Once more: what was scored again is written anew, what was asked for stays.
     lab(tmp_path, "run", *run, "--from", log)
-    assert scores(tmp_path / "run.results.jsonl") == scores(tmp_path / "asked.jsonl")
+    assert scores(tmp_path / "run.ndjson.results.jsonl") == scores(tmp_path / "asked.jsonl")
     refused = lab(tmp_path, "run", *run, "--from", log, "--results", "asked.jsonl", code=2)
     assert "holds answers that were asked for" in refused.stderr
 
@@ -106,8 +106,33 @@ def test_the_log_of_a_run_gives_its_table(tmp_path: Path) -> None:
     assert "are not the laboratory's" in cut.stderr
     assert "the last line of 1 file(s) is torn" in cut.stderr
     assert scores(tmp_path / "cut.jsonl") == [each for each in scores(tmp_path / "asked.jsonl") if each["case"] != "c"]
-    other = lab(tmp_path, "run", suite, "--from", log, "--results", "other.jsonl", "-m", "another")
+    # Nothing to score: what to do is told, and no file is left, or emptied.
+    other = lab(tmp_path, "run", suite, "--from", log, "--results", "other.jsonl", "-m", "another", code=2)
     assert "are not scored: they are of another model, scripted" in other.stderr
+    assert other.stderr.splitlines()[-1].startswith(f"error: There is nothing to score in {log}. Choose the suite,")
+    lab(tmp_path, "run", suite, "--from", log, "--results", "cut.jsonl", "-m", "another", code=2)
+    assert scores(tmp_path / "cut.jsonl")
+    assert not (tmp_path / "other.jsonl").exists()
+    foreign = lab(tmp_path, "run", suite, "--from", "other.ndjson", code=2)
+    assert "error: There is nothing to score in other.ndjson. Make a log" in foreign.stderr
+    assert not (tmp_path / "other.ndjson.results.jsonl").exists()
+    # What was not chosen is told once.
+    some = lab(tmp_path, "run", suite, "--from", log, "--case", "a", "--results", "a.jsonl", "--max-errors", "100")
+    assert "note: 8 answer(s) are not scored: their cases are not chosen\n" in some.stderr
+    assert "the suite has no case" not in some.stderr
+    assert {each["case"] for each in scores(tmp_path / "a.jsonl")} == {"a"}
+
+
+def test_results_go_beside_the_log_whatever_its_ending(tmp_path: Path) -> None:
+    suite, codex = write_suite(tmp_path / "suite.json", "a"), scripted_codex(tmp_path, turns(ANSWER))
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "run.ndjson"
+    lab(tmp_path, "run", suite, "-m", MODEL, "-n", "1", "--results", "r", "--log-events", log, **scripted(codex))
+    (tmp_path / "logs" / "run.log").write_bytes(log.read_bytes())
+    for place in ("logs/run.ndjson", "logs/run.log", "logs"):
+        lab(tmp_path, "run", suite, "--from", place)
+        assert scores(tmp_path / f"{place}.results.jsonl") == scores(tmp_path / "r")
+    assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["logs.results.jsonl"]
 
 
 def test_native_calls_of_a_real_codex(tmp_path: Path) -> None:
@@ -129,7 +154,7 @@ def test_native_calls_of_a_real_codex(tmp_path: Path) -> None:
         assert ("<tool_call>" in "".join(each["texts"])) == (each["variant"] == "spec")
     again = lab(tmp_path, "run", *run, "--from", "run.ndjson")
     assert again.stdout == asked.stdout
-    assert scores(tmp_path / "run.results.jsonl") == scores(tmp_path / "asked.jsonl")
+    assert scores(tmp_path / "run.ndjson.results.jsonl") == scores(tmp_path / "asked.jsonl")
 
 
 # Over HTTP
@@ -186,7 +211,7 @@ def test_a_provider_over_http(tmp_path: Path) -> None:
         assert user["content"].startswith("[user] How is it in Bern?")
     again = lab(tmp_path, "run", *run, "--from", "run.ndjson", "--max-errors", "50")
     assert again.stdout == asked.stdout
-    assert scores(tmp_path / "run.results.jsonl") == scores(tmp_path / "asked.jsonl")
+    assert scores(tmp_path / "run.ndjson.results.jsonl") == scores(tmp_path / "asked.jsonl")
 
 
 def test_so_many_at_once_and_no_more(tmp_path: Path) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from lab.report.making import answer, trouble
 
 from bridge.errors import UsageError
-from bridge.lab.report.baseline import Baseline, changes, read_baseline, regressions
+from bridge.lab.report.baseline import Baseline, changes, nothing_compared, read_baseline, regressions
 from bridge.lab.report.json import json_report
 from bridge.lab.report.summary import Summary, summarise
 from bridge.lab.result import Cell, Result
 
 PASSED = {"PASS": 2, "MIXED": 1, "FAIL": 0}
-ALL = ("PASS", "MIXED", "FAIL", "ERROR")
+SHARES = ("0/1", "1/1", "0/5", "1/5", "4/5", "5/5", "2/10", "ERROR")
 
 
 def results(words: dict[str, str], variant: str = "spec") -> Iterable[Result]:
@@ -38,12 +39,33 @@ def kept(path: Path, words: dict[str, str], variant: str = "spec") -> Baseline:
     return read_baseline(path)
 
 
-@pytest.mark.parametrize("was", ALL)
-@pytest.mark.parametrize("now", ALL)
-def test_a_word_that_got_worse_is_a_regression(tmp_path: Path, was: str, now: str) -> None:
-    found = list(regressions(summary_of({"a": now}), kept(tmp_path / "b.json", {"a": was})))
-    worse = (was, now) in {("PASS", "MIXED"), ("PASS", "FAIL"), ("MIXED", "FAIL")}
-    assert found == ([f"a (m, spec) was {was} and is {now}"] if worse else [])
+def one_case(share: str) -> Summary:
+    """A case of which so many samples of so many pass."""
+    if share == "ERROR":
+        return summarise([trouble(Cell("m", "spec", "a", 0))], {})
+    passed, scored = map(int, share.split("/"))
+    cells = [Cell("m", "spec", "a", number) for number in range(scored)]
+    return summarise([answer(cell, "clean", failed=["values"] * (cell.repeat >= passed)) for cell in cells], {})
+
+
+@pytest.mark.parametrize("was", SHARES)
+@pytest.mark.parametrize("now", SHARES)
+def test_any_lower_share_is_a_regression(tmp_path: Path, was: str, now: str) -> None:
+    (tmp_path / "b.json").write_bytes(json_report(one_case(was)))
+    baseline, summary = read_baseline(tmp_path / "b.json"), one_case(now)
+    known = "ERROR" not in (was, now)
+    worse = known and Fraction(now) < Fraction(was)
+    assert list(regressions(summary, baseline)) == ([f"a (m, spec) was {was} and is {now}"] if worse else [])
+    assert (nothing_compared(summary, baseline) is None) == known
+
+
+def test_where_nothing_can_be_compared_it_is_told_with_what_could_be(tmp_path: Path) -> None:
+    baseline = kept(tmp_path / "b.json", {"a": "PASS"})
+    assert nothing_compared(summary_of({"a": "FAIL", "b": "PASS"}), baseline) is None
+    for other in (summary_of({"a": "FAIL"}, "short"), summary_of({"b": "FAIL"}), summarise([], {})):
+        assert nothing_compared(other, baseline) == (
+            "nothing here can be compared with the baseline, which is of m spec: choose its model, variant and cases"
+        )
 
 
 def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
@@ -70,7 +92,9 @@ def test_many_names_are_cut() -> None:
 @pytest.mark.parametrize(
     "content",
     [b"", b"[]", b"{}", b'{"report": "1"}', b'{"report": 1}', b'{"report": 1, "columns": [], "cases": [{"id": "a"}]}',
-     b'{"report": 1, "columns": 5, "cases": []}', b'{"lab": 1, "suite": "x"}\n', b"\xff"],
+     b'{"report": 1, "columns": 5, "cases": []}',
+     b'{"report": 1, "columns": [], "cases": [{"id": "a", "cells": [{"model": "m", "variant": "v", "word": "PASS"}]}]}',
+     b'{"lab": 1, "suite": "x"}\n', b"\xff"],
 )  # fmt: skip
 def test_what_is_no_baseline_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "b.json").write_bytes(content)

@@ -8,7 +8,7 @@ import pytest
 from lab.report.making import answer, trouble, write_results
 
 from bridge.errors import ConfigError
-from bridge.lab.report.counted import CountedResults
+from bridge.lab.report.counted import CountedResults, Only
 from bridge.lab.result import Cell, ResultFile
 
 FIRST, SECOND = Cell("m", "spec", "weather-bern", 0), Cell("m", "spec", "weather-bern", 1)
@@ -30,11 +30,21 @@ def test_other_cases_and_torn_lines_are_counted_and_left_out(tmp_path: Path) -> 
     file = write_results(tmp_path / "r", [answer(OTHER, "absent"), answer(FIRST, "clean")])
     with file.path.open("ab") as appended:
         appended.write(b'{"model": "m", "vari')
-    results = CountedResults(file, {"weather-bern"})
+    results = CountedResults(file, Only({"weather-bern"}))
     assert [result.cell for result in results] == [FIRST]
     assert (results.left_out, results.unread) == (1, 1)
     assert [result.cell for result in results] == [FIRST], "as often as one likes"
     assert (results.left_out, results.unread) == (1, 1)
+
+
+def test_other_variants_and_models_are_left_out(tmp_path: Path) -> None:
+    cells = [FIRST, FIRST._replace(variant="short"), FIRST._replace(model="other"), OTHER]
+    file = write_results(tmp_path / "r", [answer(cell, "clean") for cell in cells])
+    for only, left in ((Only(variants=["spec"], models=["m"]), [FIRST, OTHER]), (Only(models=["other"]), cells[2:3])):
+        results = CountedResults(file, only)
+        assert [result.cell for result in results] == left
+        assert results.left_out == 4 - len(left)
+    assert len(list(CountedResults(file))) == 4
 
 
 def test_what_is_no_file_of_results_is_refused(tmp_path: Path) -> None:

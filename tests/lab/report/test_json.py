@@ -22,13 +22,19 @@ def test_the_golden_report(tmp_path: Path) -> None:
 def test_what_it_tells(tmp_path: Path) -> None:
     summary, _ = small_summary(tmp_path / "r")
     report = json.loads(json_report(summary))
-    assert list(report) == ["report", "program", "suite", "repeats", "columns", "cases", "comparisons"]
+    assert list(report) == [
+        *("report", "program", "suite", "repeats", "asked", "planned", "columns", "cases", "comparisons")
+    ]
+    assert (report["asked"], report["planned"]) == (90, None)
     spec = report["columns"][0]
     assert (spec["scored"], spec["passed"], spec["pass_rate"], spec["pass_hat"]) == (15, 14, 0.933333, 0.8)
     assert (spec["clean"], spec["called"], spec["repairs"]) == (6, 8, {"code_fence": 2, "trailing_comma": 2})
     by_force = next(case for case in report["cases"] if case["id"] == "weather-by-force")
     assert [cell["word"] for cell in by_force["cells"]] == ["MIXED", "MIXED", "PASS", "MIXED", "FAIL", "PASS"]
     assert report["comparisons"][0]["distinguishable"] is False
+    cell = by_force["cells"][0]
+    assert (cell["passed"], cell["scored"], cell["pass_at"], cell["pass_hat"]) == (2, 3, 1.0, 0.0)
+    assert cell["interval"] == [0.207660, 0.938508]
 
 
 def test_a_case_that_a_column_has_no_result_for_has_no_cell_there() -> None:

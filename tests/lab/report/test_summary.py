@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from lab.report.making import CASES, answer, small_summary, trouble, write_results
 
 from bridge.lab.report.counted import CountedResults
+from bridge.lab.report.json import json_report
+from bridge.lab.report.junit import junit_pieces
+from bridge.lab.report.markdown import markdown_lines
 from bridge.lab.report.summary import NO_CATEGORY, Column, summarise
 from bridge.lab.result import Cell
+from bridge.lab.stats import wilson
 
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SPEC, NATIVE = Column("gpt-5.2-codex", "spec"), Column("mini", "native")
 
 
@@ -37,7 +45,26 @@ def test_the_rates_of_a_column(tmp_path: Path) -> None:
     rates = summary.rates[SPEC]
     assert (rates.pass_at, rates.pass_hat) == (1.0, 0.8)
     assert rates.clean == (6, 8), "answers without a call are neither clean nor not"
-    assert 0.70 < rates.interval[0] < 14 / 15 < rates.interval[1] < 1
+    # Four cases are always right, one is twice of three times: drawn three times it makes 12 of 15, drawn never 15.
+    assert rates.interval == (pytest.approx(12 / 15), 1.0)
+
+
+def test_the_rates_of_a_cell(tmp_path: Path) -> None:
+    summary, _ = small_summary(tmp_path / "r")
+    found = {
+        word: summary.cell_rates(count)
+        for row in summary.rows
+        for column in summary.columns
+        if (count := summary.cell(row, column)).scored == 3 and (word := f"{count.passed}/{count.scored}")
+    }
+    assert found == {
+        "3/3": (wilson(3, 3), 1, 1),
+        "2/3": (wilson(2, 3), 1, 0),
+        "1/3": (wilson(1, 3), 1, 0),
+        "0/3": (wilson(0, 3), 0, 0),
+    }
+    unsure = summary.cell_rates(summary.cell(summary.rows[0], Column("mini", "spec")))
+    assert unsure == (wilson(1, 2), None, None), "one of its three tries never came"
 
 
 def test_each_other_variant_is_compared_with_the_first_of_its_model(tmp_path: Path) -> None:
@@ -70,6 +97,16 @@ def test_nothing_but_errors(tmp_path: Path) -> None:
     summary = summarise(CountedResults(write_results(tmp_path / "r", [trouble(Cell("m", "spec", "a", 0))])), {})
     rates = summary.rates[Column("m", "spec")]
     assert (rates.pass_at, rates.pass_hat, rates.seconds, rates.clean.percent) == (None, None, None, None)
+
+
+def test_a_run_that_was_cut_short_tells_how_far_it_came(tmp_path: Path) -> None:
+    results = [answer(Cell("m", "spec", "a", 0), "clean"), trouble(Cell("m", "short", "a", 0))]
+    summary = summarise(results, {}, planned=1_000)
+    assert summary.told == ("Only 2 of 1,000 were asked: the run was cut short.",)
+    assert json.loads(json_report(summary))["planned"] == 1000
+    assert 'name="asked" value="2 of 1000"' in b"".join(junit_pieces(summary, results, {}, {}, when=NOW)).decode()
+    assert summary.told[0] in "\n".join(markdown_lines(summary))
+    assert summarise(results, {}, planned=2).told == summarise(results, {}).told == ()
 
 
 def test_no_results_at_all(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,17 @@ def test_where_there_is_room_all_columns_stand_side_by_side(tmp_path: Path) -> N
     summary, _ = small_summary(tmp_path / "r")
     heads = [line.split() for line in lines(summary, 200)[:2]]
     assert heads == [["gpt-5.2-codex", "mini"], ["spec", "short", "native"] * 2]
+
+
+def test_models_whose_names_begin_alike_can_be_told_apart() -> None:
+    models = ["gpt-5.2-codex", "gpt-5.2-codex-mini", "gpt-5.2-codex-max"]
+    results = [answer(Cell(model, "spec", "a", 0), "clean") for model in models]
+    head = [line for line in lines(summarise(results, {}), 80) if line.strip()]
+    head = head[: next(number for number, line in enumerate(head) if line.startswith("other"))]
+    starts = [match.start() for match in re.finditer(r"\S+", head[-1])]
+    assert len(starts) == 3, "the variants"
+    columns = ["".join(line[start : start + 10].strip() for line in head[:-1]) for start in starts]
+    assert columns == models
 
 
 def test_words_are_coloured(tmp_path: Path) -> None:

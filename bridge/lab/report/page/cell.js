@@ -9,8 +9,10 @@ function showCell(index, row, at, go) {
   const steps = make("div", "steps", button("‹ All cases", go.back, "back"), button("‹ Previous", go.previous), button("Next ›", go.next));
   const title = make("h2", "", make("span", "", oneLine(shorten(row.id, 200))), make("span", `badge ${cell.word}`, cell.scored ? `${cell.passed}/${cell.scored} ${cell.word}` : cell.word));
   const facts = [row.category, column.model, column.variant, ...row.tags.map((tag) => `#${tag}`)];
+  const n = index.repeats;
+  const figures = cell.scored ? [`95 % interval ${range(cell.interval)}`, `pass@${n} ${percent(cell.pass_at)}`, `pass^${n} ${percent(cell.pass_hat)}`] : [];
   const parts = [
-    make("header", "turnhead", make("div", "line", title, steps), make("p", "facts", facts.map((fact) => oneLine(shorten(fact, 120))).join(" · "))),
+    make("header", "turnhead", make("div", "line", title, steps), make("p", "facts", [...facts, ...figures].map((fact) => oneLine(shorten(fact, 120))).join(" · "))),
     columnTabs(index, row, at, go),
   ];
   if (known !== null) parts.push(...about(known, at));

@@ -145,10 +145,11 @@ class Matrix {
   }
 }
 
-// Whether not all columns come to the same; where nothing was scored there is nothing to compare.
+// Whether not all columns come to the same, in what passed and in form; where nothing was scored there is nothing to compare.
 function differs(row) {
-  const rates = row.cells.filter((cell) => cell.scored).map((cell) => cell.passed / cell.scored);
-  return new Set(rates).size > 1;
+  const shares = (cell) => Object.entries(cell.forms).sort().map(([form, count]) => `${form} ${count / cell.scored}`);
+  const outcomes = row.cells.filter((cell) => cell.scored).map((cell) => [cell.passed / cell.scored, ...shares(cell)].join());
+  return new Set(outcomes).size > 1;
 }
 
 function rowText(row, index) {

@@ -10,6 +10,8 @@ const share = (part, whole) => (whole ? `${number(part)}/${number(whole)} ${perc
 
 const columnName = (index, column) => (index.models.length > 1 ? `${column.model} · ${column.variant}` : column.variant);
 
+const range = ([low, high]) => `${Math.round(low * 100)}–${Math.round(high * 100)} %`;
+
 function overview(index) {
   const view = make("div", "glance");
   if (!index.columns.length) {
@@ -72,9 +74,8 @@ function columnTable(index) {
       rows.push(groupRow(oneLine(shorten(model, 80)), titles.length));
     }
     const rate = column.scored ? column.passed / column.scored : null;
-    const [low, high] = column.interval;
-    const range = `${Math.round(low * 100)}–${Math.round(high * 100)} %`;
-    const bar = rate === null ? "–" : make("span", "ranged", rateBar(rate, column.interval, `${percent(rate)} passed, 95 % interval ${range}`), range);
+    const within = range(column.interval);
+    const bar = rate === null ? "–" : make("span", "ranged", rateBar(rate, column.interval, `${percent(rate)} passed, 95 % interval ${within}`), within);
     rows.push(rowOf(oneLine(shorten(column.variant, 60)), [
       share(column.passed, column.scored), bar, percent(column.pass_at), percent(column.pass_hat), share(...column.clean),
     ]));
