@@ -76,6 +76,8 @@ def _to_stdout(pieces: Iterable[bytes]) -> None:
         for piece in pieces:
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        # Whoever reads has enough. Python would complain once more when it flushes at its end.
+    except OSError as error:
+        # Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # then whoever reads has enough
+            raise WriteFailed(f"stdout cannot be written: {error.strerror}.") from error

@@ -249,6 +249,12 @@ def test_a_full_disk_is_an_error_of_the_program(run: Path) -> None:
     full = subprocess.run(command, cwd=run, capture_output=True, text=True, timeout=60, env=environment)
     assert (full.returncode, full.stderr) == (1, "error: r.html cannot be written: File too large.\n")
     assert sorted(path.name for path in run.iterdir()) == ["r.jsonl", "suite.json"]
+    with open("/dev/full", "wb") as full_stdout:
+        command = [*BRIDGE, "lab", "report", "r.jsonl", "--json", "-"]
+        full = subprocess.run(
+            command, cwd=run, stdout=full_stdout, stderr=subprocess.PIPE, text=True, timeout=60, env=environment
+        )
+    assert (full.returncode, full.stderr) == (1, "error: stdout cannot be written: No space left on device.\n")
 
 
 @pytest.mark.deep
