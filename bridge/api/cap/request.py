@@ -89,8 +89,11 @@ def read_request(data: Any) -> ServiceRequest:
 
 
 def check_caller(request: ServiceRequest, caller: str | None) -> None:
-    """Refuse a request in somebody else's name. `caller` is who the client has proven to be; None: nobody knows."""
-    if caller is not None and request.context.user.id != caller:
+    """Refuse a request in somebody else's name. `caller` is who the client has proven to be; None: nobody knows.
+
+    Who is "" is nobody, and may not ask under any name.
+    """
+    if caller is not None and (not caller or request.context.user.id != caller):
         raise Forbidden("'context.user.id' is not who this client is.", param="context.user.id")
 
 

@@ -39,6 +39,7 @@ async def test_a_client_is_who_the_operator_says(autojump_clock: MockClock) -> N
         assert (await desk.post(request(user="bob", number=1)).whole()).error == (403, "forbidden")
         # Who is nobody may ask for nobody.
         assert (await desk.post(request(user="ada"), key=OTHER_KEY).whole()).error == (403, "forbidden")
+        assert (await desk.post(request(user=""), key=OTHER_KEY).whole()).error == (403, "forbidden")
         socket = desk.socket(request(user="bob", number=1))
         await socket.done.wait()
         assert (socket.packets[0]["p"]["code"], socket.code) == ("forbidden", 1008)
