@@ -35,6 +35,7 @@ class BridgeError(Exception):
         param: str | None = None,
         severity: Severity | None = None,
         retry_after: float | None = None,
+        cause: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -44,6 +45,8 @@ class BridgeError(Exception):
         self.severity = severity or self.severity
         self.param = param
         self.retry_after = retry_after
+        self.cause = cause
+        """What it is in particular, for a dialect with a word for that, where `code` stands for several."""
 
     def body(self) -> dict[str, Any]:
         """The error object that OpenAI's clients understand."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from bridge.errors import LOG_IN, BridgeError, InvalidRequest, UpstreamError
+from bridge.errors import LOG_IN, BridgeError, InvalidRequest, Severity, UpstreamError
 from bridge.redact import harmless
 from bridge.turn.events import Finished
 
@@ -21,6 +21,23 @@ MAX_SAID = 4096
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 _RETRY_IN = re.compile(r"try again in (\d+(?:\.\d+)?) ?s", re.IGNORECASE)
 _STATUS = re.compile(r"\b(?:status|unexpected status)[: ]+(\d{3})\b")
+
+_POLICIES = ("cyberpolicy", "misalignmentpolicyviolation")
+_CAUSES: dict[str, tuple[str, Severity]] = {
+    "sandboxerror": ("sandbox_error", "fatal"),
+    "threadrollbackfailed": ("thread_rollback_failed", "fatal"),
+    "httpconnectionfailed": ("upstream_unavailable", "transient"),
+    "responsestreamconnectionfailed": ("upstream_unavailable", "transient"),
+    "responsestreamdisconnected": ("upstream_stream_disconnected", "transient"),
+    "responsetoomanyfailedattempts": ("upstream_retries_exhausted", "transient"),
+    "internalservererror": ("upstream_internal_error", "transient"),
+    "activeturnnotsteerable": ("turn_busy", "transient"),
+}
+"""What is `upstream_error` to OpenAI's clients, in particular."""
+_UNKNOWN: tuple[None, Severity] = (None, "transient")
+"""Codex says `other` of much that passes: of a stream that broke, for example."""
+_PASSING = (408, 409, 425, 429)
+"""Statuses of a client's fault that may be gone the next time."""
 
 
 def finished_from_error(message: str, info: object, details: object = None) -> Finished:
@@ -44,7 +61,8 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
     if kind == "contextwindowexceeded":
         return InvalidRequest(text, code="context_length_exceeded")
     if kind in ("usagelimitexceeded", "sessionbudgetexceeded"):
-        return UpstreamError(text, code="insufficient_quota", http_status=429, kind="insufficient_quota")
+        cause = "session_budget_exceeded" if kind == "sessionbudgetexceeded" else None
+        return UpstreamError(text, code="insufficient_quota", http_status=429, kind="insufficient_quota", cause=cause)
     if kind == "ratelimitexceeded" or status == 429:
         wait = _RETRY_IN.search(message)
         return UpstreamError(
@@ -62,15 +80,19 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
             http_status=401,
             kind="authentication_error",
         )
-    if kind in ("badrequest", "cyberpolicy") or status in (400, 404, 422) or upstream:
+    if kind in ("badrequest", *_POLICIES) or status in (400, 404, 422) or upstream:
         param = upstream.get("param")
         code = str(upstream.get("code") or "upstream_rejected")
-        return InvalidRequest(text, code=code, param=param if isinstance(param, str) else None)
+        cause = "policy_violation" if kind in _POLICIES else None
+        return InvalidRequest(text, code=code, param=param if isinstance(param, str) else None, cause=cause)
     if status == 403:
         return UpstreamError(text, code="upstream_forbidden", http_status=403, kind="permission_error")
     if kind == "serveroverloaded":
         return UpstreamError(text, code="overloaded", http_status=503, severity="transient")
-    return UpstreamError(text, severity="transient")
+    cause, severity = _CAUSES.get(kind, _UNKNOWN)
+    if status is not None and 400 <= status < 500 and status not in _PASSING:
+        severity = "fatal"
+    return UpstreamError(text, severity=severity, cause=cause)
 
 
 def _split_info(info: object) -> tuple[str, int | None]:

@@ -206,6 +206,7 @@ def error_record(error: BridgeError) -> dict[str, Any]:
         "severity": error.severity,
         "retry_after": error.retry_after,
         "side": _side(error),
+        **({} if error.cause is None else {"cause": error.cause}),
     }
 
 

@@ -25,6 +25,7 @@ LONG_WAIT = 3600
 MAX_WAIT = 366 * 86400
 """Seconds. Beyond this a time to come is not told."""
 
+_WHERE_IT_STOPPED = re.compile(r": line \d+ column \d+ \(char \d+\)$")
 _NOT_IN_CODES = re.compile(r"[^a-z0-9]+")
 
 
@@ -79,11 +80,19 @@ _RULES = {
     "upstream_unreachable": _Rule("upstream_unavailable", 502, LLM, None, 2),
     "stream_interrupted": _Rule("upstream_stream_disconnected", 502, LLM, "transient", 2),
     "stream_truncated": _Rule("upstream_stream_disconnected", 502, LLM, "transient", 2),
+    "upstream_unavailable": _Rule("upstream_unavailable", 502, LLM, None, 2),
+    "upstream_stream_disconnected": _Rule("upstream_stream_disconnected", 502, LLM, None, 2),
+    "upstream_retries_exhausted": _Rule("upstream_retries_exhausted", 502, LLM, None, 30),
+    "upstream_internal_error": _Rule("upstream_internal_error", 502, LLM, None, 5),
     "upstream_unauthorized": _Rule("upstream_unauthorized", 502, LLM, "fatal"),
     "upstream_forbidden": _Rule("upstream_unauthorized", 502, LLM, "fatal"),
     "upstream_rejected": _Rule("upstream_bad_request", 400, LLM, "fatal"),
     "context_length_exceeded": _Rule("context_window_exceeded", 422, LLM, "fatal"),
+    "session_budget_exceeded": _Rule("session_budget_exceeded", 402, LLM, "fatal"),
     "cyber_policy": _Rule("policy_violation", 403, SECURITY, "fatal"),
+    "policy_violation": _Rule("policy_violation", 403, SECURITY, "fatal"),
+    "sandbox_error": _Rule("sandbox_error", 500, SYSTEM, "fatal"),
+    "thread_rollback_failed": _Rule("thread_rollback_failed", 500, SYSTEM, "fatal"),
     "backend_crashed": _Rule("agent_crashed", 502, SYSTEM, "transient", 2),
     "backend_not_ready": _Rule("agent_not_ready", 503, SYSTEM, "transient", 2),
     "backend_timeout": _Rule("deadline_exceeded", 504, SYSTEM, "transient"),
@@ -95,7 +104,7 @@ _RULES = {
     "empty_response": _Rule("empty_response", 502, LLM),
     "interrupted": _Rule("interrupted", 502, SYSTEM, "transient"),
 }
-"""What CAP calls our codes, where it has a word of its own or rules of its own. Others keep theirs."""
+"""What CAP calls our codes and causes, where it has a word of its own or rules of its own. Others keep theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,7 @@ def failure_from(error: BridgeError, *, now: float, request_id: UUID | None = No
     """What CAP says of `error`. `now` is in seconds since 1970."""
     # The provider's overload is not ours.
     is_upstreams = error.code == "overloaded" and isinstance(error, UpstreamError)
-    rule = _RULES.get("server_overloaded" if is_upstreams else error.code)
+    rule = _RULES.get(error.cause or ("server_overloaded" if is_upstreams else error.code))
     if rule is None and isinstance(error, NotReady):
         rule = _RULES[NotReady.code]
     rule = rule or _Rule(_code(error.code), error.http_status, _domain(error))
@@ -154,10 +163,9 @@ def _readable(error: BridgeError) -> str:
     if error.code == BridgeError.code:
         # A fault of ours: what it says is for the log.
         return "The service failed; the fault is its own."
-    if error.code == "invalid_json":
-        # What a parser says of its input is not for a stranger.
-        return "The request is not a JSON object."
-    return error.message.encode("utf-8", "replace").decode() or f"The request failed ({error.code})."
+    # What is wrong with JSON, and not how far a parser came.
+    message = _WHERE_IT_STOPPED.sub(".", error.message) if error.code == "invalid_json" else error.message
+    return message.encode("utf-8", "replace").decode() or f"The request failed ({error.code})."
 
 
 def _code(code: str) -> str:

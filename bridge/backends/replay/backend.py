@@ -224,6 +224,7 @@ def read_error(record: dict[str, Any]) -> BridgeError:
         param=text("param"),
         severity="transient" if record.get("severity") == "transient" else None,
         retry_after=retry_after if isinstance(retry_after, int | float) else None,
+        cause=text("cause"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from bridge.api.cap.failures import failure_from
 from bridge.api.cap.stream import StreamError
 from bridge.api.reading import parse_json
 from bridge.appserver.failures import error_from_codex
+from bridge.backends.replay.backend import read_error
 from bridge.errors import (
     BackendCrashed,
     BackendTimeout,
@@ -25,6 +27,7 @@ from bridge.errors import (
     Unauthorized,
     UpstreamError,
 )
+from bridge.protolog.record import error_record
 
 NOW = 1_700_000_000.0
 
@@ -110,6 +113,59 @@ def test_errors(name: str) -> None:
     assert told.details["request_id"] == REQUEST_ID
     assert told.message
     assert StreamError.model_validate_json(failure.body) == told
+
+
+CODEX: list[tuple[Any, str, str, int, int | None, str]] = [
+    ("contextWindowExceeded", "context_window_exceeded", "fatal", 422, None, "llm"),
+    ("sessionBudgetExceeded", "session_budget_exceeded", "fatal", 402, None, "llm"),
+    ("usageLimitExceeded", "usage_limit_exceeded", "fatal", 429, None, "llm"),
+    ("rateLimitExceeded", "rate_limit_exceeded", "transient", 429, 10, "llm"),
+    ("serverOverloaded", "server_overloaded", "transient", 503, 5, "llm"),
+    ("cyberPolicy", "policy_violation", "fatal", 403, None, "security"),
+    ("misalignmentPolicyViolation", "policy_violation", "fatal", 403, None, "security"),
+    ({"httpConnectionFailed": {"httpStatusCode": None}}, "upstream_unavailable", "transient", 502, 2, "llm"),
+    ({"httpConnectionFailed": {"httpStatusCode": 408}}, "upstream_unavailable", "transient", 502, 2, "llm"),
+    ({"httpConnectionFailed": {"httpStatusCode": 451}}, "upstream_unavailable", "fatal", 502, None, "llm"),
+    ({"responseStreamConnectionFailed": {"httpStatusCode": 503}}, "upstream_unavailable", "transient", 502, 2, "llm"),
+    ("responseStreamDisconnected", "upstream_stream_disconnected", "transient", 502, 2, "llm"),
+    ({"responseTooManyFailedAttempts": {}}, "upstream_retries_exhausted", "transient", 502, 30, "llm"),
+    ({"responseTooManyFailedAttempts": {"httpStatusCode": 429}}, "rate_limit_exceeded", "transient", 429, 10, "llm"),
+    ("internalServerError", "upstream_internal_error", "transient", 502, 5, "llm"),
+    ("unauthorized", "upstream_unauthorized", "fatal", 502, None, "llm"),
+    ("badRequest", "upstream_bad_request", "fatal", 400, None, "llm"),
+    ("sandboxError", "sandbox_error", "fatal", 500, None, "system"),
+    ("threadRollbackFailed", "thread_rollback_failed", "fatal", 500, None, "system"),
+    ({"activeTurnNotSteerable": {"turnKind": "review"}}, "turn_busy", "transient", 409, 1, "client"),
+    ("other", "upstream_error", "transient", 502, 5, "llm"),
+    (None, "upstream_error", "transient", 502, 5, "llm"),
+]
+
+
+def _in_snake_case(info: Any) -> Any:
+    if isinstance(info, dict):
+        return {re.sub("[A-Z]", lambda big: f"_{big[0].lower()}", name): value for name, value in info.items()}
+    return info if info is None else re.sub("[A-Z]", lambda big: f"_{big[0].lower()}", info)
+
+
+@pytest.mark.parametrize("spelling", ["camel", "snake"])
+@pytest.mark.parametrize(("info", "code", "severity", "status", "wait", "domain"), CODEX, ids=lambda value: str(value))
+def test_codex_own_kinds(
+    info: Any, code: str, severity: str, status: int, wait: int | None, domain: str, spelling: str
+) -> None:
+    """Each has the word, the status and the patience that belong to it, in both dialects' spellings; also replayed."""
+    error = error_from_codex("No.", info if spelling == "camel" else _in_snake_case(info))
+    for told in (error, read_error(error_record(error))):
+        failure = failure_from(told, now=NOW)
+        found = failure.error
+        assert (found.code, found.severity, failure.status, failure.retry_after) == (code, severity, status, wait)
+        assert (found.details or {})["domain"] == domain
+
+
+@pytest.mark.parametrize("kind", ["cyberPolicy", "misalignmentPolicyViolation"])
+def test_a_policy_is_one_whatever_the_providers_body_calls_it(kind: str) -> None:
+    error = error_from_codex('{"error":{"message":"no","code":"own_code"}}', kind)
+    assert (error.code, error.http_status) == ("own_code", 400)
+    assert failure_from(error, now=NOW).error.code == "policy_violation"
 
 
 def test_a_fault_of_ours_says_nothing_of_itself() -> None:
