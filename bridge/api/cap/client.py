@@ -208,6 +208,7 @@ class AssistStream:
         self._response: httpx2.Response | None = None
         self._chunks: AsyncGenerator[bytes, None] | None = None
         self._reader = PacketReader()
+        self._last_id = ""
         self._waiting: deque[tuple[str, StreamPacket]] = deque()
         self._over = self._closed = False
 
@@ -243,13 +244,13 @@ class AssistStream:
     def _take(self) -> StreamPacket | None:
         """The next packet; None for one that has been had already."""
         name, packet = self._waiting.popleft()
-        number = resume_point(name, self.request_id)
-        if number is not None and number <= self.last:
+        _, number = resume_point(name, self.request_id) or (0, -1)
+        if 0 <= number <= self.last:
             return None
         if number != self.last + 1:
             raise NotCap("A packet is missing, or has no number.")
         if not isinstance(packet, ErrorPacket):
-            self.last = number
+            self.last, self._last_id = number, name
             self._attempts.succeeded()
         self._over = self._closed = isinstance(packet, ClosePacket)
         return packet
@@ -258,8 +259,8 @@ class AssistStream:
         client, kind = self._client, "text/event-stream"
         try:
             if self.last:
-                name = f"{self.request_id}:{self.last}"
-                response = await client.send("GET", f"/assist/{self.request_id}", kind, last_event_id=name)
+                place = f"/assist/{self.request_id}"
+                response = await client.send("GET", place, kind, last_event_id=self._last_id)
             else:
                 response = await client.send("POST", "/assist", kind, self._request)
             self._response = response

@@ -98,10 +98,10 @@ class CapEncoder:
         self._started_at = started_at
         self._first_at: float | None = None
         self._ended_at = started_at
-        self._cancelled = False
+        self._cancelled: str | None = None
+        """Why its own client has ended it."""
         self._streaming = form != "json"
-        # Of an answer that is one object, the metrics are a member.
-        self._events = events if self._streaming else events | {"metrics"}
+        self._events = events
         self._conversation_id = conversation_id
         self._writer = SseWriter(request_id) if form == "sse" else LineWriter()
         self._item: str | None = None
@@ -183,9 +183,10 @@ class CapEncoder:
         """The ServiceResponse of all packets, folded. Only after the end."""
         assert self.finished
         output = fold.output(self._conversation_id)
-        if self._cancelled:
+        if self._cancelled is not None:
             # A stream that its own client has ended says nothing of it.
             output["status"] = "incomplete"
+            output.setdefault("notices", []).append(_notice(self._cancelled))
         response = ServiceResponse(
             request_id=self.request_id,
             created_at=_time(self._ended_at),
@@ -274,29 +275,26 @@ class CapEncoder:
         if not self._streaming:
             self._out.clear()
             self.kept.clear()
+            self.sequence = 0
         self._progress(RECONNECTING, "running")
 
     def _finish(self, end: Finished) -> None:
         self._close_thought()
         self.finished = True
         self._ended_at = self._now()
-        told = self._cancelled = end.outcome == "cancelled" and end.reason in (CANCELLED, CLIENT_GONE)
-        if end.outcome == "incomplete" or (told and not self._streaming):
-            self._notice(end.reason or "incomplete")
-        elif end.outcome in ("failed", "cancelled") and not told:
+        if end.outcome == "cancelled" and end.reason in (CANCELLED, CLIENT_GONE):
+            self._cancelled = end.reason
+        elif end.outcome == "incomplete":
+            self._event("user_error", _notice(end.reason or "incomplete"))
+        elif end.outcome in ("failed", "cancelled"):
             self.failure = end.error or UpstreamError("The turn was interrupted.", code="interrupted")
         if self.failure is not None:
             failure = failure_from(self.failure, now=self._ended_at, request_id=self.request_id)
             self._out += failure.packets
             return
-        if "metrics" in self._events and (not told or not self._streaming):
+        if "metrics" in self._events and self._cancelled is None:
             self._event("metrics", self._metrics())
         self._out.append(CLOSE_PACKET)
-
-    def _notice(self, reason: str) -> None:
-        message = _INCOMPLETE.get(reason, f"The answer is incomplete ({reason}).")
-        data = {"message": message, "code": INCOMPLETE, "domain": "llm", "retryable": False, "reason": reason}
-        self._event("user_error", data)
 
     def _metrics(self) -> dict[str, Any]:
         metrics: dict[str, Any] = {"duration_ms": _milliseconds(self._ended_at - self._started_at)}
@@ -342,6 +340,11 @@ class CapEncoder:
         out, self._out = self._out, []
         self.sequence += len(out)
         return out
+
+
+def _notice(reason: str) -> dict[str, Any]:
+    message = _INCOMPLETE.get(reason, f"The answer is incomplete ({reason}).")
+    return {"message": message, "code": INCOMPLETE, "domain": "llm", "retryable": False, "reason": reason}
 
 
 def _time(seconds: float) -> datetime:

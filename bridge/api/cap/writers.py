@@ -11,10 +11,14 @@ CLOSE_PACKET = b'{"op":"close","p":null}'
 
 
 class SseWriter:
-    """Each packet as an event. Its id is the request's and the packet's number, which is where a client can resume."""
+    """Each packet as an event. Its id is the request's and the packet's number, which is where a client can resume.
 
-    def __init__(self, request_id: UUID) -> None:
-        self._head = b"event: stream.packet\nid: %b:" % str(request_id).encode()
+    From the second `attempt` at a request on it stands between them: who has a part of one cannot go on with another.
+    """
+
+    def __init__(self, request_id: UUID, attempt: int = 1) -> None:
+        which = f"{request_id}:" if attempt == 1 else f"{request_id}:{attempt}:"
+        self._head = b"event: stream.packet\nid: %b" % which.encode()
 
     def write(self, packets: Sequence[bytes], first: int) -> bytes:
         """The bytes of packets in a row, of which the first has the number `first`."""
@@ -34,9 +38,11 @@ class LineWriter:
         return join_events([b"%b\n" % packet for packet in packets])
 
 
-def resume_point(last_event_id: str, request_id: UUID) -> int | None:
-    """The number of the last packet that a client has, from `Last-Event-ID`; None when it is of another request."""
-    name, _, number = last_event_id.rpartition(":")
-    if name.lower() != str(request_id) or not (number.isascii() and number.isdigit()) or len(number) > 18:
+def resume_point(last_event_id: str, request_id: UUID) -> tuple[int, int] | None:
+    """(attempt, number) of the last packet that a client has, from its id; None when it is of another request."""
+    name, *counts = last_event_id.split(":", 3)
+    if name.lower() != str(request_id) or len(counts) not in (1, 2):
         return None
-    return int(number)
+    if not all(count.isascii() and count.isdigit() and len(count) <= 18 for count in counts):
+        return None
+    return int(counts[0]) if len(counts) == 2 else 1, int(counts[-1])

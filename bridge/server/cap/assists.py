@@ -34,6 +34,8 @@ class Assists:
         """What is over, in the order of its ends."""
         self._size = 0
         self._busy: set[tuple[str, str]] = set()
+        self._attempts: OrderedDict[_Name, int] = OrderedDict()
+        """How many turns have told something for a request, of those that came last."""
 
     def find(self, key: str, request_id: UUID) -> LiveAssist:
         """The turn of a request that runs or is still kept. Raises Expired when there is none."""
@@ -77,7 +79,9 @@ class Assists:
         exchange = AssistExchange(service, key, url, request, data, form, self._busy)
         exchange.provider_key = provider_key
         exchange.arrived({"body": data, "form": form})
-        live = self._running[name] = LiveAssist(exchange, grace=service.cap.grace)
+        # What is played has the ids that it had.
+        attempt = 1 if service.forgiving else self._count(name)
+        live = self._running[name] = LiveAssist(exchange, grace=service.cap.grace, attempt=attempt)
         service.background.start_soon(self._run, name, live)
         return live
 
@@ -88,9 +92,24 @@ class Assists:
             # One that has failed may have been begun anew before it was quite over.
             if self._running.get(name) is live:
                 del self._running[name]
+                self._note(name, live)
                 if live.refused is None and not live.left:
                     self._kept[name] = live
                     self._size += live.ring.size
+
+    def _count(self, name: _Name) -> int:
+        """The number of a new turn, which nobody can take for one that was told before."""
+        before = self._running.get(name)
+        if before is not None:
+            self._note(name, before)
+        return self._attempts.get(name, 0) + 1
+
+    def _note(self, name: _Name, live: LiveAssist) -> None:
+        if live.ring.last and live.failed:
+            self._attempts[name] = live.attempt
+            self._attempts.move_to_end(name)
+            if len(self._attempts) > KEPT_STREAMS:
+                self._attempts.popitem(last=False)
 
     def _find(self, name: _Name) -> LiveAssist | None:
         limit = trio.current_time() - self._service.cap.grace

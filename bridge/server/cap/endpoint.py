@@ -59,7 +59,7 @@ class AssistEndpoint:
             known = {"unreadable": len(body)}
             data = parse_json(body)
             known = {"body": data}
-            reader = self.begin(scope, data, form, own_key)
+            reader = self.begin(scope, data, form, own_key, resumes=form != "json")
         except ClientGone:
             return
         except BridgeError as error:
@@ -77,7 +77,7 @@ class AssistEndpoint:
             form, kind = choose_form(header(scope, b"accept"), streams=True, default="sse")
             request_id = _request_id(scope["path_params"])
             live = self.assists.find(key_label(scope), request_id)
-            reader = live.read(_last_packet(scope, request_id))
+            reader = live.read(_resume_point(scope, request_id))
         except BridgeError as error:
             await send_page(send, cap_error_page(scope, error))
             return
@@ -91,18 +91,20 @@ class AssistEndpoint:
         live.cancel()
         return json_page({"request_id": str(request_id), "status": state}, 202)
 
-    def begin(self, scope: Scope, data: Any, form: Form, own_key: str | None) -> Reader:
+    def begin(self, scope: Scope, data: Any, form: Form, own_key: str | None, *, resumes: bool = False) -> Reader:
         """A reader of the answer to a request, which is begun, or joined when it is there already.
 
-        To be closed. Raises BridgeError for what is no request, or not this client's to make.
+        With `resumes` an answer that is joined goes on after the packet that `Last-Event-ID` names. To be closed.
+        Raises BridgeError for what is no request, or not this client's to make.
         """
         request = read_request(data)
         key = key_label(scope)
         check_caller(request, self._service.cap.caller(key))
+        point = _resume_point(scope, request.request_id) if resumes else None
         live = self.assists.same(key, request)
-        if live is None:
-            live = self.assists.start(key, scope["path"], request, data, form, own_key)
-        return live.read()
+        if live is not None:
+            return live.read(point)
+        return self.assists.start(key, scope["path"], request, data, form, own_key).read()
 
     def refusal(self, scope: Scope, error: BridgeError, known: dict[str, Any]) -> Page:
         """The answer to a request that comes to no turn, noted in the event log. `known` is what is known of it."""
@@ -164,7 +166,7 @@ class _Answer:
             await self._page(self._refusal(error))
             return
         # A line of NDJSON is a packet: there, nothing can be said to keep a connection alive.
-        writer, silence = (SseWriter(request_id), KEEPALIVE) if form == "sse" else (LineWriter(), b"")
+        writer, silence = (SseWriter(request_id, live.attempt), KEEPALIVE) if form == "sse" else (LineWriter(), b"")
         await send_start(self._send, 200, self._kind, [*HEADERS, *live.exchange.headers])
         while not self._made:
             out = silence
@@ -192,15 +194,15 @@ def _request_id(path: Any) -> UUID:
         ) from None
 
 
-def _last_packet(scope: Scope, request_id: UUID) -> int:
+def _resume_point(scope: Scope, request_id: UUID) -> tuple[int, int] | None:
     value = header(scope, b"last-event-id")
     if value is None or not value.strip():
-        return 0
-    number = resume_point(value.decode("latin-1").strip(), request_id)
-    if number is None:
+        return None
+    point = resume_point(value.decode("latin-1").strip(), request_id)
+    if point is None:
         raise InvalidRequest(
             "'Last-Event-ID' is the id of a packet of this request: REQUEST_ID:NUMBER.",
             param="last-event-id",
             http_status=422,
         )
-    return number
+    return point

@@ -31,8 +31,10 @@ class LiveAssist:
     nobody has had.
     """
 
-    def __init__(self, exchange: AssistExchange, *, grace: float) -> None:
+    def __init__(self, exchange: AssistExchange, *, grace: float, attempt: int = 1) -> None:
         self.exchange = exchange
+        self.attempt = attempt
+        """Which of the turns that the same request has had; packets of another are not this one's."""
         exchange.on_cut = self._hurry
         self.ring = exchange.ring
         self.fingerprint = exchange.request.compute_hash()
@@ -60,9 +62,10 @@ class LiveAssist:
         """Whether it has come to nothing, so that the same request may be tried again."""
         return self.refused is not None or self.left or (self.exchange.finished and self.exchange.failure is not None)
 
-    def read(self, after: int = 0) -> Reader:
-        """A reader of all packets after this number, to be closed. Raises Expired when they are not kept any more."""
-        if self.left or after > self.ring.last or self.ring.after(after) is None:
+    def read(self, point: tuple[int, int] | None = None) -> Reader:
+        """A reader of all packets after (attempt, number), to be closed. Raises Expired when they are not kept."""
+        attempt, after = point or (self.attempt, 0)
+        if attempt != self.attempt or self.left or after > self.ring.last or self.ring.after(after) is None:
             raise Expired("What comes after this packet is not kept any more: send the request anew.")
         reader = Reader(self, after)
         self._readers.add(reader)

@@ -27,8 +27,15 @@ def test_lines() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 12345])
 def test_a_client_resumes_where_it_was(number: int) -> None:
-    assert resume_point(f"{REQUEST_ID}:{number}", UUID(REQUEST_ID)) == number
-    assert resume_point(f"{REQUEST_ID.upper()}:{number}", UUID(REQUEST_ID)) == number
+    assert resume_point(f"{REQUEST_ID}:{number}", UUID(REQUEST_ID)) == (1, number)
+    assert resume_point(f"{REQUEST_ID.upper()}:{number}", UUID(REQUEST_ID)) == (1, number)
+
+
+def test_a_second_attempt_has_ids_of_its_own() -> None:
+    written = SseWriter(UUID(REQUEST_ID), 2).write([CLOSE_PACKET], 7)
+    name = f"{REQUEST_ID}:2:7"
+    assert f"\nid: {name}\n".encode() in written
+    assert resume_point(name, UUID(REQUEST_ID)) == (2, 7)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +47,8 @@ def test_a_client_resumes_where_it_was(number: int) -> None:
         f"{REQUEST_ID}:",
         f"{REQUEST_ID}:-1",
         f"{REQUEST_ID}:٣",
+        f"{REQUEST_ID}::1",
+        f"{REQUEST_ID}:1:2:3",
         f"{OTHER_ID}:1",
         f"{REQUEST_ID}:{'9' * 5000}",
     ],

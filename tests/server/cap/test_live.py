@@ -193,7 +193,28 @@ async def test_an_answer_that_is_ended_is_incomplete(autojump_clock: MockClock) 
         desk.delete(request("x", number=1)["request_id"])
         for call in (whole, joined):
             await call.whole()
-            assert (call.status, call.json["output"]["text"], call.json["output"]["status"]) == (200, "a", "incomplete")
+            output = call.json["output"]
+            assert (call.status, output["text"], output["status"]) == (200, "a", "incomplete")
+            assert [notice["code"] for notice in output["notices"]] == [206]
+
+
+async def test_a_stream_gets_what_it_has_asked_for_however_the_turn_began(autojump_clock: MockClock) -> None:
+    """Metrics, and the notice of a turn that was ended, are members of a whole answer; no stream of it has them."""
+    async with open_desk() as desk:
+        for number, ends in enumerate([False, True]):
+            body = request(number=number)
+            whole = desk.post(body, JSON)
+            play = await desk.model.play(number + 1)
+            stream = desk.post(body)
+            await wait_all_tasks_blocked()
+            play.say("a")
+            await wait_all_tasks_blocked()
+            if ends:
+                desk.delete(body["request_id"])
+            else:
+                play.finish()
+            assert (await stream.whole()).packets == [{"op": "delta", "p": "a"}, CLOSE]
+            assert "duration_ms" in (await whole.whole()).json["metrics"]
 
 
 @pytest.mark.parametrize("accept", [SSE, JSON])
@@ -507,6 +528,51 @@ async def test_what_has_failed_is_tried_again(autojump_clock: MockClock, accept:
         await call.whole()
         assert (call.text if accept == SSE else call.json["output"]["text"]) == "b"
         assert play.history() == ["Hello"]
+
+
+@pytest.mark.parametrize("is_left", [False, True], ids=["failed", "left"])
+async def test_packets_of_one_attempt_are_not_continued_by_another(autojump_clock: MockClock, is_left: bool) -> None:
+    """Whoever has a part of a turn that came to nothing is told so; the next turn's ids are its own."""
+    async with open_desk() as desk:
+        first = desk.post(request())
+        play = await desk.model.play(1)
+        play.say("a", "b")
+        await first.until('"b"')
+        if is_left:
+            first.leave()
+            await trio.sleep(31)
+        else:
+            play.fail(UpstreamError("Broken.", code="stream_truncated", severity="transient"))
+            await first.whole()
+        second = desk.post(request())
+        play = await desk.model.play(2)
+        play.say("x", "y", "z")
+        await second.until('"z"')
+        for last in (f"{REQUEST_ID}:1", f"{REQUEST_ID}:3:1"):
+            assert (await desk.get(last=last).whole()).error == (410, "stream_expired")
+            assert (await desk.post(request(), last_event_id=last).whole()).error == (410, "stream_expired")
+        resumed = desk.get(last=f"{REQUEST_ID}:2:1")
+        play.finish()
+        assert (await resumed.whole()).text == "yz"
+        assert (await second.whole()).ids == [1, 2, 3, 4]
+        assert f"id: {REQUEST_ID}:2:3\n".encode() in second.body
+
+
+@pytest.mark.parametrize("accept", [SSE, NDJSON, JSON])
+async def test_a_request_sent_again_goes_on_after_the_packet_that_it_names(
+    autojump_clock: MockClock, accept: str
+) -> None:
+    """A whole answer is whole in any case; and what begins anew begins with its first packet."""
+    async with open_desk() as desk:
+        first = desk.post(request(), last_event_id=f"{REQUEST_ID}:7")
+        play = await desk.model.play()
+        play.say("a", "b", "c")
+        play.finish()
+        assert (await first.whole()).text == "abc"
+        again = await desk.post(request(), accept, last_event_id=f"{REQUEST_ID}:1").whole()
+        assert (again.json["output"]["text"] if accept == JSON else again.text) == ("abc" if accept == JSON else "bc")
+        odd = await desk.post(request(), accept, last_event_id="x").whole()
+        assert odd.status == (200 if accept == JSON else 422)
 
 
 async def test_what_could_not_begin_is_tried_again(autojump_clock: MockClock) -> None:
