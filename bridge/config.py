@@ -14,7 +14,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from bridge.errors import ConfigError
 from bridge.urls import check_url
@@ -32,13 +32,17 @@ def _split(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-def _pair(value: Any) -> Any:
+_PAIRS = {"cap_agents": "agent=model", "cap_users": "key-0123456789ab=user"}
+
+
+def _pair(value: Any, info: ValidationInfo) -> Any:
     """`a=b, c=d` → {"a": "b", "c": "d"}."""
     if not isinstance(value, str):
         return value
     pairs = [part.partition("=") for part in _split(value)]
     if not all(name.strip() and target.strip() for name, _, target in pairs):
-        raise ValueError("write it as alias=model, alias=model")
+        form = _PAIRS.get(info.field_name or "", "alias=model")
+        raise ValueError(f"write it as {form}, {form}")
     return {name.strip(): target.strip() for name, _, target in pairs}
 
 

@@ -272,6 +272,11 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "any_origin": ('[settings]\nallowed_origins = ["*"]\n', "2: settings.allowed_origins: * would let pages in"),
     "alias_without_target": ('[settings]\naliases = "fast"\n', "2: settings.aliases: write it as alias=model"),
+    "user_without_name": (
+        '[settings]\ncap_users = "ada"\n',
+        "2: settings.cap_users: write it as key-0123456789ab=user",
+    ),
+    "agent_without_model": ('[settings]\ncap_agents = "a="\n', "2: settings.cap_agents: write it as agent=model"),
     "settings_url": ('[settings]\ncodex_base_url = "http://x"\n', "2: settings.codex_base_url: plain http is for"),
     "endless_number": (f"[settings]\ngrace = 1{'0' * 400}\n", "2: settings.grace: "),
     # TOML itself

@@ -252,4 +252,6 @@ async def _check_inside(directory: str, workdir: str) -> None:
     except (OSError, RuntimeError):
         inside = False
     if not inside:
-        raise Forbidden("The directory that 'cwd' names is not one in the work directory.", param="cwd")
+        raise Forbidden(
+            "The directory that 'payload.meta.cwd' names is not one in the work directory.", param="payload.meta.cwd"
+        )

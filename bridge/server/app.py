@@ -81,6 +81,7 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
         "/openapi.json": {"GET": pages.openapi},
     }
     cancel = _Shown(assist.cancel, service.max_body)
+    turns[SOCKET] = {"GET": _upgrade}
     turns["/v1/assist/{request_id}"] = {"GET": assist.resume, "DELETE": cancel}
     routes: list[BaseRoute] = [
         WebSocketRoute("/v1/responses", ResponsesSocket(service)),
@@ -151,6 +152,13 @@ class _Shown:
             nursery.cancel_scope.cancel()
         if answer is not None:
             await send_page(send, answer)
+
+
+async def _upgrade(scope: Scope, receive: Receive, send: Send) -> None:
+    error = InvalidRequest(
+        f"{scope['path']} is a WebSocket: connect to it as one.", code="upgrade_required", http_status=426
+    )
+    await refuse(scope, receive, send, error, [(b"upgrade", b"websocket")])
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from bridge.auth import key_store
 from bridge.auth.key_store import ClientKey
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached
+from bridge.server.cap.places import PLACES
 from bridge.server.cors import (
     answer_preflight,
     is_cross_site,
@@ -138,16 +139,17 @@ class Gate:
         scope[KEY] = key.label
         if key.max_body is not None:
             scope[MAX_BODY] = key.max_body
-        if key.max_connections is not None and self._open[key.label] >= key.max_connections:
+        is_full = key.max_connections is not None and self._open[key.label] >= key.max_connections
+        if is_full and not _ends_an_answer(scope):
             return KeyLimitReached(
                 f"This key may have {key.max_connections} request(s) open at once, and has. Wait for one to end.",
                 retry_after=RETRY_AFTER,
             )
         if scope.get("method") == "POST" and has_body(scope):
-            kind = (header(scope, b"content-type") or b"").split(b";")[0].strip().lower()
-            if kind != b"application/json":
+            kind, *parameters = (header(scope, b"content-type") or b"").lower().split(b";")
+            if kind.strip() != b"application/json" or not all(map(_is_utf_8, parameters)):
                 return InvalidRequest(
-                    "Send the body as JSON, with `Content-Type: application/json`.",
+                    "Send the body as JSON in UTF-8, with `Content-Type: application/json`.",
                     code="unsupported_media_type",
                     http_status=415,
                 )
@@ -157,6 +159,17 @@ class Gate:
         """The one key that a request carries. Raises Unauthorized when it carries none, several, or a wrong one."""
         given = list(_keys_in(scope))
         return await self._keys.find(given[0] if len(given) == 1 else b"")
+
+
+def _ends_an_answer(scope: Scope) -> bool:
+    """Whether a request makes room: who has as many open as may be must be able to end one of them."""
+    return scope.get("method") == "DELETE" and scope["path"].startswith(f"{PLACES[0]}/")
+
+
+def _is_utf_8(parameter: bytes) -> bool:
+    """Whether a parameter of a content type names no other charset than JSON's."""
+    name, _, value = parameter.partition(b"=")
+    return name.strip() != b"charset" or value.strip().strip(b'"') in (b"utf-8", b"utf8", b"us-ascii")
 
 
 def _keys_in(scope: Scope) -> Iterator[bytes]:

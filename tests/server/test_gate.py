@@ -305,6 +305,28 @@ async def test_a_post_without_a_body_needs_no_content_type(length: list[str]) ->
         assert refused.code == "unsupported_media_type"
 
 
+@pytest.mark.parametrize(
+    ("parameters", "status"),
+    [
+        ("", 200),
+        ("; charset=utf-8", 200),
+        (';CHARSET="UTF-8"; v=1', 200),
+        ("; charset=us-ascii", 200),
+        ("; charset=latin-1", 415),
+        ("; v=1; charset=utf-16", 415),
+        ("; charset=", 415),
+    ],
+)
+async def test_json_is_utf_8(parameters: str, status: int) -> None:
+    """A body that calls itself something else is refused, and not misread."""
+    async with guarded() as gate:
+        kind = f"Content-Type: application/json{parameters}"
+        answer = await gate.ask(GOOD_KEY, "Content-Length: 2", kind, method="POST", content=b"{}")
+    assert answer.status == status
+    if status != 200:
+        assert answer.code == "unsupported_media_type"
+
+
 async def test_an_error_of_the_application_can_be_read_by_the_page() -> None:
     """Status, reason and when to come again."""
     async with guarded() as gate:

@@ -69,6 +69,21 @@ async def test_who_leaves_does_not_wait_for_long(autojump_clock: MockClock) -> N
         assert desk.service.admission.waiting == 0
 
 
+async def test_a_key_that_has_all_it_may_have_can_end_what_it_has(tmp_path: Path) -> None:
+    """Whatever else it asks for has to wait."""
+    store = tmp_path / "keys"
+    key, _ = add_key(store, "laptop", now=datetime.now(UTC), max_connections=1)
+    keyring = Keyring((), store)
+    await keyring.refresh()
+    async with open_desk(keyring=keyring) as desk:
+        call = desk.post(request(), key=key)
+        await desk.model.play()
+        assert (await desk.get(key=key).whole()).error == (429, "key_limit_exceeded")
+        assert (await desk.delete(key=key).whole()).status == 202
+        with trio.fail_after(20):
+            assert (await call.whole()).packets == [CLOSE]
+
+
 @pytest.mark.parametrize("is_read", [True, False])
 async def test_a_key_that_is_revoked(tmp_path: Path, is_read: bool) -> None:
     """Its turn ends, also one that waits for its reader."""

@@ -150,11 +150,15 @@ def check(call: Call, status: int, code: str) -> StreamError:
     return error
 
 
+WHY = {"NaN": "expected a JSON value", "1e400": "number is infinity", "deep": "depth", "deep meta": "depth"}
+
+
 @pytest.mark.parametrize("name", NOT_JSON)
 async def test_what_is_not_json(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, name: str) -> None:
     async with open_desk(max_body=MAX_BODY) as desk:
         error = check(await desk.post(NOT_JSON[name]).whole(), 400, "invalid_json")
         assert error.severity == "fatal"
+        assert WHY.get(name, "") in error.message
         assert desk.model.plays == []
         assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
 
@@ -226,6 +230,7 @@ async def test_what_is_too_large(autojump_clock: MockClock) -> None:
         ({"content_type": "text/plain"}, 415, "unsupported_media_type"),
         ({"content_type": ""}, 415, "unsupported_media_type"),
         ({"content_type": "application/xml"}, 415, "unsupported_media_type"),
+        ({"content_type": "application/json; charset=latin-1"}, 415, "unsupported_media_type"),
         ({"content_encoding": "gzip"}, 415, "unsupported_encoding"),
         ({"authorization": "Bearer wrong"}, 401, "unauthorized"),
         ({"authorization": f"Basic {KEY}"}, 401, "unauthorized"),

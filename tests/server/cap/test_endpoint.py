@@ -182,6 +182,13 @@ async def test_the_last_packet_a_client_names(autojump_clock: MockClock) -> None
         assert (await desk.get(REQUEST_ID.replace("-", ""), f"{REQUEST_ID}:1").whole()).packets == call.packets[1:]
 
 
+async def test_a_socket_needs_an_upgrade(autojump_clock: MockClock) -> None:
+    async with open_desk() as desk:
+        call = await desk.page("/v1/assist/ws").whole()
+        assert (call.error, call.headers["upgrade"]) == ((426, "upgrade_required"), "websocket")
+        assert (await desk.page("/v1/assist/ws", "DELETE").whole()).error == (405, "method_not_allowed")
+
+
 # Health
 
 
