@@ -24,6 +24,8 @@ class BridgeError(Exception):
     kind: str = "server_error"
     """The `type` member of OpenAI's error object."""
     severity: Severity = "fatal"
+    side_effects: bool = False
+    """Whether something was done before it, that a second try would do again."""
 
     def __init__(
         self,
@@ -47,6 +49,12 @@ class BridgeError(Exception):
         self.retry_after = retry_after
         self.cause = cause
         """What it is in particular, for a dialect with a word for that, where `code` stands for several."""
+
+    def after_effects(self) -> BridgeError:
+        """The same error, of a turn that has done something; others may have failed of this very object."""
+        told = type(self).__new__(type(self), *self.args)
+        told.__dict__.update(self.__dict__, side_effects=True)
+        return told
 
     def body(self) -> dict[str, Any]:
         """The error object that OpenAI's clients understand."""

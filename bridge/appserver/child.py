@@ -127,7 +127,7 @@ class Child:
 
     async def handshake(self) -> ChildInfo:
         """Introduce ourselves, learn what the child can do and which models it has, choose the dialect."""
-        info = await shake_hands(self.call, self._notify, self._wanted)
+        info = await shake_hands(self.call, self._notify, self._wanted, acts=self._settings.native_tools)
         self._decoder = CurrentDecoder() if info.dialect == "current" else LegacyDecoder()
         await self.account.begin(info)
         self.info = info

@@ -26,7 +26,7 @@ from bridge.tools.output import can_enforce, format_text
 from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise, neutralise_parts
 from bridge.turn.collect import Result
-from bridge.turn.events import Finished, ReasoningDone, Usage, UsageUpdate
+from bridge.turn.events import Acted, Finished, ReasoningDone, Usage, UsageUpdate
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.turn.searches import search_action
 from bridge.turn.turn import Turn
@@ -41,7 +41,9 @@ OPT_OUT = (
     "thread/readState/changed",
     "item/started",
 )
-"""Notifications that say nothing we use."""
+"""Notifications that say nothing we use; where Codex has its own tools, `item/started` does."""
+ACTIONS = ("commandExecution", "fileChange", "mcpToolCall")
+"""Items that do something."""
 
 
 class CurrentDecoder:
@@ -167,6 +169,9 @@ class CurrentTurn(RunningTurn):
             self.reasoning(params["itemId"], params.get("contentIndex", 0), params["delta"], raw=True)
         elif method == "item/completed":
             self._item_completed(params["item"])
+        elif method == "item/started":
+            if params["item"]["type"] in ACTIONS:
+                self.add(Acted())
         elif method == "thread/tokenUsage/updated":
             # A thread counts from its beginning; however many model calls a turn made, it is the difference.
             self._thread_total = read_counts(params["tokenUsage"]["total"])

@@ -29,10 +29,18 @@ OPT_OUT = {
 
 
 async def shake_hands(
-    call: AskChild, notify: Callable[[str], None], wanted: Literal["auto", "current", "legacy"]
+    call: AskChild,
+    notify: Callable[[str], None],
+    wanted: Literal["auto", "current", "legacy"],
+    *,
+    acts: bool = False,
 ) -> ChildInfo:
-    """Introduce ourselves and choose the dialect. Raises what `call` raises."""
-    capabilities = {"experimentalApi": True, "optOutNotificationMethods": list(OPT_OUT[wanted])}
+    """Introduce ourselves and choose the dialect. Raises what `call` raises.
+
+    A child that `acts` has its own tools: what it begins with them is to be told.
+    """
+    unused = [name for name in OPT_OUT[wanted] if not (acts and name == "item/started")]
+    capabilities = {"experimentalApi": True, "optOutNotificationMethods": unused}
     client = {"name": CLIENT_NAME, "title": "Codex bridge", "version": __version__}
     result = await call("initialize", {"clientInfo": client, "capabilities": capabilities})
     notify("initialized")

@@ -16,7 +16,7 @@ from bridge.appserver.settings import ChildSettings
 from bridge.appserver.transcript import client_instructions, flatten, system_texts, tool_text
 from bridge.errors import InvalidRequest
 from bridge.tools.instructions import join_developer_text
-from bridge.turn.events import UsageUpdate
+from bridge.turn.events import Acted, UsageUpdate
 from bridge.turn.items import FunctionTool, Text
 from bridge.turn.turn import Turn
 
@@ -48,6 +48,9 @@ OPT_OUT = (
     "codex/event/mcp_startup_complete",
 )
 """The second and third spelling of what `codex/event/*` says once, and what we do not use."""
+
+ACTIONS = ("exec_command_begin", "patch_apply_begin", "mcp_tool_call_begin")
+"""Events of what Codex does by itself."""
 
 
 class LegacyDecoder:
@@ -156,6 +159,8 @@ class LegacyTurn(RunningTurn):
         elif kind == "reasoning_raw_content_delta":
             index = message.get("content_index", 0)
             self.reasoning(message["item_id"], index, message["delta"], raw=True)
+        elif kind in ACTIONS:
+            self.add(Acted())
         elif kind == "token_count":
             self._token_count(message.get("info"))
         elif kind == "stream_error":

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bridge.turn.events import (
+    Acted,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -61,6 +62,8 @@ class Result:
     outputs: list[Output] = field(default_factory=list)
     usage: Usage | None = None
     end: Finished | None = None
+    acted: bool = False
+    """Whether something was done that a second try would do again."""
 
     def add(self, events: Iterable[TurnEvent]) -> None:
         """Take further events in. Raises ValueError for an event after the end."""
@@ -79,6 +82,8 @@ class Result:
                 self.usage = event.usage
             elif isinstance(event, Restarted):
                 self.outputs.clear()
+            elif isinstance(event, Acted):
+                self.acted = True
             elif isinstance(event, Finished):
                 self.end = event
             elif isinstance(event, ReasoningDone):

@@ -77,6 +77,11 @@ class WebSearch:
 
 
 @dataclass(frozen=True, slots=True)
+class Acted:
+    """The other side has begun something of its own that a second try would do again: a command, a change of a file."""
+
+
+@dataclass(frozen=True, slots=True)
 class Restarted:
     """The upstream stream broke and starts again from zero under new items: what was said so far is void."""
 
@@ -159,6 +164,7 @@ TurnEvent = (
     | ReasoningDone
     | ToolCall
     | WebSearch
+    | Acted
     | Restarted
     | UsageUpdate
     | Finished

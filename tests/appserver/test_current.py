@@ -11,6 +11,7 @@ import pytest
 from harness import ROOT
 
 from bridge.appserver.current import (
+    ACTIONS,
     OPT_OUT,
     CurrentDecoder,
     CurrentTurn,
@@ -27,6 +28,7 @@ from bridge.tools.instructions import build_instructions
 from bridge.tools.stage import ToolStage
 from bridge.turn.collect import collect
 from bridge.turn.events import (
+    Acted,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -551,6 +553,13 @@ def test_reasoning_without_deltas() -> None:
         ReasoningDelta("r", 0, ["c"], raw=True),
         ReasoningDone("r"),
     ]
+
+
+@pytest.mark.parametrize("kind", ["commandExecution", "fileChange", "mcpToolCall", "agentMessage", "webSearch"])
+def test_what_codex_begins_to_do_by_itself_is_told(kind: str) -> None:
+    """Not what it says, nor what it looks up."""
+    told = hear(note("item/started", item={"type": kind, "id": "i"}))
+    assert told == ([Acted()] if kind in ACTIONS else [])
 
 
 def test_an_answer_that_was_cut_is_incomplete() -> None:

@@ -14,6 +14,7 @@ from bridge.appserver.dialect import (
     parse_methods,
     parse_user_agent,
 )
+from bridge.appserver.handshake import shake_hands
 
 
 @pytest.mark.parametrize(
@@ -94,3 +95,16 @@ def test_items_can_be_injected_where_the_method_is_known() -> None:
     """Stateless mode needs `thread/inject_items`."""
     assert ChildInfo("0.163.0", True, "current", frozenset({"thread/inject_items"})).can_inject
     assert not ChildInfo("0.107.0", True, "current", frozenset({"turn/start"})).can_inject
+
+
+@pytest.mark.parametrize("acts", [False, True])
+async def test_a_child_with_its_own_tools_tells_what_it_begins(acts: bool) -> None:
+    """Nobody else wants to hear of it."""
+    calls: list[tuple[str, Any]] = []
+
+    async def call(method: str, params: Any) -> Any:
+        calls.append((method, params))
+        return {}
+
+    await shake_hands(call, lambda _: None, "current", acts=acts)
+    assert ("item/started" in calls[0][1]["capabilities"]["optOutNotificationMethods"]) is not acts

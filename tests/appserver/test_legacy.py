@@ -27,6 +27,7 @@ from bridge.tools.freeform import function_of
 from bridge.tools.instructions import build_instructions
 from bridge.turn.collect import collect
 from bridge.turn.events import (
+    Acted,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -627,6 +628,11 @@ def test_two_messages_with_ids() -> None:
         TextDone("b"),
         Finished("completed"),
     ]
+
+
+@pytest.mark.parametrize("kind", ["exec_command_begin", "patch_apply_begin", "mcp_tool_call_begin"])
+def test_what_codex_begins_to_do_by_itself_is_told(kind: str) -> None:
+    assert hear(event(kind, call_id="c")) == [Acted()]
 
 
 def test_a_retry_voids_what_was_said() -> None:

@@ -289,6 +289,8 @@ class CapEncoder:
         elif end.outcome in ("failed", "cancelled"):
             self.failure = end.error or UpstreamError("The turn was interrupted.", code="interrupted")
         if self.failure is not None:
+            if self.result.acted:
+                self.failure = self.failure.after_effects()
             failure = failure_from(self.failure, now=self._ended_at, request_id=self.request_id)
             self._out += failure.packets
             return

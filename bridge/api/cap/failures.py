@@ -148,6 +148,8 @@ def failure_from(error: BridgeError, *, now: float, request_id: UUID | None = No
         wait = max(1, math.ceil(error.retry_after if error.retry_after is not None else rule.wait))
         details = {"retry_after": wait, **details}
     details["domain"] = rule.domain.value
+    if error.side_effects:
+        details["side_effects"] = True
     if request_id is not None:
         details["request_id"] = str(request_id)
     if isinstance(error, InvalidMessage) and error.faults:

@@ -16,6 +16,7 @@ from bridge.api.cap.stream import EventPacket
 from bridge.errors import BackendCrashed, NotReady, UpstreamError
 from bridge.turn.collect import collect
 from bridge.turn.events import (
+    Acted,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -391,3 +392,13 @@ def test_every_event_of_the_six_is_one() -> None:
     for packet in packets:
         assert EVENT.validate_python(packet.p).dump() == packet.p
     assert len({packet.p["id"] for packet in packets if isinstance(packet.p, dict)}) == len(packets)
+
+
+def test_a_failure_after_something_was_done_says_so() -> None:
+    """Of this turn alone: the same failure may have ended others, in which nothing was done."""
+    crash = BackendCrashed("Gone.")
+    cases: list[tuple[list[TurnEvent], bool | None]] = [([Acted()], True), ([Acted(), *TEXT], True), ([*TEXT], None)]
+    for events, done in cases:
+        packet = read_lines(feed(encoder(form="ndjson"), [*events, Finished("failed", error=crash)]))[-2]
+        assert packet.dump()["p"]["details"].get("side_effects") is done
+    assert not crash.side_effects

@@ -14,7 +14,7 @@ from bridge.errors import Overloaded, UpstreamError
 from bridge.server.cap import assists, ring
 from bridge.server.cap.options import CapOptions
 from bridge.store.memory import MemoryStore
-from bridge.turn.events import Finished
+from bridge.turn.events import Acted, Finished
 
 CLOSE = {"op": "close", "p": None}
 
@@ -590,6 +590,16 @@ async def test_what_could_not_begin_is_tried_again(autojump_clock: MockClock) ->
         play.say("a")
         play.finish()
         assert (await again.whole()).text == "a"
+
+
+@pytest.mark.parametrize("accept", [SSE, JSON])
+async def test_a_status_tells_of_side_effects_too(autojump_clock: MockClock, accept: str) -> None:
+    async with open_desk() as desk:
+        call = desk.post(request(), accept)
+        play = await desk.model.play()
+        play.tell(Acted())
+        play.fail(UpstreamError("Broken.", severity="transient"))
+        assert (await call.whole()).json["details"]["side_effects"] is True
 
 
 async def test_a_failure_in_the_middle(autojump_clock: MockClock) -> None:
