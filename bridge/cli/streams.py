@@ -1,4 +1,4 @@
-"""stdout and stderr, as every command writes to them."""
+"""stdin, stdout and stderr, as every command reads and writes them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import select
 import threading
 from contextlib import suppress
 
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, UsageError
 
-STDOUT, STDERR = 1, 2
+STDIN, STDOUT, STDERR = 0, 1, 2
+_PIECE = 1024 * 1024
 _WRITING = threading.Lock()
 """A write that was given up goes on, beside the event loop; the next one begins when it is done."""
 _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -25,6 +26,25 @@ class OutputError(BridgeError):
 
 class StdoutClosed(OutputError):
     """Nobody reads any more; there is nobody to tell, either."""
+
+
+def read_stdin(limit: int) -> bytes:
+    """All of it. Raises UsageError where it has more bytes than `limit`, or cannot be read."""
+    pieces, size = [], 0
+    while size <= limit and (piece := read_some()):
+        pieces.append(piece)
+        size += len(piece)
+    if size > limit:
+        raise UsageError(f"stdin is larger than {limit:,} bytes.")
+    return b"".join(pieces)
+
+
+def read_some(descriptor: int = STDIN) -> bytes:
+    """What there is of it, once there is something; nothing at its end. Raises UsageError where it cannot be read."""
+    try:
+        return os.read(descriptor, _PIECE)
+    except OSError as error:
+        raise UsageError(f"stdin cannot be read: {error.strerror}.") from None
 
 
 def write_stdout(data: bytes) -> None:

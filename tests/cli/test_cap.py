@@ -40,6 +40,7 @@ def test_a_close_packet_is_valid_with_and_without_its_payload() -> None:
     [
         ("StreamPacket", b'{"op":"delta","p":1}', b"delta.p"),
         ("StreamPacket", b'{"op":"\\u001b[31m"}', b""),
+        ("StreamPacket", b'{"op":"x"}', b"expected tags: 'delta', 'event', 'error', 'close'\n"),
         ("ServiceRequest", b'{"request_id":"x"}', b"request_id"),
         ("Identity", b"", b"JSON"),
         ("Identity", b"{", b"JSON"),
@@ -79,6 +80,25 @@ def test_all_schemas() -> None:
     done = run_command("cap", "schema")
     assert done.returncode == 0
     assert set(json.loads(done.stdout)) == set(WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("cap validate --model StreamPacket <&-", 1, "invalid: Invalid JSON"),
+        ("cap validate --model StreamPacket </proc/self/mem", 2, "error: stdin cannot be read: "),
+        ("cap run --mock </proc/self/mem", 2, "error: stdin cannot be read: "),
+        ("cap schema >/dev/full", 2, "error: stdout cannot be written: No space left on device."),
+        ("cap schema | true", 0, ""),
+    ],
+)
+def test_streams_that_are_none(command: str, code: int, said: str) -> None:
+    """One line, or none where nobody reads; never a traceback."""
+    shell = ["sh", "-c", f"{sys.executable} -m bridge {command}"]
+    done = subprocess.run(shell, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == code
+    assert done.stderr.startswith(said) if said else done.stderr == ""
+    assert done.stderr.count("\n") == (1 if said else 0)
 
 
 def test_a_schema_that_there_is_not() -> None:

@@ -17,10 +17,15 @@ from cli.exec.command import Ran, child_of, environment, finish, threads_in
 from harness import KEY, ROOT, RunningBridge, scripted_codex, turns
 from protolog.replayed import play_log
 from server.prompted import MODEL, is_alive, prompted_codex, wait_for
+from trio.testing import MockClock
 from warm import WarmPopen, run_warm
 
+from bridge.api.cap.envelope import ServiceRequest
 from bridge.api.cap.fold import TurnFold
 from bridge.api.cap.stream import read_packet
+from bridge.cli.cap.answering import open_answer
+from bridge.cli.cap.options import Options
+from bridge.errors import UpstreamError
 
 Json = dict[str, Any]
 
@@ -168,6 +173,29 @@ def test_a_bridge_that_runs(tmp_path: Path, mock_bridge: RunningBridge) -> None:
     wrong = run(tmp_path, "--url", mock_bridge.url, "--provider-key", "wrong", stdin=lines(request("one", 504)))
     assert (wrong.code, codes(wrong.stdout)) == (1, ["unauthorized"])
     assert run(tmp_path, "--url", mock_bridge.url, stdin=b"").code == 2
+
+
+def test_a_bridge_that_is_not_there(tmp_path: Path) -> None:
+    """Who waits for it hears why."""
+    ran = run(
+        tmp_path, "--url", "http://127.0.0.1:9", "--provider-key", "k", "--timeout", "2", stdin=lines(request("one"))
+    )
+    told = "warning: The service cannot be reached (ConnectError). Trying again in"
+    assert [line[: len(told)] for line in ran.stderr.splitlines()[:2]] == [told, told]
+    assert (ran.code, codes(ran.stdout)) == (1, ["timeout"])
+
+
+async def test_a_bridge_that_does_not_come(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """In the end it is told what to do."""
+    options = Options(url="http://127.0.0.1:9", provider_key="k")
+    async with open_answer(options) as answer:
+        body = request("one")
+        with pytest.raises(UpstreamError, match="codex-bridge serve"):
+            await answer(ServiceRequest.model_validate(body), body, _nothing)
+
+
+async def _nothing(packets: list[bytes]) -> None:
+    raise AssertionError(packets)
 
 
 def test_everything_can_be_logged(tmp_path: Path) -> None:

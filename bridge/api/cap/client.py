@@ -12,7 +12,7 @@ A request is known by its `request_id`: sent again it joins its own answer, so n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -78,6 +78,9 @@ class NotCap(ClientError):
     """What was answered is not CAP: perhaps the URL leads to something else."""
 
 
+OnRetry = Callable[[ClientError, float], None]
+
+
 class CapClient:
     """Talks to one service at `url` (with or without its /v1), as whoever has the `key`.
 
@@ -87,6 +90,7 @@ class CapClient:
     There is no other time limit: set one around a call with `trio.move_on_after`.
 
     Raises ValueError for a URL or a key that cannot be used. `http` is a client of one's own, which is not closed.
+    `on_retry` hears of every attempt that failed, and of the pause in seconds before the next.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class CapClient:
         tries: int = TRIES,
         patience: float = PATIENCE,
         http: httpx2.AsyncClient | None = None,
+        on_retry: OnRetry | None = None,
     ) -> None:
         self._base = api_base(url)
         if key is not None and not is_header_safe(key):
@@ -104,6 +109,7 @@ class CapClient:
         self._headers = {} if key is None else {"authorization": f"Bearer {key}"}
         self._tries = tries
         self._patience = patience
+        self._on_retry = on_retry
         self._own = httpx2.AsyncClient(trust_env=not leads_here(self._base)) if http is None else None
         self._http = http or self._own
 
@@ -121,11 +127,11 @@ class CapClient:
 
     def stream(self, request: ServiceRequest) -> AssistStream:
         """The packets of an answer, to be used in `async with`; nothing is sent before the first is asked for."""
-        return AssistStream(self, request, Attempts(self._tries, self._patience))
+        return AssistStream(self, request, Attempts(self._tries, self._patience, self._on_retry))
 
     async def assist(self, request: ServiceRequest) -> ServiceResponse:
         """The whole answer. Raises AssistFailed, Unreachable or NotCap."""
-        attempts = Attempts(self._tries, self._patience)
+        attempts = Attempts(self._tries, self._patience, self._on_retry)
         while True:
             try:
                 response = await self.send("POST", "/assist", "application/json", request, silence=WHOLE_SILENCE)
@@ -317,9 +323,10 @@ class AssistStream:
 class Attempts:
     """Counts attempts in a row that led to nothing, and waits between them."""
 
-    def __init__(self, most: int, patience: float) -> None:
+    def __init__(self, most: int, patience: float, on_retry: OnRetry | None = None) -> None:
         self._most = most
         self._patience = patience
+        self._on_retry = on_retry
         self._failed = 0
 
     def succeeded(self) -> None:
@@ -331,7 +338,10 @@ class Attempts:
         self._failed += 1
         if self._failed >= self._most or retry_after > self._patience:
             raise why
-        await trio.sleep(max(retry_after, min(FIRST_PAUSE * 2 ** (self._failed - 1), LONGEST_PAUSE)))
+        pause = max(retry_after, min(FIRST_PAUSE * 2 ** (self._failed - 1), LONGEST_PAUSE))
+        if self._on_retry is not None:
+            self._on_retry(why, pause)
+        await trio.sleep(pause)
 
 
 def failure_of(response: httpx2.Response, body: bytes) -> AssistFailed | None:

@@ -75,19 +75,22 @@ def validate(
 
     Exit code 0 when it is valid, 1 when it is not, 2 when there is no such model.
     """
-    import sys
+    import re
 
     from pydantic import ValidationError
 
-    from bridge.cli.streams import say
+    from bridge.cli.cap.requests import MAX_INPUT
+    from bridge.cli.streams import read_stdin, say
 
     adapter = _model(model)
     try:
-        adapter.validate_json(sys.stdin.buffer.read())
+        adapter.validate_json(read_stdin(MAX_INPUT))
     except ValidationError as error:
         for fault in error.errors(include_url=False, include_input=False):
             place = ".".join(map(str, fault["loc"]))
-            say("invalid", f"{place}: {fault['msg']}" if place else fault["msg"])
+            # A word, and not what Python calls it.
+            what = re.sub(r"<\w+\.\w+: ('[^']*')>", r"\1", fault["msg"])
+            say("invalid", f"{place}: {what}" if place else what)
         raise typer.Exit(1) from None
 
 
@@ -104,11 +107,16 @@ def schema(
     import orjson
 
     from bridge.api.cap.contract import MODELS, model_schema
+    from bridge.cli.log.terminal import BROKEN_PIPE
+    from bridge.cli.streams import StdoutClosed, write_stdout
 
     if model is not None:
         _model(model)
     found: Any = {name: model_schema(name) for name in sorted(MODELS)} if model is None else model_schema(model)
-    typer.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+    try:
+        write_stdout(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+    except StdoutClosed:
+        raise typer.Exit(BROKEN_PIPE) from None
 
 
 def _model(name: str) -> TypeAdapter[Any]:

@@ -109,7 +109,12 @@ async def _elsewhere(options: Options, settings: Settings) -> AsyncIterator[Answ
     assert options.url is not None
     where = ExecOptions(url=options.url, provider_key=options.provider_key)
     key = bridge_key(where, Choice("url", settings))
-    async with CapClient(base_url(options.url), key) as client:
+    url = base_url(options.url)
+
+    def tell(error: ClientError, pause: float) -> None:
+        say("warning", f"{error} Trying again in {pause:g} s.")
+
+    async with CapClient(url, key, on_retry=tell) as client:
 
         async def answer(request: ServiceRequest, data: dict[str, Any], write: Write) -> str | None:
             try:
@@ -120,7 +125,8 @@ async def _elsewhere(options: Options, settings: Settings) -> AsyncIterator[Answ
                 await write([error_packet(failed.error).to_json().encode(), CLOSE_PACKET])
                 return failed.error.message
             except ClientError as error:
-                raise UpstreamError(str(error), code="upstream_unreachable", severity="transient") from None
+                told = f"{error} Does --url lead to a bridge that runs? `codex-bridge serve` starts one."
+                raise UpstreamError(told, code="upstream_unreachable", severity="transient") from None
             return None
 
         yield answer

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import orjson
 
+from bridge.cli.streams import read_some
 from bridge.errors import UsageError
 
 MAX_INPUT = 64 * 1024 * 1024
-_PIECE = 1024 * 1024
 
 
 class Requests:
@@ -49,7 +47,7 @@ class Requests:
 
     def _read(self) -> None:
         """More lines, the next of them last."""
-        piece = os.read(self._descriptor, _PIECE)
+        piece = read_some(self._descriptor)
         self._ended = not piece
         *lines, rest = piece.split(b"\n")
         if lines or self._ended:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -22,6 +21,7 @@ from bridge.api.wire.request import (
     split_tool,
 )
 from bridge.appserver.standin.script import MODES
+from bridge.cli.streams import read_stdin
 from bridge.errors import UsageError
 from bridge.turn.items import Item
 from bridge.turn.models import FALLBACK_MODEL
@@ -172,13 +172,13 @@ def base_url(url: str) -> str:
 def _read_items(options: Options, verbatim: bool) -> tuple[Item, ...]:
     if options.input_json is not None:
         what = "stdin (--input-json -)" if options.input_json == STDIN else f"--input-json {options.input_json}"
-        text = _read_stdin() if options.input_json == STDIN else _read_file(options.input_json, what)
+        text = read_stdin(MAX_INPUT) if options.input_json == STDIN else _read_file(options.input_json, what)
         return read_input_items(text, what, verbatim=verbatim)
     assert options.prompt is not None
     if options.prompt != STDIN:
         return read_prompt(options.prompt)
     try:
-        return read_prompt(_read_stdin().decode("utf-8"))
+        return read_prompt(read_stdin(MAX_INPUT).decode("utf-8"))
     except UnicodeDecodeError:
         raise UsageError("The prompt on stdin is not valid UTF-8.") from None
 
@@ -200,14 +200,6 @@ def _read_file(path: str, what: str) -> bytes:
     except OSError as error:
         raise UsageError(f"{what}: {error.strerror}.") from None
     return _bounded(text, what)
-
-
-def _read_stdin() -> bytes:
-    pieces, size = [], 0
-    while size <= MAX_INPUT and (piece := os.read(0, 1024 * 1024)):
-        pieces.append(piece)
-        size += len(piece)
-    return _bounded(b"".join(pieces), "stdin")
 
 
 def _bounded(text: bytes, what: str) -> bytes:
