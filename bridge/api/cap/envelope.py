@@ -138,7 +138,9 @@ class ChatMessage(CapModel):
     def tool(
         cls, tool_call_id: str, content: str, *, name: str | None = None, timestamp: datetime | None = None
     ) -> ChatMessage:
-        """What a tool gave back for a call."""
+        """What a tool gave back for a call. Raises ValueError where no call is named."""
+        if not tool_call_id:
+            raise ValueError("'tool_call_id' is empty: name the call")
         return cls(role=Role.TOOL, content=content, name=name, tool_call_id=tool_call_id, **_at(timestamp))
 
 

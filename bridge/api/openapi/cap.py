@@ -7,6 +7,7 @@ from bridge.api.openapi.schemas import JSON, STRING, Json, closed, header_ref, j
 
 TAG = "CAP"
 ERROR = "application/vnd.coreason.error+json"
+SOCKET = "/v1/assist/ws"
 LINES = ("application/x-ndjson", "application/jsonl", "application/vnd.coreason.stream+json")
 
 SCHEMAS: dict[str, Json] = ServiceContract.components()
@@ -14,6 +15,7 @@ SCHEMAS: dict[str, Json] = ServiceContract.components()
 _DESCRIPTIONS = {
     400: "The body is no JSON (`invalid_json`), or the provider refused the request (`upstream_bad_request`).",
     401: "No key, a wrong one, or several (`unauthorized`).",
+    402: "The session's budget is used up (`session_budget_exceeded`).",
     403: "The Host, the Origin or the user is not let in, the request asks for more than the operator allows "
     "(`forbidden`), or for what the provider's policy forbids (`policy_violation`).",
     404: "The agent, the model or the conversation is not here.",
@@ -24,8 +26,10 @@ _DESCRIPTIONS = {
     413: "The body is too large (`payload_too_large`).",
     415: "The body is not plain JSON (`unsupported_media_type`).",
     422: "The body is no ServiceRequest, or a member of it cannot be used; `details` tell which.",
-    429: "The account's limit is reached (`rate_limit_exceeded`, `usage_limit_exceeded`).",
-    500: "A fault of the bridge's own (`internal_error`).",
+    426: "This is a WebSocket (`upgrade_required`).",
+    429: "The account's limit is reached (`rate_limit_exceeded`, `usage_limit_exceeded`), or the key's own "
+    "(`key_limit_exceeded`).",
+    500: "A fault of the bridge's own (`internal_error`), or of Codex (`sandbox_error`, `thread_rollback_failed`).",
     502: "Codex or the provider failed (`upstream_unavailable`, `agent_crashed`, …).",
     503: "Not now (`overloaded`, `agent_not_ready`, `shutting_down`, …).",
     504: "It took too long (`deadline_exceeded`).",
@@ -42,7 +46,7 @@ RESPONSES: dict[str, Json] = {
 
 
 def _refusals(*statuses: int) -> Json:
-    return {str(status): {"$ref": f"#/components/responses/CapError{status}"} for status in statuses}
+    return {str(status): {"$ref": f"#/components/responses/CapError{status}"} for status in sorted(statuses)}
 
 
 _REQUEST_ID_SENT = {
@@ -53,7 +57,14 @@ _CONVERSATION = {
     "description": "The conversation that the answer belongs to: for `payload.conversation_id` of the next request.",
     "schema": STRING,
 }
-_ANSWER_HEADERS: Json = {"x-request-id": _REQUEST_ID_SENT, "x-conversation-id": _CONVERSATION}
+_ANSWER_HEADERS: Json = {
+    "x-request-id": _REQUEST_ID_SENT,
+    "x-bridge-request-id": {"$ref": "#/components/headers/request-id"},
+    "x-conversation-id": _CONVERSATION,
+    **header_ref("x-bridge-dropped"),
+}
+_OF_A_TURN = (400, 402, 403, 404, 409, 422, 429, 500, 502, 503, 504)
+"""What a turn may fail of, for whoever joins it too."""
 _PACKETS = (
     "`event: stream.packet`, `id: REQUEST_ID:NUMBER`, and a StreamPacket as `data`. The last is always `close`; an "
     "error comes right before it. Silence is broken by comments."
@@ -73,6 +84,14 @@ _REQUEST_ID = {
 }
 
 
+_LAST_EVENT_ID = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "The id of the last packet that arrived: REQUEST_ID:NUMBER, or REQUEST_ID:ATTEMPT:NUMBER.",
+    "schema": STRING,
+}
+
+
 def _streams() -> Json:
     lines = {kind: {"schema": {**STRING, "description": _LINES}} for kind in LINES}
     return {**sse_content(_PACKETS, numbered=True), **lines}
@@ -88,6 +107,7 @@ def _assist(operation_id: str, description: str) -> Json:
         "operationId": operation_id,
         "tags": [TAG],
         "description": description,
+        "parameters": [_LAST_EVENT_ID],
         "requestBody": request,
         "responses": {
             "200": {
@@ -95,7 +115,7 @@ def _assist(operation_id: str, description: str) -> Json:
                 "headers": _ANSWER_HEADERS,
                 "content": {**answer["content"], **_streams()},
             },
-            **_refusals(400, 401, 403, 404, 406, 408, 409, 410, 413, 415, 422, 429, 500, 502, 503, 504),
+            **_refusals(*_OF_A_TURN, 401, 406, 408, 410, 413, 415),
         },
     }
 
@@ -138,18 +158,10 @@ PATHS: dict[str, Json] = {
             "tags": [TAG],
             "summary": "Attach to an answer again",
             "description": "The packets after the one that `Last-Event-ID` names, or all, and then those to come.",
-            "parameters": [
-                _REQUEST_ID,
-                {
-                    "name": "Last-Event-ID",
-                    "in": "header",
-                    "description": "The id of the last packet that arrived: REQUEST_ID:NUMBER.",
-                    "schema": STRING,
-                },
-            ],
+            "parameters": [_REQUEST_ID, _LAST_EVENT_ID],
             "responses": {
                 "200": response("The packets, in the form that `Accept` asks for.", _streams(), _ANSWER_HEADERS),
-                **_refusals(400, 401, 403, 406, 410, 422),
+                **_refusals(*_OF_A_TURN, 401, 406, 410),
             },
         },
         "delete": {
@@ -162,6 +174,15 @@ PATHS: dict[str, Json] = {
                 **_refusals(400, 401, 403, 404, 410, 422),
             },
         },
+    },
+    SOCKET: {
+        "get": {
+            "operationId": "assistOverWebSocket",
+            "tags": [TAG],
+            "summary": "A WebSocket",
+            "description": "The first message is a ServiceRequest; each packet of its answer is a message.",
+            "responses": {"101": response("The connection is a WebSocket now."), **_refusals(400, 401, 403, 426, 429)},
+        }
     },
     "/health": _health("getHealth"),
     "/v1/health": _health("getHealthV1"),

@@ -84,6 +84,8 @@ def test_messages_are_made_by_role() -> None:
     assert ChatMessage.user("b", name="Ada").dump() == {"role": "user", "content": "b", "name": "Ada"}
     assert ChatMessage.assistant("c", timestamp=at).dump() == {"role": "assistant", "content": "c", **when}
     assert ChatMessage.tool("t1", "d").dump() == {"role": "tool", "content": "d", "tool_call_id": "t1"}
+    with pytest.raises(ValueError, match="tool_call_id"):
+        ChatMessage.tool("", "d")
 
 
 @pytest.mark.parametrize("status", ["OK", "down", None])

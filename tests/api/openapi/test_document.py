@@ -56,6 +56,18 @@ def test_it_tells_of_every_path_that_is_served(described: dict[str, Any]) -> Non
     assert opened == OPEN_PATHS
 
 
+def test_who_joins_an_answer_may_get_what_its_turn_fails_of(described: dict[str, Any]) -> None:
+    """And what a key's limits say, but not to who ends an answer. An answer has its headers in each form."""
+    paths = described["paths"]
+    begun, joined = paths["/v1/assist"]["post"]["responses"], paths["/v1/assist/{request_id}"]["get"]["responses"]
+    assert set(begun) - set(joined) == {"408", "413", "415"}
+    assert set(joined) >= {"402", "404", "409", "429", "500", "502", "503", "504"}
+    assert "429" not in paths["/v1/assist/{request_id}"]["delete"]["responses"]
+    for answers in (begun, joined):
+        names = {"x-request-id", "x-bridge-request-id", "x-conversation-id", "x-bridge-dropped"}
+        assert set(answers["200"]["headers"]) == names
+
+
 def test_it_is_the_callers_own() -> None:
     """Changing it changes no other."""
     document("1")["paths"].clear()
