@@ -154,6 +154,23 @@ def test_the_modes_answer_as_a_model_would() -> None:
         assert "<tool_call>" in wire.turn("mock-tool-loop", developer, [USER, output, USER])
 
 
+def test_a_thread_counts_its_tokens_from_its_beginning() -> None:
+    """As Codex does: what a turn has used is the difference."""
+    with standin() as wire:
+        wire.call("initialize")
+        thread = wire.call("thread/start", model="mock-text", ephemeral=True)["result"]["thread"]["id"]
+        counts = []
+        for _ in range(2):
+            wire.call("thread/inject_items", threadId=thread, items=[USER])
+            wire.call("turn/start", threadId=thread, input=[])
+            told = [m for m in wire.until("turn/completed") if m.get("method") == "thread/tokenUsage/updated"]
+            counts.append(told[-1]["params"]["tokenUsage"])
+    first, second = counts
+    assert first["total"] == first["last"]
+    assert {name: second["total"][name] - first["total"][name] for name in first["total"]} == second["last"]
+    assert second["last"]["outputTokens"] > 0
+
+
 def test_the_legacy_dialect_says_each_delta_in_three_spellings(tmp_path: Path) -> None:
     """As Codex 0.107 does it, unless the client has opted out of some; the whole text comes at the end."""
     arguments = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -39,6 +39,8 @@ class Thread:
     sent: Any = None
     """The input that runs now: a `sendUserMessage` that repeats it is the same prompt, not another one."""
     scope: trio.CancelScope | None = None
+    used: Counter[str] = field(default_factory=Counter)
+    """Tokens, since its beginning."""
 
 
 class Methods(dict[str, Callable[..., Result]]):
@@ -211,7 +213,7 @@ class Standin:
             else list(self._script.steps(number))
         )
         thread.scope = trio.CancelScope()
-        voice = thread.voice(thread.id, turn)
+        voice = thread.voice(thread.id, turn, thread.used)
         assert self._nursery is not None
         nursery = self._nursery
         self._later.append(lambda: nursery.start_soon(self._perform, thread, voice, steps))

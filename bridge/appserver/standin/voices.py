@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -10,9 +12,11 @@ Message = dict[str, Any]
 
 
 class CurrentVoice:
-    """Notifications of the current dialect."""
+    """Notifications of the current dialect. `used` is what the thread has used so far, and is kept up to date."""
 
-    def __init__(self, thread: str, turn: str) -> None:
+    def __init__(self, thread: str, turn: str, used: Counter[str] | None = None) -> None:
+        self._used: Counter[str] = Counter() if used is None else used
+        self._before = Counter(self._used)
         self._base = {"threadId": thread, "turnId": turn}
         self._turn = turn
         self._thread = thread
@@ -38,14 +42,11 @@ class CurrentVoice:
         return [_note("item/completed", {"item": done, **self._base})]
 
     def usage(self, counts: dict[str, int]) -> list[Message]:
-        total = {
-            "totalTokens": counts.get("input", 0) + counts.get("output", 0),
-            "inputTokens": counts.get("input", 0),
-            "cachedInputTokens": counts.get("cached", 0),
-            "outputTokens": counts.get("output", 0),
-            "reasoningOutputTokens": counts.get("reasoning", 0),
-        }
-        return [_note("thread/tokenUsage/updated", {**self._base, "tokenUsage": {"total": total, "last": total}})]
+        """What the turn has used so far; a thread counts on."""
+        self._used.clear()
+        self._used.update(self._before + Counter(counts))
+        usage = {"total": _tokens(self._used), "last": _tokens(counts)}
+        return [_note("thread/tokenUsage/updated", {**self._base, "tokenUsage": usage})]
 
     def retry(self, message: str) -> list[Message]:
         return [_note("error", {"error": self._error(message, None), "willRetry": True, **self._base})]
@@ -71,9 +72,12 @@ class CurrentVoice:
 
 
 class LegacyVoice:
-    """Notifications of the legacy dialect; each delta in three spellings, as Codex 0.107 sends it."""
+    """Notifications of the legacy dialect; each delta in three spellings, as Codex 0.107 sends it.
 
-    def __init__(self, conversation: str, turn: str) -> None:
+    A conversation is one turn's alone: what it has `used` is nothing.
+    """
+
+    def __init__(self, conversation: str, turn: str, used: Counter[str] | None = None) -> None:
         self._conversation = conversation
         self._turn = turn
         self._ids = {"thread_id": conversation, "turn_id": turn}
@@ -145,6 +149,16 @@ class LegacyVoice:
 
 
 Voice = CurrentVoice | LegacyVoice
+
+
+def _tokens(counts: Mapping[str, int]) -> Message:
+    return {
+        "totalTokens": counts.get("input", 0) + counts.get("output", 0),
+        "inputTokens": counts.get("input", 0),
+        "cachedInputTokens": counts.get("cached", 0),
+        "outputTokens": counts.get("output", 0),
+        "reasoningOutputTokens": counts.get("reasoning", 0),
+    }
 
 
 def _note(method: str, params: Message) -> Message:
