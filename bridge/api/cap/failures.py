@@ -133,7 +133,7 @@ def failure_from(error: BridgeError, *, now: float, request_id: UUID | None = No
     """What CAP says of `error`. `now` is in seconds since 1970."""
     # The provider's overload is not ours.
     is_upstreams = error.code == "overloaded" and isinstance(error, UpstreamError)
-    rule = _RULES.get(error.cause or ("server_overloaded" if is_upstreams else error.code))
+    rule = _RULES.get(error.cause or "") or _RULES.get("server_overloaded" if is_upstreams else error.code)
     if rule is None and isinstance(error, NotReady):
         rule = _RULES[NotReady.code]
     rule = rule or _Rule(_code(error.code), error.http_status, _domain(error))
