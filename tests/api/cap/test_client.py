@@ -187,6 +187,32 @@ async def test_a_turn_that_goes_on_without_its_client(autojump_clock: MockClock)
         assert pauses == [1, 2, 4]
 
 
+async def test_a_second_attempt_is_resumed_by_its_own_ids(autojump_clock: MockClock) -> None:
+    async with connected() as (desk, wire, client):
+        before = desk.post(request())
+        play = await desk.model.play()
+        play.say("lost")
+        await before.until("lost")
+        play.fail(UpstreamError("Broken.", severity="transient"))
+        await before.whole()
+        wire.cuts = [150, None]
+        got: list[StreamPacket] = []
+        desk.nursery.start_soon(lambda: speak(desk.model, "a", "b", "c", number=2))
+        await collect(client, got)
+        assert text(got) == "abc"
+        assert wire.seen[1].headers["last-event-id"] == f"{asked().request_id}:2:1"
+
+
+async def test_who_wants_to_know_hears_of_every_pause(autojump_clock: MockClock) -> None:
+    told: list[tuple[str, float]] = []
+    async with connected(tries=4, on_retry=lambda why, pause: told.append((str(why), pause))) as (_, wire, client):
+        wire.cuts = [0] * 20
+        with pytest.raises(Unreachable):
+            await client.assist(asked())
+        assert [pause for _, pause in told] == [0.5, 1, 2]
+        assert all("cannot be reached" in why for why, _ in told)
+
+
 async def test_pauses_double_and_attempts_end(autojump_clock: MockClock) -> None:
     async with connected(tries=9) as (_, wire, client):
         wire.cuts = [0] * 20
