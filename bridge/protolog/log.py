@@ -120,7 +120,8 @@ def timed(summary: Summary) -> Summary:
 
 
 def _records(file: Path, span: Span, name: str) -> Iterator[dict[str, Any]]:
-    needle = orjson.dumps(name)[1:-1]  # as it stands in a line
+    # As it stands in a line, but for its end: it may be one of several attempts.
+    needle = orjson.dumps(name)[:-1]
     for _, block in read_blocks(file, Trouble(), start=span.start, end=span.end):
         at = block.find(needle)
         while at >= 0:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_MEMBERS = {"search": ("type", "query", "queries", "sources"), "open_page": ("type", "url")}
+
 
 def search_action(told: Mapping[str, Any]) -> dict[str, Any]:
-    """An action as clients' types know it, from what claims to be one: members of another shape are left out.
+    """An action as clients' types know it, from what claims to be one; what they do not know is left out.
 
     An action of a kind that nobody knows is a search for its query.
     """
@@ -15,9 +17,10 @@ def search_action(told: Mapping[str, Any]) -> dict[str, Any]:
     action = {name: value for name, value in told.items() if _fits(name, value)}
     if kind == "find_in_page":
         return {"type": kind, "url": action.get("url") or "", "pattern": action.get("pattern") or ""}
-    if kind in ("search", "open_page"):
-        return action
-    return {"type": "search", "query": action.get("query") or ""}
+    known = _MEMBERS.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        return {"type": "search", "query": action.get("query") or ""}
+    return {name: value for name, value in action.items() if name in known}
 
 
 def _fits(name: str, value: Any) -> bool:

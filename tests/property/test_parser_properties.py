@@ -178,9 +178,9 @@ MB = 1_000_000
 
 
 def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def one_call(size: int) -> str:
@@ -232,9 +232,9 @@ def test_four_times_the_hostile_text_takes_about_four_times_as_long(pattern: str
     for size in 25_000, 100_000:
         text = start + pattern * (size // len(pattern))
         pieces = list(text) if cut else [text]
-        began = time.perf_counter()
+        began = time.process_time()
         events = run(pieces)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
         assert "".join(sources(events)) == text
     assert times[1] < 8 * times[0] + 0.5
 

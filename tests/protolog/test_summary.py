@@ -52,7 +52,7 @@ def test_a_request_is_told_with_everything(tmp_path: Path) -> None:
     assert log.trouble.sentences() == []
 
 
-@pytest.mark.parametrize("name", ["\n", 'a"b', "\\", "ä", "a\tb"], ids=repr)
+@pytest.mark.parametrize("name", ["", "\n", 'a"b', "\\", "ä", "a\tb"], ids=repr)
 def test_a_request_may_have_any_name(tmp_path: Path, name: str) -> None:
     """Found by the fuzzer: a name that JSON writes otherwise. Its records are found, and the search has an end."""
     made = LogMaker()

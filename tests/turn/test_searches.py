@@ -30,7 +30,7 @@ def test_any_action_is_one_that_clients_know(told: dict[str, Any]) -> None:
     "told",
     [
         {"type": "search", "query": "tea", "queries": ["tea"], "sources": [{"type": "url", "url": "http://a"}]},
-        {"type": "search", "query": None, "new": 1},
+        {"type": "search", "query": None},
         {"type": "open_page", "url": None},
         {"type": "find_in_page", "url": "http://a", "pattern": "b"},
     ],
@@ -40,5 +40,6 @@ def test_what_they_know_is_told_as_it_was(told: dict[str, Any]) -> None:
 
 
 def test_what_they_do_not_know_is_a_search() -> None:
+    assert search_action({"type": "search", "query": "tea", "pages": 5}) == {"type": "search", "query": "tea"}
     assert search_action({"type": "ask", "query": "tea"}) == {"type": "search", "query": "tea"}
     assert search_action({"query": 5}) == {"type": "search", "query": ""}
