@@ -37,7 +37,7 @@ for line in sys.stdin:
 
 async def test_fault_07_a_child_that_says_nothing_but_garbage_is_replaced() -> None:
     """Noise without end is no answer: calls run into their deadline, and after three of them another child is there."""
-    async with supervised(python(_BABBLING), limits=Limits(rpc=0.3)) as supervisor:
+    async with supervised(python(_BABBLING), limits=Limits(rpc=1)) as supervisor:
         child = await supervisor.acquire()
         for _ in range(3):
             result = await finish(child.start(turn(text="hi")))
