@@ -38,18 +38,23 @@ class _Tail:
 
 
 class LeakFinder:
-    """Takes the lines of a log in order and tells of each secret that they still hold."""
+    """Takes the lines of a log in order and tells of each secret that they still hold.
 
-    def __init__(self, secrets: Sequence[str]) -> None:
-        self._pattern = forms_pattern(secrets)
+    `in_pieces` are looked for only where they are cut.
+    """
+
+    def __init__(self, secrets: Sequence[str], in_pieces: Sequence[str] = ()) -> None:
+        self._pattern = forms_pattern([*secrets, *in_pieces])
         forms = sorted({form for secret in secrets for form in secret_forms(secret)})
         self._raw = re.compile(b"|".join(re.escape(form.encode()) for form in forms)) if forms else None
-        self._kept = max(map(len, forms), default=1) - 1
+        self._kept = (
+            max((len(form) for secret in (*secrets, *in_pieces) for form in secret_forms(secret)), default=1) - 1
+        )
         self._tails: OrderedDict[Key, _Tail] = OrderedDict()
 
     def feed(self, number: int, line: bytes) -> list[Leak]:
         """The leaks that the next line, the `number`-th, shows."""
-        if self._raw is None:
+        if self._pattern is None:
             return []
         try:
             record = orjson.loads(line)
@@ -58,7 +63,7 @@ class LeakFinder:
         record = record if isinstance(record, dict) else {}
         req_id, kind = record.get("req_id"), str(record.get("kind", "transcript"))
         req_id = req_id if isinstance(req_id, str) else None
-        found = [Leak(number, req_id, kind)] if self._raw.search(line) else []
+        found = [Leak(number, req_id, kind)] if self._raw is not None and self._raw.search(line) else []
         for leaf in leaves(record, stream_of(record)):
             first = self._add(leaf.key, leaf.text, number)
             if first is not None and not found:
@@ -70,7 +75,8 @@ class LeakFinder:
         assert self._pattern is not None
         tail = self._tails.pop(key, None) or _Tail("", number)
         joined = tail.text + text
-        if tail.text and self._pattern.search(joined):
+        cut = len(tail.text)
+        if cut and any(found.start() < cut < found.end() for found in self._pattern.finditer(joined)):
             return tail.line
         # Where the kept text begins is known only roughly, unless one piece fills it.
         self._tails[key] = _Tail(joined[-self._kept :], number if len(text) >= self._kept else tail.line)

@@ -7,6 +7,7 @@ completes it, the mark goes into the first of the pieces and the others lose the
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class PieceScrubber:
         plain = {form: secret for secret in secrets for form in secret_forms(secret)}
         self._plain = plain
         self._pattern = forms_pattern(secrets)
-        self._begins = {form[:length] for form in plain for length in range(1, len(form))}
+        self._forms = sorted(plain)
         self._longest = max(map(len, plain), default=1) - 1
         self._first = re.compile("[" + "".join(re.escape(form[0]) for form in sorted(plain)) + "]") if plain else None
         self._removed = removed
@@ -117,9 +118,14 @@ class PieceScrubber:
         assert self._first is not None
         tail = text[-self._longest :]
         for found in self._first.finditer(tail):
-            if tail[found.start() :] in self._begins:
+            if self._begins(tail[found.start() :]):
                 return len(tail) - found.start()
         return 0
+
+    def _begins(self, text: str) -> bool:
+        """Whether a secret begins so, and goes on: then the next one in order does."""
+        at = bisect_right(self._forms, text)
+        return at < len(self._forms) and self._forms[at].startswith(text)
 
     def _cut(self, joined: str, pieces: list[_Piece]) -> int:
         """Take the secrets out of pieces that make this text; where the last of them ended."""

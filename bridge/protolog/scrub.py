@@ -27,7 +27,7 @@ FIXED = frozenset({"ts", "mono", "run", "seq", "chunk", "phase", "direction", "k
 """Members of a record that are the log's own, never a client's."""
 DEEPEST = 200
 
-_KEPT = frozenset(
+KEPT = frozenset(
     {
         "action", "backend", "call_id", "callId", "calls", "cause", "code", "conversationId", "conversation_id",
         "dialect", "direction", "dropped", "effort", "event", "finish_reason", "headers", "id", "item_id", "itemId",
@@ -114,6 +114,10 @@ class Scrubber:
             out["redacted"] = [*(before if isinstance(before, list) else ()), self._done]
         return out
 
+    def value(self, value: Any) -> Any:
+        """Anything that a record holds."""
+        return self._value(value, "", DEEPEST)
+
     def _member(self, record: dict[str, Any], name: str, value: Any) -> Any:
         if name in FIXED:
             return value
@@ -142,7 +146,7 @@ class Scrubber:
         return value
 
     def _string(self, text: str, name: str) -> str:
-        if self._texts and text and not (name in _KEPT and _WORD.fullmatch(text)):
+        if self._texts and text and not (name in KEPT and _WORD.fullmatch(text)):
             return self._placeholder(text)
         return self._cut(text)
 
@@ -187,7 +191,7 @@ class Scrubber:
             value = orjson.loads(data)
         except orjson.JSONDecodeError:
             return data if data == "[DONE]" else self._placeholder(data)
-        return orjson.dumps(self._value(value, "", DEEPEST)).decode()
+        return orjson.dumps(self.value(value)).decode()
 
 
 _NOWHERE: dict[str, Any] = {"ts": "", "mono": 0.0, "seq": 0}

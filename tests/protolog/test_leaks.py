@@ -82,6 +82,14 @@ def test_members_of_the_log_itself_are_looked_at(tmp_path: Path) -> None:
     assert [leak.first for leak in leaks(path)] == [None]
 
 
+def test_what_is_looked_for_in_pieces_may_stand_within_one(tmp_path: Path) -> None:
+    log = LogMaker(tmp_path / "log.ndjson")
+    log.turn(said=["a st", "ring of ", "ri", "ng"])
+    finder = LeakFinder([], ["ring"])
+    lines = log.close().read_bytes().splitlines()
+    assert len([leak for number, line in enumerate(lines) for leak in finder.feed(number, line)]) == 1
+
+
 @given(secret=st.text(min_size=4, max_size=12), cuts=st.lists(st.integers(1, 5), min_size=1))
 def test_any_secret_in_any_pieces(secret: str, cuts: list[int]) -> None:
     pieces, rest, at = [], f"a{secret}z", 0

@@ -93,6 +93,7 @@ def push(watched: Watched, secret: str) -> None:
         # What the child says. Its text is the model's: it goes to the client as it is.
         for stream in (False, True):
             client.post("/responses", json=ask({"text": f"so {secret} it is", "chunk": 7}, stream=stream))
+            client.post("/chat/completions", json=ask_chat({"text": f"so {secret} it is", "chunk": 7}, stream=stream))
             client.post("/responses", json=ask({"reasoning": [secret]}, say, stream=stream))
             for path, failing in (("/responses", ask), ("/chat/completions", ask_chat)):
                 for info in ("other", "badRequest", "unauthorized", "rateLimitExceeded"):
@@ -151,6 +152,16 @@ def test_a_log_of_pieces_is_cleaned_by_redact(watched: Watched, tmp_path: Path) 
     done = run_warm("log", "redact", watched.log, *options, env=environment, text=True)
     assert done.returncode == 0, done.stderr
     assert_clean("redacted", copy.read_text())
+
+
+def test_keys_that_nobody_names_are_removed_from_the_pieces(watched: Watched, tmp_path: Path) -> None:
+    """Their shape is enough, and what is made of the copy then holds none."""
+    copy, environment = tmp_path / "copy.ndjson", {"PATH": "/usr/bin", "HOME": str(tmp_path)}
+    options = ("--output", copy, "--secret", "something else")
+    done = run_warm("log", "redact", watched.log, *options, env=environment, text=True)
+    assert done.returncode == 0, done.stderr
+    for form in ("text", "chat", "responses"):
+        assert_clean(form, run_warm("replay", copy, "--as", form, env=environment, text=True).stdout)
 
 
 def test_stderr_and_stdout_hold_none(watched: Watched) -> None:

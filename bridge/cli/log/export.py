@@ -34,7 +34,8 @@ def command(
     """Write a log in another form. A FILE that is - is stdout.
 
     The page holds 200 MB of records at most, the latest ones. It says so when there were more; filters choose others.
-    What was removed from the log as secret stays removed; `codex-bridge log redact` removes more.
+    What was removed from the log as secret stays removed, and keys that a model has spelled out in pieces go, too;
+    `codex-bridge log redact` removes more.
     """
     from bridge.cli.log.terminal import Progress
     from bridge.errors import UsageError

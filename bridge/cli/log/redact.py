@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from bridge.protolog.filters import Filters
     from bridge.protolog.read import RecordReader
     from bridge.protolog.scrub import Scrubber
+    from bridge.protolog.spelled import SpelledFinder
 
 SHOWN = 10
 """So many places of a secret that remains are named."""
+MOST_SPELLED = 1_000
+"""So many texts that are found cut into pieces can be looked for everywhere."""
 
 
 @filtered
@@ -44,19 +47,17 @@ def command(
 ) -> None:
     """Copy a log, or some requests of it, with more removed.
 
-    What is removed leaves a hash; secrets go also where they are cut into deltas. At the end the copy is searched for
-    them. Where one remains, the places are named, no copy is left, and the exit code is 1.
+    What is removed leaves a hash; secrets, what a pattern finds, and keys of a known shape go also where they are cut
+    into deltas. At the end the copy is searched for them. Where one remains, the places are named, no copy is left, and
+    the exit code is 1.
     """
-    import secrets
-
     from bridge.cli.log.terminal import Progress
     from bridge.cli.streams import say
     from bridge.errors import ConfigError, UsageError
     from bridge.protolog.export.output import refuse_input, unfinished
     from bridge.protolog.leaks import Leak, LeakFinder
-    from bridge.protolog.loose import dump
     from bridge.protolog.read import RecordReader, log_files
-    from bridge.protolog.scrub import Scrubber
+    from bridge.protolog.spelled import SpelledFinder
 
     named = _secrets(secret or [], secret_file or [])
     if not (named or pattern or texts) and filters.are_none:
@@ -65,19 +66,26 @@ def command(
     refuse_input(output, files)
     if log.is_dir() and output.resolve().parent == log.resolve():
         raise ConfigError(f"{output} would become a part of the log. Put the copy outside of {log}.")
+    patterns = _patterns(pattern or [])
     progress = Progress()
     progress.size = sum(file.stat().st_size for file in files)
     wanted = _wanted(log, filters)
-    reader = RecordReader(files, told=progress.told)
-    scrubber = Scrubber(named, _patterns(pattern or []), texts=texts, key=secrets.token_bytes(32))
     leaks: list[Leak] = []
     with unfinished(output) as copy:
-        count = -1  # the header
-        with copy.open("wb") as file:
-            for entry in _copied(reader, wanted, scrubber, [] if texts else named):
-                file.write(dump(entry) + b"\n")
-                count += 1
-        finder = LeakFinder(named)
+        spelled = SpelledFinder(patterns)
+        reader = RecordReader(files, told=progress.told)
+        scrubber, count = _write(copy, reader, wanted, _Removed(named, [], patterns, texts), None if texts else spelled)
+        matched = list(spelled.matched)
+        if matched or spelled.shaped:
+            if len(matched) + len(spelled.shaped) > MOST_SPELLED:
+                raise UsageError(
+                    f"More than {MOST_SPELLED} different texts are to go that are cut; --texts removes all."
+                )
+            named += spelled.shaped
+            progress.size *= 2
+            reader = RecordReader(files, told=progress.told)
+            scrubber, count = _write(copy, reader, wanted, _Removed(named, matched, patterns, texts))
+        finder = LeakFinder(named, matched)
         with copy.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 leaks += finder.feed(number, line)
@@ -129,17 +137,62 @@ def _wanted(log: Path, filters: Filters) -> Wanted | None:
     return Wanted(frozenset(found), frozenset(found.values()))
 
 
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """What is to go. `matched` is what patterns have found over several pieces."""
+
+    named: list[str]
+    matched: list[str]
+    patterns: list[re.Pattern[str]]
+    texts: bool
+
+
+def _write(
+    copy: Path, reader: RecordReader, wanted: Wanted | None, removed: _Removed, spelled: SpelledFinder | None = None
+) -> tuple[Scrubber, int]:
+    """Write the copy; what counts what was removed from it, and how many records it has."""
+    import secrets
+
+    from bridge.protolog.loose import dump
+    from bridge.protolog.scrub import Scrubber
+
+    scrubber = Scrubber(removed.named, removed.patterns, texts=removed.texts, key=secrets.token_bytes(32))
+    in_pieces = [] if removed.texts else [*removed.named, *removed.matched]
+    count = -1  # the header
+    with copy.open("wb") as file:
+        for entry in _copied(reader, wanted, scrubber, in_pieces, spelled):
+            file.write(dump(entry) + b"\n")
+            count += 1
+    if spelled is not None:
+        spelled.end()
+    return scrubber, count
+
+
 def _copied(
-    reader: RecordReader, wanted: Wanted | None, scrubber: Scrubber, in_pieces: list[str]
+    reader: RecordReader,
+    wanted: Wanted | None,
+    scrubber: Scrubber,
+    in_pieces: list[str],
+    spelled: SpelledFinder | None,
 ) -> Iterator[dict[str, Any]]:
     from bridge.protolog.pieces import PieceScrubber
     from bridge.protolog.scrub import scrubbed
 
     pieces = PieceScrubber(in_pieces, scrubber.count_secret)
     entries = _entries(reader) if wanted is None else _numbered(_entries(reader, wanted))
+    if spelled is not None:
+        entries = _looked_at(entries, spelled)
     for entry in scrubbed(entries, scrubber):
         yield from pieces.feed(entry)
     yield from pieces.rest()
+
+
+def _looked_at(
+    entries: Iterator[tuple[bytes, dict[str, Any]]], spelled: SpelledFinder
+) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    for line, entry in entries:
+        spelled.feed(entry)
+        yield line, entry
 
 
 def _secrets(given: list[str], files: list[Path]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from bridge import __version__
+from bridge.protolog.export.cleaned import cleaned
 from bridge.protolog.export.summarised import summary_of
 from bridge.protolog.loose import dump, dumps, text_of
 from bridge.protolog.recording import Recording
@@ -39,6 +40,7 @@ def har_pieces(recordings: Iterable[Recording]) -> Iterator[bytes]:
 
 def har_entry(recording: Recording) -> dict[str, Any]:
     """One request and its answer."""
+    recording = cleaned(recording)
     remarks: list[str] = []
     started = _time(recording.ts)
     if started is None:

@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from bridge import __version__
+from bridge.protolog.export.cleaned import cleaned
 from bridge.protolog.export.page_turn import conversation_block, list_row, script_safe, wire_block
 from bridge.protolog.recording import Recording
 
@@ -49,6 +50,7 @@ class PageTurns:
     def take(self, recordings: Iterable[Recording]) -> None:
         """Take these in; the earliest leave when it becomes too much."""
         for recording in recordings:
+            recording = cleaned(recording)
             blocks = script_safe(conversation_block(recording)) + b"\n" + script_safe(wire_block(recording))
             self._kept.append(_Turn(list_row(recording), zlib.compress(blocks, 1), len(blocks)))
             self._size += len(blocks)

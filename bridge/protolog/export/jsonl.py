@@ -7,13 +7,16 @@ from typing import Any
 from bridge.protolog.answer import Choice
 from bridge.protolog.asked import tools_offered
 from bridge.protolog.export.answered import call_members, collect_answer, error_members
+from bridge.protolog.export.cleaned import cleaned
 from bridge.protolog.export.summarised import summary_of, usage_of
 from bridge.protolog.loose import dump
 from bridge.protolog.recording import Recording
+from bridge.redact import Redactor
 
 
 def jsonl_row(recording: Recording) -> bytes:
     """The line of a recording. Every line has the same members; docs/event-log.md tells what is in each."""
+    recording = cleaned(recording)
     told, answer = summary_of(recording), collect_answer(recording)
     first = answer.choices[0] if answer.choices else Choice()
     row: dict[str, Any] = {
@@ -40,7 +43,7 @@ def jsonl_row(recording: Recording) -> bytes:
         "choices": [_choice(choice) for choice in answer.choices] if len(answer.choices) > 1 else None,
         "error": error_members(answer.error),
     }
-    return dump(row) + b"\n"
+    return Redactor().json(dump(row)) + b"\n"
 
 
 def _choice(choice: Choice) -> dict[str, Any]:

@@ -80,6 +80,33 @@ def test_a_secret_in_pieces_goes_from_every_piece(spelled: Path, tmp_path: Path)
     assert len(deltas) == len(PIECES)
 
 
+@pytest.mark.parametrize(
+    "options", [("--pattern", "sk-proj-[a-z0-9]+"), ("--pattern", "no such"), ("--outcome", "completed")]
+)
+def test_a_key_that_nobody_names_goes_from_every_piece(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A stream of chat tells it in pieces alone."""
+    path, copy = tmp_path / "day.ndjson", tmp_path / "copy.ndjson"
+    key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+    asked = {"model": "mock-echo", "messages": [{"role": "user", "content": f"key {key} it is"}], "stream": True}
+    with running_bridge(tmp_path, "--mock-only", "--log-events", str(path)) as bridge, bridge.client() as client:
+        client.post("/chat/completions", json=asked)
+    done = typed("redact", path, "--output", copy, *options)
+    assert b"removed nothing" not in done.stderr
+    assert b"uvwxyz" not in copy.read_bytes()
+    (row,) = (json.loads(line) for line in typed("export", copy, "--jsonl", "-").stdout.splitlines())
+    assert re.fullmatch(r"key \[redacted:[0-9a-f]{8}\] it is", row["text"])
+
+
+def test_what_a_pattern_finds_over_pieces_goes_there_alone(spelled: Path, tmp_path: Path) -> None:
+    """Elsewhere the same letters may be part of a word."""
+    copy = tmp_path / "copy.ndjson"
+    typed("redact", spelled, "--output", copy, "--pattern", r"word is h\w+")
+    assert b'"word is hun' not in copy.read_bytes()
+    assert b"scripted" in copy.read_bytes()
+    (row,) = (json.loads(line) for line in typed("export", copy, "--jsonl", "-").stdout.splitlines())
+    assert re.fullmatch(r"the pass\[redacted:[0-9a-f]{8}\]-and-more, is it not\?", row["text"])
+
+
 def test_a_secret_that_remains_is_told_and_no_copy_is_left(log: Path, tmp_path: Path) -> None:
     """The log's own words are never changed; who calls one of them a secret gets no copy."""
     copy = tmp_path / "copy.ndjson"
