@@ -11,8 +11,9 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +24,9 @@ log = logging.getLogger("bridge.protolog")
 
 _STAMP = r"[0-9]{8}T[0-9]{6}"
 _LATER = r"(?:_[0-9]{4,})?"
+
+LOCK_TRIES, LOCK_PAUSE = 100, 0.001
+"""Whoever else moves a file is done in less than a tenth of a second."""
 
 Now = Callable[[], datetime.datetime]
 
@@ -104,17 +108,21 @@ class LogFile:
         return open_part(self._path)
 
     def rotate(self, part: Part) -> Part:
-        if not _is_at(part, self._path):
-            return open_part(self._path, continues=_name_of(part))  # somebody else has moved it
         # Through a link: it goes on pointing to the new file.
         real = self._path.resolve()
-        aside = reserve(real.parent, self._names)
-        try:
-            real.rename(aside)
-        except OSError:
-            aside.unlink()
-            raise
-        return open_part(self._path, continues=aside.name)
+        with _alone_in(real.parent):
+            if not _is_at(part, self._path):
+                return open_part(self._path, continues=_name_of(part))  # somebody else has moved it
+            aside = reserve(real.parent, self._names)
+            try:
+                real.rename(aside)
+            except FileNotFoundError:  # just now
+                aside.unlink()
+                return open_part(self._path, continues=_name_of(part))
+            except OSError:
+                aside.unlink()
+                raise
+            return open_part(self._path, continues=aside.name)
 
     def reopen(self, part: Part) -> Part | None:
         if _is_at(part, self._path):
@@ -188,6 +196,26 @@ def open_part(path: Path, how: int = 0, *, continues: str | None = None) -> Part
         os.close(descriptor)
         raise
     return Part(path, descriptor, status.st_size, torn, plain, continues)
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Keep other bridges from moving files here meanwhile. Who holds it for long, or where it does not exist, is not
+    waited for: it could only be that a file with few records is moved aside."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for _ in range(LOCK_TRIES):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(LOCK_PAUSE)
+                continue
+            except OSError:
+                pass
+            break
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _last_byte(path: Path) -> bytes:
