@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +41,8 @@ def command(
     bridge listens on this machine alone, with a key for this run, and ends with the command.
 
     The exit code is the command's (128 and more: ended by a signal; 126, 127: it cannot be run). When the log cannot be
-    written the command is stopped, and the exit code is 1: nothing happens unrecorded.
+    written the command is stopped, and the exit code is 1: nothing happens unrecorded. It is 1 as well when somebody
+    has deleted the log meanwhile.
     """
     from bridge.cli.foreground import CannotRun, check_program
     from bridge.cli.streams import say
@@ -98,5 +99,6 @@ def _log_at(target: str | None) -> Iterator[str]:
     try:
         yield str(path)
     finally:
-        if not path.stat().st_size:
-            path.unlink()
+        with suppress(FileNotFoundError):
+            if not path.stat().st_size:
+                path.unlink()

@@ -110,6 +110,10 @@ def _tell(log: EventLog) -> bool:
         say("error", error.message)
         failed = True
     turns = log.recorder.turns
-    counted = f"{turns} turn{'' if turns == 1 else 's'} recorded, {log.recorder.failed} failed"
-    say("codex-bridge", f"{counted}; the log is {log.writer.shown}")
+    counted = f"{turns} turn{'' if turns == 1 else 's'}"
+    if log.writer.deleted:
+        left = f"what is left of the log is {log.writer.shown}" if log.writer.exists else "nothing is left of the log"
+        say("codex-bridge", f"{counted}, not all of them recorded; {left}")
+    else:
+        say("codex-bridge", f"{counted} recorded, {log.recorder.failed} failed; the log is {log.writer.shown}")
     return failed

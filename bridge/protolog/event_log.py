@@ -81,6 +81,10 @@ class EventLog:
                 f"The event log {self.writer.shown} could not be written: {self.writer.failure}. Nothing is done "
                 "unrecorded, so everything was stopped. Make room for the log, or write it elsewhere (--log-events)."
             )
+        if self._stops and self.writer.deleted:
+            raise LogFailed(
+                f"The event log {self.writer.shown} was deleted while it was written. What was recorded before is lost."
+            )
 
     def _head(self, continues: str | None) -> None:
         later = {} if continues is None else {"continues": continues}

@@ -1,7 +1,8 @@
 """The proto-event log on disk: appended whole lines, off the event loop, never in the way of a turn.
 
 Lines queue in memory, bounded; a thread appends what has queued with one write. When the disk does not keep up or
-fails, records are dropped and counted, and whoever asked to be told is told. Every file begins with a header; a full
+fails, records are dropped and counted, and whoever asked to be told is told. A file that is deleted while it is written
+is followed by a new one. Every file begins with a header; a full
 one is followed by the next at a place between two lines that is chosen when they are queued, so that the order of the
 records is their order in the files.
 """
@@ -54,6 +55,8 @@ class LogWriter:
         """What is wrong now."""
         self.failure: str | None = None
         """What was wrong when the first record was lost."""
+        self.deleted = False
+        """Whether somebody has deleted a file that was being written, and what it held with it."""
         self.begun = 0
         """Files so far."""
         self._files = files
@@ -82,6 +85,11 @@ class LogWriter:
     def shown(self) -> str:
         """Where the log is: its file, or when there are several where they lie."""
         return str(self._last.path) if self.begun <= 1 else self._files.shown
+
+    @property
+    def exists(self) -> bool:
+        """Whether the file that was written last is there."""
+        return self._last.path.exists()
 
     def write(self, lines: bytes) -> None:
         """Queue whole lines."""
@@ -138,6 +146,8 @@ class LogWriter:
                     self._begin_next(self._wanted or self._files.rotate)
                 self._wakeup = trio.Event()
                 await self._append()
+            if _is_deleted(self._current):
+                self._note_deleted()
             os.close(self._current.descriptor)
 
     # Beginning files
@@ -178,6 +188,26 @@ class LogWriter:
             self._head(part.continues)
             self._heading = False
 
+    def _begin_again(self, lines: list[bytes]) -> OSError | None:
+        """Begin a file in the place of one that was deleted, for these lines and what follows them."""
+        gone, self.deleted = self._current, True
+        try:
+            part = self._files.begin()
+        except OSError as error:
+            return error
+        self._note_deleted()
+        if gone is self._last:
+            part.size += sum(map(len, lines))
+            self._last = part
+            self._write_head(part)
+        os.close(gone.descriptor)
+        self._current = part
+        return None
+
+    def _note_deleted(self) -> None:
+        self.deleted = True
+        log.error("event log %s: %s was deleted with all that it held", self._files.shown, self._current.path.name)
+
     def _enqueue(self, entry: bytes | Part) -> None:
         if not self._queue:
             self._wakeup.set()
@@ -202,6 +232,10 @@ class LogWriter:
         await self._write_lines(lines)
 
     async def _write_lines(self, lines: list[bytes]) -> None:
+        if _is_deleted(self._current) and (error := self._begin_again(lines)):
+            why = f"the file was deleted, and no other can be begun: {error.strerror}"
+            self._drop(sum(line.count(b"\n") for line in lines), why)
+            return
         part = self._current
         if not lines and not part.header:
             return
@@ -238,6 +272,11 @@ class LogWriter:
         self.dropped += count
         if self._on_drop is not None:
             self._on_drop()
+
+
+def _is_deleted(part: Part) -> bool:
+    """Whether a file has no name any more: what is written to it nobody reads."""
+    return part.can_rotate and os.fstat(part.descriptor).st_nlink == 0
 
 
 def _write_all(descriptor: int, chunks: list[bytes]) -> tuple[int, OSError | None]:

@@ -56,6 +56,13 @@ urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/
 """The same without a library: quicker."""
 
 
+_DELETE = """
+import os, shutil
+
+shutil.rmtree("logs") if os.path.isdir("logs") else os.remove("log.ndjson")
+"""
+
+
 def variables(directory: Path, **more: str) -> dict[str, str]:
     return environment(directory, PYTHONPATH=str(ROOT), PROXY_STORE="memory", **more)
 
@@ -468,3 +475,24 @@ sys.exit(9)
         person.wait_for("over: 9")
         person.type("exit 0\n")
         assert person.wait() == 0
+
+
+@pytest.mark.parametrize("target", ["log.ndjson", "logs/"])
+@pytest.mark.parametrize("later", [True, False])
+def test_a_log_that_is_deleted_is_not_called_whole(tmp_path: Path, target: str, later: bool) -> None:
+    """What comes after is recorded in a new file; the exit code is 1 whatever the command's is."""
+    done = run(tmp_path, *MOCK, "--log-events", target, "--", *PYTHON, _ASK + _DELETE + (_ASK if later else ""))
+    assert done.returncode == 1
+    assert "was deleted while it was written" in done.stderr
+    assert f"{2 if later else 1} turn{'s' if later else ''}, not all of them recorded" in done.stderr
+    files = list(tmp_path.glob("log*/*.ndjson")) + list(tmp_path.glob("log.ndjson"))
+    asked = [record for file in files for record in records_of(file) if record["kind"] == "client_request"]
+    assert len(asked) == int(later)
+    assert ("nothing is left of the log" in done.stderr) == (not files)
+
+
+def test_a_log_without_a_name_that_is_deleted(tmp_path: Path) -> None:
+    delete = "import glob, os; os.remove(*glob.glob('codex-bridge-*.ndjson'))"
+    done = run(tmp_path, *MOCK, "--", *PYTHON, delete)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr

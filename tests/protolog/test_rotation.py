@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import stat
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from protolog.logs import Json, records_of, turns_in, whole_log
 from server.prompted import wait_for
 
 from bridge.errors import ConfigError
-from bridge.protolog.event_log import EventLog
+from bridge.protolog.event_log import EventLog, LogFailed
 from bridge.protolog.read import RecordReader, log_files
 from bridge.protolog.rotation import LogDirectory, LogFile, Names, files_at
 from bridge.protolog.writer import RETRY
@@ -245,6 +247,110 @@ def test_two_programs_share_a_file(tmp_path: Path) -> None:
         assert sorted(notes(records)) == list(range(2000))
         assert sorted(record["seq"] for record in records) == list(range(len(records)))
     assert max(file.stat().st_size for file in files) < 100_000
+
+
+@pytest.mark.parametrize("by_a_bridge", [True, False])
+def test_a_file_that_is_moved_away_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_a_bridge: bool
+) -> None:
+    """Between the look and the move: another bridge waits, and after anybody else the file of that name is opened."""
+    path = tmp_path / "events.ndjson"
+    files, other = LogFile(path, ticking(0)), LogFile(path, ticking(60))
+    part, its = files.begin(), other.begin()
+    others: list[Thread] = []
+
+    def moved(real: Path, aside: Path) -> Path:
+        monkeypatch.undo()
+        if by_a_bridge:
+            others.append(Thread(target=lambda: os.close(other.rotate(its).descriptor)))
+            others[0].start()
+            time.sleep(0.02)
+            assert others[0].is_alive()
+        else:
+            path.rename(tmp_path / "theirs")
+        return real.rename(aside)
+
+    monkeypatch.setattr(Path, "rename", moved)
+    after = files.rotate(part)
+    for thread in others:
+        thread.join()
+    for each in (part, its, after):
+        os.close(each.descriptor)
+    aside = "events-20260301T120000.ndjson" if by_a_bridge else "theirs"
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted([aside, "events.ndjson"])
+    assert after.continues == aside
+
+
+def test_who_holds_the_directory_is_not_waited_for_long(tmp_path: Path) -> None:
+    files = LogFile(tmp_path / "events.ndjson", ticking(0))
+    part = files.begin()
+    held = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    after = files.rotate(part)
+    for descriptor in (held, part.descriptor, after.descriptor):
+        os.close(descriptor)
+    assert after.continues == "events-20260301T120000.ndjson"
+
+
+# Deleted files
+
+
+@pytest.mark.parametrize("form", ["directory", "file"])
+async def test_a_log_that_is_deleted_goes_on_in_a_new_file(
+    tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also when its directory has gone; what comes then is whole, and it is told that something is missing."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    async with opened(f"{logs}/" if form == "directory" else logs / "events.ndjson") as log:
+        note(log, 1)
+        await until(lambda: is_written(logs, 1))
+        if form == "directory":
+            shutil.rmtree(logs)
+        else:
+            (logs / "events.ndjson").unlink()
+        note(log, 2)
+        await until(lambda: logs.exists() and is_written(logs, 2))
+        note(log, 3)
+    (file,) = log_files(logs)
+    records = records_of(file)
+    assert records[0]["kind"] == "header"
+    assert "continues" not in records[0]
+    assert notes(records) == [2, 3]
+    assert log.writer.deleted
+    assert log.writer.dropped == 0
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert "was deleted with all that it held" in said
+
+
+async def test_a_log_that_is_deleted_at_the_end_is_noticed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "events.ndjson", on_error="stop") as log:
+        note(log, 1)
+        await until(lambda: is_written(tmp_path, 1))
+        log.check()
+        (tmp_path / "events.ndjson").unlink()
+    with pytest.raises(LogFailed, match="was deleted while it was written"):
+        log.check()
+
+
+@pytest.mark.parametrize("on_error", ["drop", "stop"])
+async def test_a_deleted_log_that_cannot_be_begun_anew_fails(tmp_path: Path, on_error: str) -> None:
+    """As on a full disk; and once it can be, it goes on."""
+    logs, failed = tmp_path / "logs", trio.Event()
+    logs.mkdir()
+    log = EventLog(str(logs / "events.ndjson"), Redactor(), {}, on_error=on_error)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(log.run, failed.set)
+        shutil.rmtree(logs)
+        note(log, 1)
+        await until(lambda: log.writer.dropped == 1)
+        assert log.writer.fault == "the file was deleted, and no other can be begun: No such file or directory"
+        assert failed.is_set() == (on_error == "stop")
+        logs.mkdir()
+        note(log, 2)
+        nursery.cancel_scope.cancel()
+    assert notes(records_of(logs / "events.ndjson")) == [2]
+    assert log.writer.fault is None
 
 
 # Age
