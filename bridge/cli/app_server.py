@@ -80,9 +80,9 @@ def _replay(path: Path, speed: float, on_miss: str) -> None:
 
     from bridge.cli.streams import say
     from bridge.protolog.child_side import read_child
-    from bridge.protolog.read import RecordReader, log_files
+    from bridge.protolog.read import RecordReader, played_files
 
-    reader = RecordReader(log_files(path))
+    reader = RecordReader(played_files(path))
     child = read_child(reader)
     for sentence in reader.trouble.sentences():
         say("warning", sentence)

@@ -142,6 +142,7 @@ def command(
     """
     from bridge.config import unknown_variables
     from bridge.config_file import load_configuration
+    from bridge.errors import UsageError
     from bridge.logs import set_up
 
     flags: dict[str, Any] = {
@@ -172,7 +173,13 @@ def command(
         "log_format": log_format,
         "log_level": "debug" if verbose else None,
     }
+    if on_miss not in (None, "error", "nearest", "forward"):
+        raise UsageError(f"--on-miss {on_miss[:40]}: choose error, nearest or forward.")
     settings, file = load_configuration(**flags)
+    if settings.replay is None:
+        for name, given in (("--on-miss", on_miss), ("--speed", speed), ("--ignore", ignore or None)):
+            if given is not None:
+                raise UsageError(f"{name} goes with --replay.")
     log = logging.getLogger("bridge")
     said = set_up(settings.log_format, settings.log_level, settings.api_keys)
     for name in unknown_variables():

@@ -20,6 +20,8 @@ SUFFIX = ".ndjson"
 BLOCK = 4 * 1024 * 1024
 MAX_LINE = 256 * 1024 * 1024
 """A line without an end is not collected any further than that."""
+MAX_PLAYED = 256 * 1024 * 1024
+"""Bytes of a log that are held to be played."""
 MAX_DEPTH = 128
 """Twice what a request may have: nothing recursive fails on it."""
 
@@ -68,6 +70,18 @@ def log_files(path: Path) -> list[Path]:
     if not path.exists():
         raise ConfigError(f"{path} does not exist. Make a log with `serve --log-events` or `record`.")
     return [path]
+
+
+def played_files(path: Path) -> list[Path]:
+    """The files of a log that is held in memory to be played. Raises ConfigError when there is none, or too much."""
+    files = log_files(path)
+    size = sum(file.stat().st_size for file in files)
+    if size > MAX_PLAYED:
+        raise ConfigError(
+            f"{path} has {size:,} bytes, more than the {MAX_PLAYED:,} that can be played. "
+            "Play a part of it: one file of a directory, or what `log redact --since TIME --output FILE` copies."
+        )
+    return files
 
 
 def read_blocks(

@@ -16,9 +16,10 @@ from bridge.backends.replay.backend import ReplayBackend
 from bridge.backends.replay.copying import copy_limits
 from bridge.backends.router import Router
 from bridge.errors import BridgeError, ConfigError
+from bridge.protolog.asked import tools_offered
 from bridge.protolog.match import Ignore, Leaf, Spoken, differences, fingerprint, leaves, nearness
 from bridge.protolog.names import Names
-from bridge.protolog.read import RecordReader, log_files
+from bridge.protolog.read import RecordReader, played_files
 from bridge.protolog.recording import Recording, read_recordings
 from bridge.redact import Redactor
 from bridge.server.cap.places import PLACES, RUN, SOCKET
@@ -65,10 +66,6 @@ class NoRecording(BridgeError):
 class _Entry:
     recording: Recording
     said: frozenset[Leaf]
-
-
-MAX_LOG = 256 * 1024 * 1024
-"""Bytes of a log that are held to be played."""
 
 
 class LogPlayer:
@@ -118,6 +115,10 @@ class LogPlayer:
         starts = [entry.recording.start or {} for entries in self._entries.values() for entry in entries]
         return list(dict.fromkeys(str(start["requested_model"]) for start in starts if start.get("requested_model")))
 
+    def check(self, path: str) -> None:
+        if path not in PATHS and not self.forwards:
+            raise NoRecording(f"Answers of {path} are not played.")
+
     def choose(self, service: Service, spoken: Spoken, data: dict[str, Any]) -> Service:
         body = orjson.loads(self._redactor.json(orjson.dumps(data)))
         key = fingerprint(body, spoken, self._ignore)
@@ -125,7 +126,10 @@ class LogPlayer:
         if entries is not None:
             number = self._played[key]
             self._played[key] += 1
-            return play(service, entries[min(number, len(entries) - 1)].recording, self._speed)
+            recording = entries[min(number, len(entries) - 1)].recording
+            if spoken != "cap":
+                _warn_of_tools(recording, body)
+            return play(service, recording, self._speed)
         if self._on_miss == "forward":
             return service
         said = leaves(body, spoken, self._ignore)
@@ -135,6 +139,8 @@ class LogPlayer:
         what = "; ".join(differences(said, nearest.said)) or "the kind of request"
         if self._on_miss == "nearest":
             log.warning("no recording of this request; %s is played, although %s", nearest.recording.id, what)
+            if spoken != "cap":
+                _warn_of_tools(nearest.recording, body)
             return play(service, nearest.recording, self._speed)
         raise NoRecording(
             f"No recording says the same as this request. The nearest is {nearest.recording.id}, but {what}. "
@@ -144,6 +150,14 @@ class LogPlayer:
     def _nearest(self, said: frozenset[Leaf]) -> _Entry | None:
         entries = [entry for entries in self._entries.values() for entry in entries]
         return max(entries, key=lambda entry: nearness(said, entry.said), default=None)
+
+
+def _warn_of_tools(recording: Recording, body: dict[str, Any]) -> None:
+    """Calls are found in a text only for tools that the request offers: others are played as text."""
+    calls, offered = (recording.end or {}).get("calls"), tools_offered(body)
+    missing = dict.fromkeys(str(name) for name in calls if name not in offered) if isinstance(calls, list) else {}
+    if missing:
+        log.warning("%s is played, but calls %s, which this request does not offer", recording.id, ", ".join(missing))
 
 
 def play(service: Service, recording: Recording, speed: float = 0, *, copies: bool = True) -> Service:
@@ -185,14 +199,7 @@ def _hold(recording: Recording, speed: float) -> float:
 
 def load_player(path: Path, **options: Any) -> LogPlayer:
     """Read a log to play it. Raises ConfigError when it cannot be read, is too large, or holds nothing to be played."""
-    files = log_files(path)
-    size = sum(file.stat().st_size for file in files)
-    if size > MAX_LOG:
-        raise ConfigError(
-            f"{path} has {size:,} bytes, more than the {MAX_LOG:,} that can be played. "
-            "Play a part of it: one file of a directory, or what `log redact --since TIME --output FILE` copies."
-        )
-    reader = RecordReader(files)
+    reader = RecordReader(played_files(path))
     player = LogPlayer(read_recordings(reader), **options)
     for sentence in reader.trouble.sentences():
         log.warning("%s: %s", path, sentence)

@@ -115,6 +115,9 @@ class _One:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
 
+    def check(self, path: str) -> None:
+        pass
+
     def choose(self, service: Service, path: str, data: dict[str, Any]) -> Service:
         return play(service, self._recording, copies=False)
 

@@ -86,6 +86,8 @@ class ResponsePages:
 
     async def compact(self, request: Request) -> Page:
         """POST /v1/responses/compact: the user's messages, and everything else as a summary that the model writes."""
+        if self._service.player is not None:
+            self._service.player.check("/v1/responses/compact")
         data = parse_json(request.body)
         known = await self._continue(request, data)
         given = data.get("input")

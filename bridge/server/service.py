@@ -34,6 +34,9 @@ HOLD = 2.0
 class Player(Protocol):
     """Whoever answers from recordings."""
 
+    def check(self, path: str) -> None:
+        """Raise a BridgeError when answers of this path are neither played nor given live."""
+
     def choose(self, service: Service, spoken: Spoken, data: dict[str, Any]) -> Service:
         """The service that plays the answer to a body; `service` itself for one that is to be answered live.
 

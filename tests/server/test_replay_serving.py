@@ -21,6 +21,8 @@ from server.prompted import LOOK, MODEL, ask, ask_chat, open_response
 from server.recorded import ended, recording, replaying
 from server.talk import Talk, talking
 
+from bridge.protolog.read import MAX_PLAYED
+
 Json = dict[str, Any]
 CALL = '<tool_call>{"name":"look","arguments":"{\\"q\\":\\"tea\\"}"}</tool_call>'
 CHAT_LOOK = {"type": "function", "function": {name: LOOK[name] for name in ("name", "parameters")}}
@@ -374,3 +376,46 @@ def test_a_log_that_holds_nothing_is_refused_at_once(tmp_path: Path, content: by
     assert ran.returncode == 2
     assert told in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_log_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """By whoever would hold it in memory; the file is large, and on the disk there is nothing of it."""
+    log = tmp_path / "log.ndjson"
+    with log.open("wb") as file:
+        file.truncate(MAX_PLAYED + 1)
+    for command in ("serve", "app-server"):
+        ran = run_command(command, "--replay", log)
+        assert ran.returncode == 2
+        assert "268,435,457 bytes, more than the 268,435,456 that can be played" in ran.stderr
+        assert "log redact --since" in ran.stderr
+
+
+@pytest.mark.parametrize("option", [("--on-miss", "nearest"), ("--speed", "1"), ("--ignore", "instructions")])
+def test_what_has_no_meaning_without_a_log_is_refused(option: tuple[str, str]) -> None:
+    ran = run_command("serve", *option, "--mock-only", "--port", "0")
+    assert ran.returncode == 2
+    assert f"{option[0]} goes with --replay." in ran.stderr
+
+
+def test_an_unknown_choice_is_told_by_its_flag(tmp_path: Path) -> None:
+    ran = run_command("serve", "--replay", tmp_path, "--on-miss", "foo")
+    assert ran.returncode == 2
+    assert "--on-miss foo: choose error, nearest or forward." in ran.stderr
+
+
+def test_a_summary_is_not_played(small_log: Path, tmp_path: Path) -> None:
+    """Also not the nearest of other requests; live it can be had."""
+    body = {"model": "mock-text", "input": "hi"}
+    with replaying(tmp_path / "a", small_log, "--on-miss", "nearest") as player:
+        assert missed(player, body, "/responses/compact") == "Answers of /v1/responses/compact are not played."
+    with replaying(tmp_path / "b", small_log, "--on-miss", "forward", "--mock-only") as player:
+        assert player.post("/responses/compact", body).status_code == 200
+
+
+def test_a_call_of_a_tool_that_is_not_offered_is_told(small_log: Path, tmp_path: Path) -> None:
+    """It is played as text: nobody could answer it."""
+    with replaying(tmp_path / "a", small_log, "--ignore", "tools.*.name") as player:
+        player.post("/responses", ask({"text": CALL}, tools=[LOOK]))
+        assert "does not offer" not in player.stderr.read_text()
+        player.post("/responses", ask({"text": CALL}, tools=[LOOK | {"name": "peek"}]))
+        assert "is played, but calls look, which this request does not offer" in player.stderr.read_text()
