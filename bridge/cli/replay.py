@@ -86,7 +86,7 @@ def recordings(log: Log, filters: Filters) -> Iterator[Recording]:
             found = True
             yield recording
     if not found:
-        raise UsageError(f"{log.path} holds no request that fits.")
+        raise UsageError(f"{log.path} holds no request{'' if filters.are_none else ' that fits'}.")
 
 
 def run_verify(log: Log, filters: Filters, screen: Screen, *, update: bool, verbose: bool) -> int:

@@ -12,7 +12,16 @@ import orjson
 
 from bridge.errors import ConfigError
 from bridge.protolog.index import FileScan
-from bridge.protolog.read import RecordReader, Trouble, log_files, parse_record, read_blocks, request_of
+from bridge.protolog.read import (
+    BLOCK,
+    RecordReader,
+    Trouble,
+    continues,
+    log_files,
+    parse_record,
+    read_blocks,
+    request_of,
+)
 from bridge.protolog.scan import Scanner
 from bridge.protolog.summary import Span, Summary
 
@@ -55,7 +64,7 @@ class Log:
                 else:
                     yield timed(summary)
             yield from self._carry(scan, pending, wanted)
-            self._compare_numbers(scan.scanner, runs)
+            self._compare_numbers(file, scan.scanner, runs)
         self.pending = pending
         for summary in pending.values():
             if summary.begun or summary.model:
@@ -77,10 +86,10 @@ class Log:
                 yield before
             pending[name] = summary
 
-    def _compare_numbers(self, scanner: Scanner, runs: dict[str, int]) -> None:
+    def _compare_numbers(self, file: Path, scanner: Scanner, runs: dict[str, int]) -> None:
         for name, run in scanner.runs.items():
-            expected = runs.get(name)
-            if expected is not None and name and run.first > expected:
+            expected = runs.get(name, 0)
+            if name and run.first > expected and (name in runs or not _continues_another(file)):
                 self.trouble.gaps += run.first - expected
             runs[name] = run.next
 
@@ -117,6 +126,11 @@ def timed(summary: Summary) -> Summary:
             return summary
         summary.time = began.isoformat(timespec="microseconds").replace("+00:00", "Z")
     return summary
+
+
+def _continues_another(file: Path) -> bool:
+    with file.open("rb") as lines:
+        return continues(parse_record(lines.readline(BLOCK)))
 
 
 def _records(file: Path, span: Span, name: str) -> Iterator[dict[str, Any]]:

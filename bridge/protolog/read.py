@@ -69,6 +69,8 @@ def log_files(path: Path) -> list[Path]:
         return files
     if not path.exists():
         raise ConfigError(f"{path} does not exist. Make a log with `serve --log-events` or `record`.")
+    if path.is_file() and _is_packed(path):
+        raise ConfigError(f"{path} is packed. Unpack it first (gunzip).")
     return [path]
 
 
@@ -159,8 +161,10 @@ class RecordReader:
             self.trouble.newer += 1
         run, seq = record.get("run", ""), record["seq"]
         expected = self._next.get(run)
-        if expected is not None and seq > expected and run:
-            self.trouble.gaps += seq - expected
+        if expected is None and continues(record):
+            expected = seq
+        if seq > (expected or 0) and run:
+            self.trouble.gaps += seq - (expected or 0)
         self._next[run] = seq + 1
 
     def note_foreign(self, path: Path, offset: int) -> None:
@@ -202,10 +206,23 @@ def is_record(record: Any) -> bool:
     )
 
 
+def continues(record: Any) -> bool:
+    """Whether it is the header of a file that goes on where another ended."""
+    return isinstance(record, dict) and record.get("kind") == "header" and "continues" in record
+
+
 def request_of(req_id: str) -> tuple[str, int]:
     """(the request, the number of its attempt) of a record's `req_id`."""
     request, _, attempt = req_id.partition("#")
     return request, int(attempt) if attempt.isdecimal() and len(attempt) < 6 else 0
+
+
+def _is_packed(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"\x1f\x8b"
+    except OSError:
+        return False  # told when it is read
 
 
 def _is_deep(value: Any) -> bool:

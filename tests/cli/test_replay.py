@@ -81,6 +81,11 @@ def test_what_was_typed_wrong_is_told(tools_log: Path, words: tuple[str, ...], t
     assert told in ran.stderr
 
 
+def test_what_is_no_log_holds_none(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no log\n")
+    assert "notes.txt holds no request." in run_command("replay", tmp_path / "notes.txt").stderr
+
+
 def test_a_log_of_which_one_is_chosen(tools_log: Path) -> None:
     first, second = recordings_in(tools_log)
     ran = run_command("replay", tools_log, "--verify", "-v", "--req", first.id)

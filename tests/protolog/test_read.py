@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.errors import ConfigError
+from bridge.protolog.log import Log
 from bridge.protolog.read import (
     MAX_DEPTH,
     RecordReader,
@@ -142,3 +144,22 @@ def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
     path.chmod(0)
     with pytest.raises(ConfigError, match="cannot be read"):
         list(RecordReader([path]))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_log_without_its_beginning_says_so(tmp_path: Path, whole: bool) -> None:
+    """Unless its first file goes on where another ended; with and without an index."""
+    header = {"ts": "", "mono": 0.0, "run": "0badcafe", "seq": 5, "phase": "header", "direction": "none"}
+    header |= {"kind": "header", "req_id": None, "format": 2} | ({"continues": "before.ndjson"} if whole else {})
+    path = tmp_path / "log.ndjson"
+    path.write_text(json.dumps(header) + "\n")
+    reader, log = RecordReader([path]), Log(path)
+    assert (len(list(reader)), list(log.summaries())) == (1, [])
+    assert (reader.trouble.gaps, log.trouble.gaps) == ((0, 0) if whole else (5, 5))
+
+
+def test_a_packed_log_is_to_be_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "log.ndjson.gz"
+    path.write_bytes(gzip.compress(b"{}\n"))
+    with pytest.raises(ConfigError, match="gunzip"):
+        log_files(path)

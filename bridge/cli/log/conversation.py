@@ -154,7 +154,9 @@ def _show_answers(screen: Screen, told: Told) -> None:
         if not (answered := told.client.answer().parts):
             screen.line("Nothing.")
             return
-        screen.line(screen.style("(as the client got it: the backend's own words are not in the log)", "dim"))
+        refused = told.request and told.end and not told.start
+        why = "no backend was asked" if refused else "the backend's own words are not in the log"
+        screen.line(screen.style(f"(as the client got it: {why})", "dim"))
         answers = {0: answered}
     for number, parts in sorted(answers.items()):
         if len(answers) > 1:

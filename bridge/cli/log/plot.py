@@ -40,7 +40,7 @@ def show_totals(screen: Screen, totals: Totals) -> None:
     if not totals.count:
         screen.line("no requests")
         return
-    screen.line(screen.style(f"{totals.count:,} requests", "bold") + _when(totals))
+    screen.line(screen.style(f"{totals.count:,} request{'' if totals.count == 1 else 's'}", "bold") + _when(totals))
     _show_counts(screen, "outcome", totals.outcomes, totals.count)
     _show_counts(screen, "error", totals.errors, totals.count)
     _show_counts(screen, "model", totals.models, totals.count)
