@@ -71,7 +71,7 @@ class Admission:
         """Requests that a key may still begin, and when that was so."""
         self._closed = False
         if keyring is not None:
-            keyring.on_gone = self._expel
+            keyring.on_gone.append(self._expel)
 
     @property
     def running(self) -> int:
@@ -93,7 +93,7 @@ class Admission:
         Raises Unauthorized for a key that is not let in any more, KeyLimitReached where the key's own limits stand
         against it, Overloaded where the bridge's do, NotReady when the bridge stops.
         """
-        await self._check(label, turns)
+        await self.count(label, turns)
         place = Place(self, label, backend, turns, cut)
         if self._obstacle(place) is not None:
             await self._wait(place)
@@ -107,17 +107,23 @@ class Admission:
         for place in list(self._waiting):
             self._refuse(place, _stopping())
 
-    async def _check(self, label: str, turns: int) -> None:
+    async def check_key(self, label: str) -> None:
+        """Raise Unauthorized for a key that was let in once, and is not any more."""
+        if self._keyring is not None:
+            await self._keyring.refresh()
+            if self._keyring.get(label) is None:
+                raise _gone()
+
+    async def count(self, label: str, turns: int = 0) -> None:
+        """A request of a key begins, for so many turns. Raises what stands against it, as `enter` does."""
         if self._closed:
             raise _stopping()
         if turns > self._max_turns:
             raise Overloaded(f"{turns} answers are more than run at once here ({self._max_turns}); ask for fewer.")
-        if self._keyring is None:
-            return
-        await self._keyring.refresh()
-        key = self._keyring.get(label)
+        await self.check_key(label)
+        key = self.key(label)
         if key is None:
-            raise _gone()
+            return
         if key.max_turns is not None and turns > key.max_turns:
             raise InvalidRequest(f"This key may have {key.max_turns} answer(s) at once; ask for fewer.", param="n")
         if key.max_requests is not None:

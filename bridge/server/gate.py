@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import trio
+
 from bridge.auth import key_store
 from bridge.auth.key_store import ClientKey
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached
@@ -35,6 +37,9 @@ _HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d{1,5})?")
 RETRY_AFTER = 2.0
 """Seconds after which a client with too many open requests may ask again."""
 
+FAREWELL = 1.0
+"""Seconds in which a WebSocket whose key is gone can still tell how its answers ended."""
+
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/health", "/v1/health", "/openapi.json"})
 """Probes carry no key and reveal nothing but up or down and which bridge it is, nor does the description of the API."""
 
@@ -56,7 +61,8 @@ class Gate:
     is checked, the bridge's own.
 
     A WebSocket is refused by an HTTP answer in place of its handshake. `app` may do the same: until it accepts, it can
-    answer as it answers a request. What a WebSocket offers is in `scope["subprotocols"]` alone, without the key.
+    answer as it answers a request. What a WebSocket offers is in `scope["subprotocols"]` alone, without the key. One
+    whose key is not let in any more is closed (1008).
     """
 
     def __init__(
@@ -72,6 +78,8 @@ class Gate:
         self._keys = keys
         self._open: Counter[str] = Counter()
         """Requests and WebSockets that are being served, by the labels of their keys."""
+        self._sockets: dict[trio.CancelScope, str] = {}
+        keys.on_gone.append(self._end_sockets)
         self._check_host = check_host
         self._allowed_hosts = frozenset(allowed_hosts)
         self._allowed_origins = frozenset(origin.encode() for origin in allowed_origins)
@@ -96,11 +104,30 @@ class Gate:
         label = key_label(scope)
         self._open[label] += 1
         try:
-            await self._app(scope, receive, send)
+            if scope["type"] == "http":
+                await self._app(scope, receive, send)
+            else:
+                await self._serve_socket(scope, receive, send)
         finally:
             self._open[label] -= 1
             if not self._open[label]:
                 del self._open[label]
+
+    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a WebSocket for as long as its key is let in."""
+        with trio.CancelScope() as serving:
+            self._sockets[serving] = key_label(scope)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                del self._sockets[serving]
+        if serving.cancelled_caught:
+            await send({"type": "websocket.close", "code": 1008, "reason": "The API key is not let in any more."})
+
+    def _end_sockets(self, label: str) -> None:
+        for serving, key in self._sockets.items():
+            if key == label:
+                serving.deadline = trio.current_time() + FAREWELL
 
     def _wrong_place(self, scope: Scope, page: bytes | None) -> BridgeError | None:
         """Why a request is refused whoever sends it; None when it is not. `page` is its origin, if that is listed."""

@@ -72,7 +72,7 @@ class Keyring:
 
     A store that becomes unreadable changes nothing: the keys that were there last are used on, and `fault` says why.
     One that is taken away has no keys any more. Raises ConfigError for one that cannot be read from the beginning.
-    `on_gone` is called with the label of each key that was let in and is not any more, within a second or two.
+    Each of `on_gone` is called with the label of a key that was let in and is not any more, within a second or two.
     """
 
     def __init__(self, keys: Iterable[str], store: Path | None = None, *, now: Callable[[], float] = time.time) -> None:
@@ -81,7 +81,7 @@ class Keyring:
         self._now = now
         self._reading = trio.Lock()
         self.fault: str | None = None
-        self.on_gone: Callable[[str], None] = _ignore
+        self.on_gone: list[Callable[[str], None]] = []
         self._valid: dict[str, ClientKey] = {}
         self._mark = None if store is None else _mark_of(store)
         self._failed: Mark = ()
@@ -155,7 +155,8 @@ class Keyring:
         before = self._valid
         self._valid = {key.label: key for _, key in self._digests if not key.has_expired(now)}
         for label in before.keys() - self._valid.keys():
-            self.on_gone(label)
+            for tell in self.on_gone:
+                tell(label)
 
 
 def _mark_of(path: Path) -> Mark:
@@ -167,7 +168,3 @@ def _mark_of(path: Path) -> Mark:
     except OSError as error:
         return (error.errno or 0,)
     return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
-
-
-def _ignore(label: str) -> None:
-    pass

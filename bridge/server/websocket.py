@@ -23,6 +23,8 @@ from bridge.server.service import Service
 MAX_LANES = 16
 MAX_WAITING = 64
 """Requests of one connection that may wait for their turn."""
+SPARE = 1024 * 1024
+"""Bytes that they may have together, beyond those of one largest message."""
 MAX_IDLE = 3600.0
 """How long a connection may be kept open without a request."""
 REMEMBERED = 8
@@ -59,6 +61,8 @@ class _Connection:
         self._send = send
         self._lanes: dict[str | None, trio.Lock] = {}
         self._waiting = 0
+        self._held = 0
+        """Bytes of the messages that wait or are being answered."""
         self._closing = False
         self._idle = trio.Event()
         self._used_at = trio.current_time()
@@ -77,13 +81,14 @@ class _Connection:
                 )
             data = parse_json(message)
             lane = _lane(data)
-            self._check(data, lane)
+            self._check(data, lane, len(message))
         except BridgeError as error:
             await self._refuse(error, lane)
             return
         self._waiting += 1
+        self._held += len(message)
         self._idle = self._idle if self._waiting > 1 else trio.Event()
-        nursery.start_soon(self._serve, data, lane)
+        nursery.start_soon(self._serve, data, lane, len(message))
 
     async def close_in_time(self) -> None:
         """Close the connection when it has been idle for long, or when the bridge stops and nothing is left to say."""
@@ -99,22 +104,24 @@ class _Connection:
         self._closing = True
         await self._send({"type": "websocket.close", "code": 1001 if stopping.is_set() else 1000})
 
-    def _check(self, data: dict[str, Any], lane: str | None) -> None:
+    def _check(self, data: dict[str, Any], lane: str | None, size: int) -> None:
         kind = data.pop("type", None)
         if kind != "response.create":
             raise InvalidRequest(
                 f"Messages of type {str(kind)[:100]!r} are not understood; send 'response.create'.", param="type"
             )
-        if self._waiting >= MAX_WAITING:
+        if self._waiting >= MAX_WAITING or self._held + size > self._max_message + SPARE:
             raise InvalidRequest(
-                "Too many requests wait on this connection.", code="rate_limit_exceeded", http_status=429
+                "Too many requests wait on this connection, or too large ones: wait for an answer first.",
+                code="rate_limit_exceeded",
+                http_status=429,
             )
         if lane not in self._lanes:
             if len(self._lanes) >= MAX_LANES:
                 raise InvalidRequest(f"A connection has at most {MAX_LANES} lanes.", param="stream_id")
             self._lanes[lane] = trio.Lock()
 
-    async def _serve(self, data: dict[str, Any], lane: str | None) -> None:
+    async def _serve(self, data: dict[str, Any], lane: str | None, size: int) -> None:
         try:
             async with self._lanes.setdefault(lane, trio.Lock()):
                 await self._answer(data, lane)
@@ -122,6 +129,7 @@ class _Connection:
             if lane in self._lanes and not self._lanes[lane].locked():
                 del self._lanes[lane]
             self._waiting -= 1
+            self._held -= size
             if not self._waiting:
                 self._idle.set()
 
@@ -133,6 +141,8 @@ class _Connection:
             body = _body(data)
             generate = body.pop("generate", True)
             service = self._service
+            # The gate has seen the key when the connection was made, which may be long ago.
+            await service.admission.check_key(self._key)
             known = await find_continuation(
                 service.store, self._key, body, enabled=service.keeps_responses, remembered=self._remembered
             )

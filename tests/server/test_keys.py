@@ -127,7 +127,7 @@ async def test_a_key_ends_also_while_nobody_uses_it(path: Path, autojump_clock: 
     key, kept = add_key(path, "kept", now=NOW)
     keyring = Keyring([GIVEN], path, now=lambda: time)
     tell, told = trio.open_memory_channel[str](10)
-    keyring.on_gone = tell.send_nowait
+    keyring.on_gone.append(tell.send_nowait)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keyring.watch)
         await trio.sleep(5)

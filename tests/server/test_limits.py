@@ -23,6 +23,8 @@ from server.conftest import LoggedBridge
 from server.prompted import MODEL, EventLog, ask, ask_chat, prompted_codex, raw_request, request_headers, wait_for
 from server.talk import talking
 from warm import run_warm
+from websockets.exceptions import ConnectionClosedError
+from websockets.sync.client import connect
 
 from bridge.auth.key_store import add_key
 from bridge.server.crowd import MAX_TURNED_AWAY
@@ -249,6 +251,7 @@ def test_a_key_begins_as_many_requests_as_it_may(hasty: LoggedBridge) -> None:
         assert 1 <= int(answer.headers["retry-after"]) <= 30
     with talking(hasty.bridge, key=client.key) as talk:
         assert talk.refused({"model": "mock-echo", "input": "hello"})["status"] == 429
+        assert talk.refused({"model": "mock-echo", "input": "hello", "generate": False})["status"] == 429
 
 
 # Connections and bodies
@@ -286,6 +289,28 @@ def test_the_bodies_of_a_key(hasty: LoggedBridge) -> None:
         assert talk.ask({"model": "mock-echo", "input": "hello"})["status"] == "completed"
     with hasty.bridge.client() as operator:
         assert create(operator, "x" * 3000)["status"] == "completed"
+
+
+def test_what_waits_on_a_socket_is_bounded(hasty: LoggedBridge) -> None:
+    """By the largest message and one MiB more; what is refused takes no room, and what is answered gives it back."""
+    client = newcomer(hasty.bridge, "much-on-a-socket", "--max-body=1000000")
+    large = ask({"text": "hi"}, metadata={"filler": "x" * 400_000})
+    with talking(hasty.bridge, key=client.key) as talk:
+        talk.send(ask({"hang": "holding-the-lane"}))
+        hasty.log.running("holding-the-lane")
+        for _ in range(8):
+            talk.send(large)
+        refusals = 0
+        while refusals < 3:
+            message = talk.receive()
+            if message["type"] == "error":
+                refusals += 1
+                assert (message["status"], message["error"]["code"]) == (429, "rate_limit_exceeded")
+        # Five of them are 2,000,000 bytes and more: there is no room for a sixth, but for a small one.
+        talk.send(ask({"text": "small"}), stream_id="other")
+        while message.get("stream_id") != "other" or message["type"] != "response.completed":
+            message = talk.receive()
+            assert message["type"] != "error"
 
 
 def test_connections_beyond_the_limit_are_told(patient: LoggedBridge) -> None:
@@ -414,10 +439,58 @@ def test_a_revoked_key_has_its_answers_ended(hasty: LoggedBridge) -> None:
         assert refusal(whole.result(20), 401)[0] == "invalid_api_key"
         for request in requests:
             wait_for(lambda request=request: "turn/interrupt" in hasty.log.calls(request), "the turn is interrupted")
-        refused = talk.refused({"model": "mock-echo", "input": "hello"})
-        assert (refused["status"], refused["error"]["code"]) == (401, "invalid_api_key")
+        with pytest.raises(ConnectionClosedError) as closed:
+            talk.receive()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
         assert hasty.bridge.post("/responses", ask({"text": "hi"})).status_code == 200
         other.close()
+
+
+def test_a_revoked_key_gets_nothing_more_on_a_socket(hasty: LoggedBridge) -> None:
+    """Not what it said before either: each message is looked at; then the connection is closed."""
+    client = newcomer(hasty.bridge, "revoked-socket")
+    with talking(hasty.bridge, key=client.key) as talk, talking(hasty.bridge) as other:
+        first = talk.ask({"model": "mock-echo", "input": "hello"})
+        client.revoke()
+        for generate in (True, False):
+            body = {"model": "mock-echo", "input": "more", "previous_response_id": first["id"], "generate": generate}
+            refused = talk.refused(body)
+            assert (refused["status"], refused["error"]["code"]) == (401, "invalid_api_key")
+        # A response that is not there would be told of, were anything looked up for this key.
+        assert talk.refused(body | {"previous_response_id": "resp_none"})["error"]["code"] == "invalid_api_key"
+        with pytest.raises(ConnectionClosedError) as closed:
+            talk.receive()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+        assert text_of(other.ask({"model": "mock-echo", "input": "hi"})) == "hi"
+
+
+def test_a_socket_tells_how_its_answers_end_when_its_key_is_revoked(hasty: LoggedBridge) -> None:
+    """Before it is closed."""
+    client = newcomer(hasty.bridge, "revoked-talking")
+    with talking(hasty.bridge, key=client.key) as talk:
+        talk.send(ask({"text": "one"}, {"hang": "revoked-talking"}))
+        request = hasty.log.running("revoked-talking")
+        client.revoke()
+        end = talk.rest()[-1]
+        assert end["response"]["error"]["bridge_code"] == "invalid_api_key"
+        wait_for(lambda: "turn/interrupt" in hasty.log.calls(request), "the turn is interrupted")
+        with pytest.raises(ConnectionClosedError):
+            talk.receive()
+
+
+def test_a_revoked_key_has_its_cap_socket_closed(hasty: LoggedBridge) -> None:
+    """Whoever serves it."""
+    client = newcomer(hasty.bridge, "revoked-cap-socket")
+    url = f"ws://127.0.0.1:{hasty.bridge.port}/v1/assist/ws"
+    headers = {"Authorization": f"Bearer {client.key}"}
+    with connect(url, additional_headers=headers, proxy=None) as silent:
+        client.revoke()
+        with pytest.raises(ConnectionClosedError) as closed:
+            silent.recv(timeout=20)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
 
 
 def test_a_revoked_key_has_its_background_ended(hasty: LoggedBridge) -> None:
