@@ -31,6 +31,9 @@ PASSED_ON = (
 TOOLS_ITEM = "additional_tools"
 """An item that is no part of the conversation: it offers tools."""
 
+MAX_ITEMS = 20_000
+"""Items of a conversation, each part of a message counted: everybody waits while they are read."""
+
 
 def read_items(values: Iterable[Any], place: str, before: Iterable[Item] = ()) -> tuple[Item, ...]:
     """What was said `before`, and the items at `place`. Raises InvalidRequest for what no backend can be given."""
@@ -39,14 +42,27 @@ def read_items(values: Iterable[Any], place: str, before: Iterable[Item] = ()) -
     calls.note(before, items)
     for index, value in enumerate(values):
         calls.note(_read_entry(value, f"{place}[{index}]", calls), items)
+        check_number(max(index + 1, calls.size), place)
     _check_outputs(items, place)
     return tuple(items)
 
 
+def check_number(number: int, place: str) -> None:
+    """Raise InvalidRequest for more items than a conversation may have."""
+    if number > MAX_ITEMS:
+        raise InvalidRequest(
+            f"Too many items: a conversation has at most {MAX_ITEMS:,}, with the parts of its messages and with what "
+            "it continues. Leave out the oldest, or send a summary of them.",
+            param=place,
+            code="too_many_items",
+        )
+
+
 class _Calls:
-    """The calls that were read so far, for what refers to them."""
+    """The calls that were read so far, for what refers to them; and how much was read."""
 
     def __init__(self) -> None:
+        self.size = 0
         self.count = 0
         self.custom: set[str] = set()
         self.by_name: dict[str, str] = {}
@@ -55,6 +71,7 @@ class _Calls:
         """Append `new` items, each before the next one is read."""
         for item in new:
             items.append(item)
+            self.size += max(1, len(item.parts)) if isinstance(item, Message | FunctionOutput) else 1
             if isinstance(item, FunctionCall):
                 self.count += 1
                 self.by_name[item.name] = item.call_id
@@ -124,6 +141,7 @@ def _read_message(data: dict[str, Any], place: str, known: _Calls) -> Iterator[I
         calls = data.get("tool_calls") or []
         if not isinstance(calls, list):
             raise InvalidRequest(f"Invalid {place + '.tool_calls'!r}: expected a list.", param=f"{place}.tool_calls")
+        check_number(len(calls), f"{place}.tool_calls")
         for index, call in enumerate(calls):
             yield _read_tool_call(call, f"{place}.tool_calls[{index}]")
         if data.get("function_call") is not None:
@@ -211,6 +229,7 @@ def read_parts(content: Any, place: str) -> tuple[Part, ...]:
         return (Text(content),)
     if not isinstance(content, list):
         raise InvalidRequest(f"Invalid {place!r}: expected a string or a list of parts.", param=place)
+    check_number(len(content), place)
     return tuple(_read_part(part, f"{place}[{index}]") for index, part in enumerate(content))
 
 

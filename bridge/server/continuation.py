@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from bridge.api.items import read_items
+from bridge.api.items import check_number, read_items
 from bridge.api.responses.response import conversation_id
 from bridge.errors import InvalidRequest
 from bridge.store.base import Store, StoredResponse
@@ -112,6 +112,7 @@ async def _resolve_references(store: Store, key: str, data: dict[str, Any]) -> N
     items = data.get("input")
     if not isinstance(items, list):
         return
+    check_number(len(items), "input")
     for index, item in enumerate(items):
         if isinstance(item, dict) and item.get("type") == "item_reference" and isinstance(item.get("id"), str):
             found = await store.find_item(key, item["id"])

@@ -192,7 +192,10 @@ class _Connection:
         encoder = exchange.encoder
         if not isinstance(encoder, ResponsesEncoder) or encoder.failure is not None:
             return
-        self._remembered[encoder.id] = exchange.continuation()
+        try:
+            self._remembered[encoder.id] = exchange.continuation()
+        except InvalidRequest:  # with this answer it has become too long to be continued
+            return
         while len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
 

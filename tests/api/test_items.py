@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.api.compaction import INTRODUCTION, compaction_item
-from bridge.api.items import PASSED_ON, read_call_id, read_items, read_name, read_parts
+from bridge.api.items import MAX_ITEMS, PASSED_ON, read_call_id, read_items, read_name, read_parts
 from bridge.errors import InvalidRequest
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, RawItem, Text
 
@@ -32,6 +32,28 @@ def refused(*values: Any) -> InvalidRequest:
         read(*values)
     assert caught.value.http_status == 400
     return caught.value
+
+
+SAID = {"role": "user", "content": "hi"}
+TOO_MANY: dict[str, tuple[list[Any], str]] = {
+    "messages": ([SAID] * (MAX_ITEMS + 1), "input"),
+    "items that are left out": ([{"type": "reasoning"}] * (MAX_ITEMS + 1), "input"),
+    "parts": ([{"role": "user", "content": ["x"] * (MAX_ITEMS + 1)}], "input[0].content"),
+    "parts of several": ([{"role": "user", "content": ["x"] * 1000}] * (MAX_ITEMS // 1000 + 1), "input"),
+    "parts of outputs": ([FLAT_CALL, *[{**FLAT_OUTPUT, "output": ["x"] * 1000}] * (MAX_ITEMS // 1000)], "input"),
+    "calls": ([{"role": "assistant", "tool_calls": [NESTED_CALL] * (MAX_ITEMS + 1)}], "input[0].tool_calls"),
+}
+
+
+@pytest.mark.parametrize("kind", TOO_MANY)
+def test_more_than_can_be_read_in_time_is_refused(kind: str) -> None:
+    """However it is spread; and what was before counts."""
+    values, param = TOO_MANY[kind]
+    error = refused(*values)
+    assert (error.code, error.param) == ("too_many_items", param)
+    assert len(read(*[SAID] * MAX_ITEMS)) == MAX_ITEMS
+    with pytest.raises(InvalidRequest, match="Leave out the oldest"):
+        read(SAID, SAID, before=read(*[SAID] * (MAX_ITEMS - 1)))
 
 
 # Parts

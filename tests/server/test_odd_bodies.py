@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from harness import RunningBridge
 from real.rig import LOOK
-from server.answers import Json, create, ok
+from server.answers import Json, create, ok, refusal
 from server.talk import ENDS, talking
 
 pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
@@ -281,3 +281,15 @@ def test_many_items_hold_nobody_up(two_keys: RunningBridge, client: httpx2.Clien
     waited, answer = slowest_health(two_keys, client, "/chat/completions", {"model": "mock-text", "messages": messages})
     assert answer.status_code == 200, answer.text
     assert waited < 3
+
+
+@pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/responses/compact", "/responses/input_tokens"])
+def test_too_many_items_hold_nobody_up(two_keys: RunningBridge, client: httpx2.Client, path: str) -> None:
+    """Whoever sends hundreds of thousands is told to send fewer, before anything is done with them."""
+    items = [{"type": "item_reference", "id": "msg_0"}, *[{"role": "user", "content": "hi"}] * 300_000]
+    member = "messages" if "chat" in path else "input"
+    waited, answer = slowest_health(
+        two_keys, client, path, {"model": "mock-text", member: items[member == "messages" :]}
+    )
+    assert refusal(answer, 400)[0] == "too_many_items"
+    assert waited < 2
