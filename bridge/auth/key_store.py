@@ -55,7 +55,7 @@ class ClientKey(BaseModel):
     """Turns begun in a minute."""
     max_connections: _Limit | None = None
     """Requests being answered and WebSockets, at once."""
-    max_body: Annotated[int, Field(ge=1024)] | None = None
+    max_body: Annotated[int, Field(ge=1024, le=1_000_000_000_000)] | None = None
     """Bytes."""
 
     @property
@@ -94,6 +94,33 @@ def given_key(key: str) -> ClientKey:
     return ClientKey(name="PROXY_API_KEY", sha256=hashlib.sha256(key.encode()).hexdigest(), created=datetime.now(UTC))
 
 
+def own_key(path: Path) -> str:
+    """The key for this machine, in a file of its own; it is made when there is none. Raises ConfigError.
+
+    Of two who would make it at once, one waits, and takes the other's.
+    """
+    try:
+        if (key := _read_key(path)) is None:
+            with _locked(path):
+                if (key := _read_key(path)) is None:
+                    key = new_key()
+                    _replace(path, f"{key}\n".encode())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = _reason(error) if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(
+            f"No API key can be kept in {path}: {reason}. "
+            "Move it away, or set PROXY_API_KEY, or XDG_STATE_HOME to another directory."
+        ) from None
+    return key
+
+
+def _read_key(path: Path) -> str | None:
+    try:
+        return _read_whole(path).decode("ascii").strip() or None
+    except FileNotFoundError:
+        return None
+
+
 def read_keys(path: Path) -> tuple[ClientKey, ...]:
     """The keys in the store; none where there is no file. Raises ConfigError for one that cannot be trusted or read."""
     try:
@@ -101,8 +128,7 @@ def read_keys(path: Path) -> tuple[ClientKey, ...]:
     except FileNotFoundError:
         return ()
     except OSError as error:
-        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
-        raise _broken(path, reason or "it cannot be read") from None
+        raise _broken(path, _reason(error)) from None
     try:
         keys = _File.model_validate_json(content).keys
     except ValidationError as error:
@@ -138,7 +164,7 @@ def add_key(path: Path, name: str, *, now: datetime, **allowance: object) -> tup
             )
         if len(keys) >= MAX_KEYS:
             raise UsageError(f"There are {MAX_KEYS} keys, and no more can be kept: revoke some.")
-        _replace(path, (*keys, kept))
+        _write_keys(path, (*keys, kept))
     return key, kept
 
 
@@ -151,7 +177,7 @@ def revoke_key(path: Path, name: str) -> ClientKey:
             names = ", ".join(key.name for key in keys[:8]) + (", …" if len(keys) > 8 else "")
             known = f"There are: {names}." if keys else "There are none."
             raise UsageError(f"There is no key {name[:80]!r}. {known}")
-        _replace(path, tuple(key for key in keys if key.name != name))
+        _write_keys(path, tuple(key for key in keys if key.name != name))
     return found[0]
 
 
@@ -175,20 +201,23 @@ def _read_whole(path: Path) -> bytes:
     return content
 
 
-def _replace(path: Path, keys: tuple[ClientKey, ...]) -> None:
-    """Write the store anew, whole or not at all; the caller holds its lock."""
-    content = _File(keys=keys).model_dump_json(indent=2, exclude_none=True).encode() + b"\n"
-    temporary = path.with_name(f".{path.name}.new")
+def _write_keys(path: Path, keys: tuple[ClientKey, ...]) -> None:
     try:
-        write_beside(temporary, path, content)
-        temporary.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        _replace(path, _File(keys=keys).model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
     except OSError as error:
         raise _unwritable(path, error) from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file anew, whole or not at all; the caller holds its lock. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.new")
+    write_beside(temporary, path, content)
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 @contextmanager
@@ -209,6 +238,10 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _reason(error: OSError) -> str:
+    return "it is a link" if error.errno == errno.ELOOP else error.strerror or "it cannot be read"
 
 
 def _broken(path: Path, reason: str) -> ConfigError:

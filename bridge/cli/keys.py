@@ -105,10 +105,10 @@ def list_keys(
     name = max(12, *(len(key.name) for key in keys))
     typer.echo(f"{'name':{name}}  {'label':16}  {'made':10}  {'ends':10}  may use")
     for key in keys:
-        ends = "never" if key.expires is None else f"{key.expires.astimezone():%Y-%m-%d}"
+        ends = "never" if key.expires is None else f"{_day(key.expires)}"
         shown = "expired" if key.has_expired(time.time()) else ends
         first, *more = _wrapped(describe_allowance(key), Screen().width - name - 44)
-        typer.echo(f"{key.name:{name}}  {key.label}  {key.created.astimezone():%Y-%m-%d}  {shown:10}  {first}")
+        typer.echo(f"{key.name:{name}}  {key.label}  {_day(key.created)}  {shown:10}  {first}")
         for line in more:
             typer.echo(f"{'':{name + 44}}{line}")
 
@@ -163,6 +163,14 @@ def parse_end(text: str, now: datetime) -> datetime:
     if end <= now:
         raise UsageError(f"--expires {text} is over already.")
     return end
+
+
+def _day(moment: datetime) -> str:
+    """Its day on this machine; where that would be beyond the calendar, the day that was given."""
+    try:
+        return f"{moment.astimezone():%Y-%m-%d}"
+    except OverflowError:
+        return f"{moment:%Y-%m-%d}"
 
 
 def _wrapped(text: str, width: int) -> list[str]:

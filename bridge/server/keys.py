@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trio
 
-from bridge.auth.key_store import ClientKey, given_key, new_key, read_keys
+from bridge.auth.key_store import ClientKey, given_key, own_key, read_keys
 from bridge.config import Settings, api_key_file, key_store_file
 from bridge.errors import ConfigError, Unauthorized
 from bridge.urls import is_loopback
@@ -24,6 +24,8 @@ Mark = tuple[int, ...] | None
 
 WATCH = 1.0
 """Seconds between two looks at the store while nobody asks for anything."""
+SHORTEST = 16
+"""Characters of a key for other machines: they can try as many as they like."""
 
 
 def load_keys(settings: Settings) -> tuple[tuple[str, ...], Path | None]:
@@ -34,31 +36,22 @@ def load_keys(settings: Settings) -> tuple[tuple[str, ...], Path | None]:
     if settings.api_keys or not is_loopback(settings.host):
         return settings.api_keys, None
     path = api_key_file()
-    try:
-        key = path.read_text(encoding="ascii").strip()
-        if key:
-            return (key,), path
-    except FileNotFoundError:
-        pass
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The API key in {path} cannot be read: {error}") from error
-    key = new_key()
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(key + "\n")
-    except OSError as error:
-        raise ConfigError(
-            f"No API key can be kept in {path}: {error.strerror}. "
-            "Set PROXY_API_KEY, or XDG_STATE_HOME to another directory."
-        ) from error
-    return (key,), path
+    return (own_key(path),), path
 
 
 def check_bind(settings: Settings) -> None:
-    """Refuse to listen to the world with the key that was made for this machine alone. Raises ConfigError."""
-    if is_loopback(settings.host) or settings.api_keys:
+    """Refuse to listen to the world with the key that was made for this machine alone, or with one that can be guessed.
+
+    Raises ConfigError.
+    """
+    if is_loopback(settings.host):
+        return
+    if any(len(key) < SHORTEST for key in settings.api_keys):
+        raise ConfigError(
+            f"--host {settings.host} is reachable from other machines, and a key in PROXY_API_KEY has fewer than "
+            f"{SHORTEST} characters: make one that cannot be guessed with `codex-bridge keys add NAME`."
+        )
+    if settings.api_keys:
         return
     if all(key.has_expired(time.time()) for key in read_keys(key_store_file())):
         raise ConfigError(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.auth.key_store import MAX_KEYS, ClientKey, add_key, read_keys, revoke_key
+from bridge.auth.key_store import MAX_KEYS, ClientKey, add_key, own_key, read_keys, revoke_key
 from bridge.errors import ConfigError, UsageError
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
@@ -37,6 +37,29 @@ def test_a_key_is_kept_as_its_hash_alone(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert sorted(each.name for each in path.parent.iterdir()) == ["keys.json", "keys.json.lock"]
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["no file", "an empty file"])
+def test_who_starts_at_once_agrees_on_one_key(path: Path, begun: bool) -> None:
+    """Of several that begin with none, one makes it; it is whole, and private, whenever it can be seen."""
+    place = path.with_name("api-key")
+    if begun:
+        place.parent.mkdir(parents=True)
+        place.touch(0o600)
+    start, found = threading.Barrier(8), list[str]()
+
+    def begin() -> None:
+        start.wait()
+        found.append(own_key(place))
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert set(found) == {own_key(place)} == {place.read_text().strip()}
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
 
 
 def test_keys_come_and_go(path: Path) -> None:

@@ -50,6 +50,9 @@ MISTAKES = {
     "dialect": Typed("serve --dialect x", {}, ("DIALECT", "legacy")),
     "empty_key": Typed("serve --mock-only --api-key=", {"PROXY_API_KEY": ""}, ("PROXY_API_KEY",)),
     "open_to_the_world": Typed("serve --mock-only --host 0.0.0.0", {"PROXY_API_KEY": ""}, ("0.0.0.0", "PROXY_API_KEY")),
+    "a_key_to_guess": Typed(
+        "serve --mock-only --host 0.0.0.0", {"PROXY_API_KEY": "a"}, ("0.0.0.0", "PROXY_API_KEY", "keys add NAME")
+    ),
     "unknown_host": Typed("serve --mock-only --host no.such.host.invalid", {}, ("no.such.host.invalid", "--host")),
     "port_in_use": Typed("serve --mock-only --port {busy}", {}, ("{busy}", "--port")),
     "workdir_link": Typed(

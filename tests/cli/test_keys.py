@@ -204,6 +204,24 @@ def test_usage_shows_names(tmp_path: Path) -> None:
     assert {(row["name"], row["key"] == kept.label) for row in rows} == {("laptop", True), (None, False)}
 
 
+def test_a_limit_is_a_number_that_can_be_kept(keys: Run) -> None:
+    """One beyond all measure is refused, and no key is made."""
+    for option in ("--max-body", "--max-turns", "--max-requests", "--max-connections"):
+        made = keys("add", "laptop", "--json", f"{option}=99999999999999999999999")
+        assert (made.returncode, made.stdout) == (2, "")
+        assert option in made.stderr
+        assert "Traceback" not in made.stderr
+    assert "there are none" in keys("list").stderr
+
+
+def test_the_end_of_time_is_shown_everywhere(keys: Run) -> None:
+    """Also where it is a day later already."""
+    assert keys("add", "laptop", "--expires=9999-12-31T23:59:59Z").returncode == 0
+    for zone in ("Asia/Tokyo", "UTC", "America/New_York"):
+        listed = keys("list", TZ=zone)
+        assert (listed.returncode, "9999-12-31" in listed.stdout) == (0, True), listed.stderr
+
+
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 
 

@@ -59,12 +59,17 @@ def test_several_keys_on_the_ipv6_loopback(tmp_path: Path) -> None:
 def test_with_keys_of_one_s_own_it_may_listen_to_the_world(tmp_path: Path) -> None:
     """PROXY_API_KEY with commas; then any Host is served, for whoever has one of the keys."""
     log = tmp_path / "events.ndjson"
-    keys = "first-key-1, second-key-2"
+    keys = "first-key-0123456789, second-key-0123456789"
     with running_bridge(tmp_path, "--mock-only", "--host=0.0.0.0", f"--log-events={log}", PROXY_API_KEY=keys) as bridge:
         assert bridge.url.startswith("http://0.0.0.0:")
         assert bridge.process.stdout is not None
         assert str(log) in bridge.process.stdout.readline()
         url = f"http://127.0.0.1:{bridge.port}/v1/models"
-        for key, code in (("first-key-1", 200), ("second-key-2", 200), (keys, 401), ("wrong", 401)):
+        for key, code in (
+            ("first-key-0123456789", 200),
+            ("second-key-0123456789", 200),
+            (keys, 401),
+            ("wrong", 401),
+        ):
             headers = {"authorization": f"Bearer {key}", "host": "my-machine.lan"}
             assert httpx2.get(url, headers=headers, trust_env=False).status_code == code

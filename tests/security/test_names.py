@@ -152,6 +152,26 @@ def test_a_link_in_the_place_of_the_key_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "bait").exists()
 
 
+@pytest.mark.parametrize("kind", ["link", "open", "directory", "binary"])
+def test_a_key_that_others_could_have_put_there_is_not_used(tmp_path: Path, kind: str) -> None:
+    """Else they would know it."""
+    place = tmp_path / "state/codex-bridge"
+    place.mkdir(parents=True)
+    key = place / "api-key"
+    if kind == "directory":
+        key.mkdir()
+    elif kind == "link":
+        (tmp_path / "theirs").write_text("cb-a-key-that-they-know-0123456789\n")
+        key.symlink_to(tmp_path / "theirs")
+    else:
+        key.write_bytes(b"\xff" if kind == "binary" else b"cb-a-key-that-they-know-0123456789\n")
+        key.chmod(0o666 if kind == "open" else 0o600)
+    done = started(tmp_path)
+    assert done.returncode == 2
+    assert "No API key can be kept" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("kind", ["link", "open", "file"])
 def test_a_working_directory_that_others_could_have_made_is_refused(tmp_path: Path, kind: str) -> None:
     """In a shared /tmp somebody may have been there first."""

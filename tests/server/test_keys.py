@@ -190,3 +190,12 @@ def test_the_key_of_this_machine_is_not_for_others(state: Path) -> None:
     assert load_keys(public) == ((), None)
     check_bind(load_settings({"PROXY_HOST": "0.0.0.0", "PROXY_API_KEY": GIVEN}))
     check_bind(local)
+
+
+@pytest.mark.parametrize("keys", ["a", "fifteen-letters", f"{'x' * 16},short"])
+def test_a_key_for_other_machines_cannot_be_guessed(state: Path, keys: str) -> None:
+    """On this machine it may be short."""
+    with pytest.raises(ConfigError, match=r"16 characters: .*keys add NAME"):
+        check_bind(load_settings({"PROXY_HOST": "192.0.2.1", "PROXY_API_KEY": keys}))
+    check_bind(load_settings({"PROXY_HOST": "192.0.2.1", "PROXY_API_KEY": "x" * 16}))
+    check_bind(load_settings({"PROXY_API_KEY": keys}))
