@@ -15,20 +15,25 @@ import orjson
 POLICY = "keys+shapes/1"
 SHORTEST_KEY = 8
 """A key of our own that is shorter is not looked for: it would match everywhere and protect nothing."""
+SHORTEST_NUMBER = 10_000_000
+"""A number under a secret's name (`"password": 31415926`) that is smaller is a count, a size or a time limit."""
 
 _SECRET_KEYS = (
-    "authorization", "apikey", "providerkey", "token", "secret", "password", "passwd", "cookie", "accesskey",
-    "privatekey", "jwt", "credential", "credentials",
+    "authorization", "apikey", "apikeys", "providerkey", "token", "secret", "secretkey", "password", "passwords",
+    "passwd", "passphrase", "cookie", "accesskey", "privatekey", "jwt", "credential", "credentials",
 )  # fmt: skip
 """Endings of names, compared without case and separators: `ANTHROPIC_API_KEY`, `x-provider-key`, `refresh_token`."""
 
-_START = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"
-"""A secret begins a word; in JSON the letter before it may belong to an escape (`\\n`)."""
+_ESCAPED = rb"(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4})|(?<=%[0-9a-fA-F]{2})|(?<=%25[0-9a-fA-F]{2})"
+_START = rb"(?:(?<![A-Za-z0-9_])|" + _ESCAPED + rb")"
+"""A secret begins a word; the letter before it may belong to an escape, of JSON (`\\n`) or of a URL (`%3D`)."""
+_STRICT_START = rb"(?:(?<![A-Za-z0-9_-])|" + _ESCAPED + rb")"
+"""No dash before it either: then a run of such letters has one start, and however long it is, it is read once."""
 
 
-def _shape(beginning: bytes, rest: bytes) -> bytes:
+def _shape(beginning: bytes, rest: bytes, start: bytes = _START) -> bytes:
     # The letters first, and then whether they begin a word: so the regex engine skips all that begins with others.
-    return beginning + rb"(?<=" + _START + beginning + rb")" + rest
+    return beginning + rb"(?<=" + start + beginning + rb")" + rest
 
 
 _SHAPES = re.compile(
@@ -37,6 +42,8 @@ _SHAPES = re.compile(
             *(_shape(kind, rb"[A-Za-z0-9_-]{16,}") for kind in (b"sk-", b"rk-", b"pk-")),  # provider keys
             _shape(b"cb-", rb"[A-Za-z0-9_-]{24,}"),  # our own keys
             _shape(b"eyJ", rb"[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),  # JWT
+            _shape(b"eyJ", rb"[A-Za-z0-9_-]{513,}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", _STRICT_START),
+            _shape(b"gsk_", rb"[A-Za-z0-9]{20,}"),  # Groq
             *(_shape(kind, rb"[A-Za-z0-9]{20,}") for kind in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")),
             _shape(b"github_pat_", rb"[A-Za-z0-9_]{20,}"),
             _shape(b"AIza", rb"[A-Za-z0-9_-]{30,}"),
@@ -45,12 +52,15 @@ _SHAPES = re.compile(
     )
 )
 _USERINFO = re.compile(rb"""(/)([^/\s:@"\\]{1,256}:[^/\s@"\\]{3,256})(?=@)""")
-_BEARER = re.compile(rb"([Bb][Ee][Aa][Rr][Ee][Rr]\ )([A-Za-z0-9._~+/=-]{8,})")
-_NAMED = re.compile(rb"""([:=][ ]?\\{0,3}["']?)([A-Za-z0-9+/_.~-]{24,}={0,2})""")
-_NAME = re.compile(rb"""(?i:token|secret|password|passwd|api[_-]?key)\\{0,3}["']?[ ]?\Z""")
+_BEARER = re.compile(rb"([Bb][Ee][Aa][Rr][Ee][Rr](?:[ \t+]|%20|%09|\\{1,3}t)++)([A-Za-z0-9._~+/=-]{8,})")
+_NAMED = re.compile(rb"""((?::|=|%3[ADad])(?:[ ]|%20)?\\{0,3}(?:["']|%2[27])?)([A-Za-z0-9+/_.~-]{24,}={0,2})""")
+_NAME = re.compile(
+    rb"""(?i:token|secret|password|passwd|passphrase|(?:api|secret)[_-]?keys?)\\{0,3}(?:["']|%2[27])?[ ]?\Z"""
+)
 """A long word behind a name that tells what it is. Looked for by what stands between them, which is rare."""
 _QUERY = re.compile(
-    rb"""([?&;](?i:[a-z0-9_.-]{0,32}?(?:key|token|secret|password|signature|sig))=)([^&;\s"'\\<>#]{6,})"""
+    rb"""((?:\?|&|;|%3[Ff]|%26)(?i:[a-z0-9_.-]{0,32}?(?:key|token|secret|password|signature|sig))(?:=|%3[Dd]))"""
+    rb"""([^&;\s"'\\<>#]{6,})"""
 )
 """The same in a URL, where it may be short."""
 
@@ -67,13 +77,9 @@ MAX_DEPTH = 128
 _MARK = b"[redacted:"
 _MARKED = re.compile(rb"\[redacted:[0-9a-f]{8}\]")
 
-_HINTS = (b"k-", b"cb-", b"eyJ", b"AIza", b"xox", b"_pat_")
-_BEARER_HINTS = (b"earer ", b"EARER ")
-_NAME_HINTS = (b"oken", b"ecret", b"assw", b"key", b"OKEN", b"ECRET", b"ASSW", b"KEY", b"Key")
-_QUERY_HINTS = (b"?", b"&", b";")
 _TEXT_DELTAS = (b'{"type":"response.output_text.delta"', b'{"op":"delta"')
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
-_KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"cookie", b"jwt", b"credential")
+_KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"passphrase", b"cookie", b"jwt", b"credential")
 
 
 class Redactor:
@@ -170,15 +176,33 @@ _TOO_DEEP = _mark(b"nested too deeply").decode()
 def _searches(data: bytes) -> list[re.Pattern[bytes]]:
     """What to look for in `data`, by a quick look; most of what is written holds nothing of the kind."""
     found = []
-    if any(hint in data for hint in _HINTS) or (b"gh" in data and any(hint in data for hint in _GITHUB)):
+    # One by one, and not in a loop: this is done for all that is written.
+    if (
+        b"k-" in data
+        or b"cb-" in data
+        or b"eyJ" in data
+        or b"AIza" in data
+        or b"xox" in data
+        or b"_pat_" in data
+        or b"gsk_" in data
+        or (b"gh" in data and any(hint in data for hint in _GITHUB))
+    ):
         found.append(_SHAPES)
-    if any(hint in data for hint in _BEARER_HINTS):
+    lowered = data.lower()
+    if b"bearer" in lowered:
         found.append(_BEARER)
     if b"@" in data:
         found.append(_USERINFO)
-    if (b":" in data or b"=" in data) and any(hint in data for hint in _NAME_HINTS):
+    escaped = b"%3" in data
+    if (escaped or b":" in data or b"=" in data) and (
+        b"token" in lowered
+        or b"secret" in lowered
+        or b"passw" in lowered
+        or b"passphrase" in lowered
+        or b"key" in lowered
+    ):
         found.append(_NAMED)
-    if b"=" in data and any(hint in data for hint in _QUERY_HINTS):
+    if escaped or (b"=" in data and (b"?" in data or b"&" in data or b";" in data)):
         found.append(_QUERY)
     return found
 
@@ -201,7 +225,7 @@ def _has_secret_key(value: Any) -> bool:
     while stack:
         node = stack.pop()
         if isinstance(node, dict):
-            if any(_is_secret(key) and member and isinstance(member, str | list) for key, member in node.items()):
+            if any(_is_secret(key) and _can_hide(member) for key, member in node.items()):
                 return True
             stack.extend(node.values())
         elif isinstance(node, list):
@@ -209,6 +233,11 @@ def _has_secret_key(value: Any) -> bool:
         elif isinstance(node, str) and (inner := _json_within(node)) is not None:
             stack.append(inner)
     return False
+
+
+def _can_hide(value: Any) -> bool:
+    """Whether what stands under a secret's name may be one. A short number is a count."""
+    return bool(value) and (isinstance(value, str | list) or (isinstance(value, int) and value >= SHORTEST_NUMBER))
 
 
 def _scrub(value: Any, secret: bool = False, depth: int = 0) -> Any:
@@ -223,8 +252,8 @@ def _scrub(value: Any, secret: bool = False, depth: int = 0) -> Any:
         return {key: _scrub(member, _is_secret(key), depth + 1) for key, member in value.items()}
     if isinstance(value, list):
         return [_scrub(member, secret, depth + 1) for member in value]
-    if isinstance(value, str) and secret and value:
-        return _mark(value.encode()).decode()
+    if secret and _can_hide(value):
+        return _mark(str(value).encode()).decode()
     if isinstance(value, str) and (inner := _json_within(value)) is not None and _has_secret_key(inner):
         # The depth goes on: texts within texts are levels too.
         return orjson.dumps(_scrub(inner, depth=depth + 1)).decode()

@@ -28,6 +28,8 @@ SECRETS = st.one_of(
     st.builds("{}-{}".format, st.sampled_from(["sk", "rk", "pk", "sk-proj", "sk-ant"]), letters(WORD + "_", 20, 40)),
     st.builds("cb-{}".format, letters(WORD + "_", 24, 43)),
     st.builds("eyJ{}.eyJ{}.{}".format, *[letters(WORD + "-_", 10, 30)] * 3),
+    st.builds("eyJ{}.eyJ{}.{}".format, letters(WORD + "-_", 600, 900), *[letters(WORD + "-_", 10, 30)] * 2),
+    st.builds("gsk_{}".format, letters(WORD, 20, 52)),
     st.builds("gh{}_{}".format, st.sampled_from("pousr"), letters(WORD, 20, 40)),
     st.builds("github_pat_{}".format, letters(WORD + "_", 22, 60)),
     st.builds("AIza{}".format, letters(WORD + "-_", 35, 35)),
@@ -38,7 +40,30 @@ SECRETS = st.one_of(
 
 # What may stand directly before and after a secret without making it part of another word.
 EDGES = st.sampled_from(
-    ["", " ", "\n", "\t", "\r\n", '"', "'", "\\", "/", "=", ":", "(", ",", "\0", "\x1b", "\u2028", "é "]
+    [
+        "",
+        " ",
+        "\n",
+        "\t",
+        "\r\n",
+        '"',
+        "'",
+        "\\",
+        "/",
+        "=",
+        ":",
+        "(",
+        ",",
+        "\0",
+        "\x1b",
+        "\u2028",
+        "é ",
+        "%3D",
+        "%20",
+        "%22",
+        "%0a",
+        "%253D",
+    ]
 )
 AROUND = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
@@ -77,9 +102,11 @@ def test_a_secret_does_not_survive_wherever_it_stands(hidden: tuple[str, Any]) -
 @given(letters(WORD + "._~+/=-", 12, 60), EDGES)
 def test_what_a_bearer_header_holds_does_not_survive(token: str, edge: str) -> None:
     """Whatever the token looks like, in either spelling of the scheme."""
-    for scheme in ("Bearer", "bearer", "Authorization: Bearer"):
-        line = orjson.dumps({"text": f"so{edge} {scheme} {token}\nand on"})
-        assert token.encode() not in Redactor().json(line)
+    for scheme in ("Bearer", "bearer", "Authorization: Bearer", "bEaReR"):
+        for between in (" ", "   ", "\t", " \t ", "%20", "+", "%20%20"):
+            line = orjson.dumps({"text": f"so{edge} {scheme}{between}{token}\nand on"})
+            for text in (line, orjson.dumps({"arguments": line.decode()})):
+                assert token.encode() not in Redactor().json(text)
 
 
 @given(letters(WORD + "%._", 1, 20), letters(WORD + "%!$._-", 6, 30), EDGES)
@@ -146,6 +173,12 @@ SECRET_NAMES = [
     "Set-Cookie",
     "token",
     "private_key",
+    "secret_key",
+    "AWS_SECRET_KEY",
+    "passphrase",
+    "keyPassphrase",
+    "api_keys",
+    "apiKeys",
 ]
 
 
@@ -162,6 +195,15 @@ def test_names_with_other_values_keep_them() -> None:
     value = {"password": {"type": "string"}, "token": 5, "secret": "", "cookie": None, "total_tokens": "7"}
     line = orjson.dumps(value)
     assert Redactor().json(line) == line
+
+
+def test_a_long_number_under_a_secret_s_name_is_one() -> None:
+    """Written without quotes, alone or in a list; elsewhere it is a number like others."""
+    value = {"password": 31415926535, "api_keys": [31415926535, 5], "size": 31415926535, "token": True}
+    clean = orjson.loads(Redactor().json(orjson.dumps(value)))
+    assert MARK.fullmatch(clean["password"])
+    assert clean["api_keys"] == [clean["password"], 5]
+    assert (clean["size"], clean["token"]) == (31415926535, True)
 
 
 def test_the_hash_tells_equal_from_different() -> None:
@@ -183,7 +225,20 @@ def test_a_text_that_is_no_json_is_cleaned_too() -> None:
 
 def test_long_texts_are_looked_through_in_linear_time() -> None:
     """Long runs of almost-secrets take a moment, not an hour."""
-    for piece in ("sk-", "eyJ.", "https://a:", "Bearer ", "x:y@", "://" + "a" * 300):
+    for piece in (
+        "sk-",
+        "eyJ.",
+        "https://a:",
+        "Bearer ",
+        "x:y@",
+        "://" + "a" * 300,
+        "-eyJ",
+        "%3DeyJ",
+        "eyJa" * 200 + "-",
+        "Bearer\t",
+        "%3Fkey",
+        "%3D",
+    ):
         line = orjson.dumps({"text": piece * (400_000 // len(piece))})
         Redactor((KNOWN,)).json(line)
 
@@ -193,10 +248,15 @@ def test_long_texts_are_looked_through_in_linear_time() -> None:
     [
         "Authorization: BEARER abcdefgh12345678",
         "https:\\/\\/user:pass12345@example.org",
+        "passphrase: abcdefgh12345678abcdefgh12345678",
+        "secret_key=abcdefgh12345678abcdefgh12345678",
+        "password%3Dabcdefgh12345678abcdefgh12345678",
+        "the%20token%3A%20%22abcdefgh12345678abcdefgh12345678%22",
+        "redirect=https%3A%2F%2Fexample.org%2F%3Fapi_key%3Dabcdefgh12345678%26b",
     ],
 )
 def test_unusual_spellings_do_not_save_a_secret(text: str) -> None:
-    """The scheme in capitals, and slashes that some program has escaped."""
+    """The scheme in capitals, slashes that some program has escaped, and what stands within a URL."""
     clean = Redactor().json(orjson.dumps({"text": text}))
     assert b"abcdefgh12345678" not in clean
     assert b"pass12345" not in clean

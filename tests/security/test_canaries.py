@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
@@ -30,6 +31,8 @@ SHAPES = {
     "anthropic": f"sk-ant-api03-{TAIL}",
     "ours": f"cb-{TAIL}",
     "jwt": f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI{TAIL}.{TAIL}",
+    "jwt_long": f"eyJ{'hbGciOiJIUzI1NiJ9' * 40}.eyJzdWIiOiI{TAIL}.{TAIL}",
+    "groq": f"gsk_{TAIL}",
     "github": f"ghp_{TAIL}",
     "github_pat": f"github_pat_{TAIL}",
     "google": f"AIza{TAIL}",
@@ -40,6 +43,8 @@ SHAPES = {
     "query_token": f"https://example.org/v1?access_token={TAIL}#x",
     "near_token": f"the token: {TAIL}",
     "near_password": f"PASSWORD={TAIL}",
+    "near_passphrase": f"passphrase: {TAIL}",
+    "in_a_url": f"next=https%3A%2F%2Fexample.org%3Fq%3Dsk-{TAIL}",
 }
 
 
@@ -197,9 +202,17 @@ def test_nothing_that_is_shown_of_the_log_holds_one(watched: Watched, tmp_path: 
 
 @pytest.mark.parametrize("secret", SHAPES.values(), ids=SHAPES)
 def test_every_shape_goes_in_every_spelling(secret: str) -> None:
-    """Alone, in a sentence, in JSON, in JSON within JSON, in a header, on a line of its own."""
+    """Alone, in a sentence, in JSON, in JSON within JSON, in a header, on a line of its own, within a URL."""
     redactor = Redactor()
     once = json.dumps({"text": f"see {secret} there", "list": [secret]})
-    for text in (secret, f"see {secret} there", f"\n{secret}\n", f"'{secret}'", once, json.dumps({"arguments": once})):
+    texts = [secret, f"see {secret} there", f"\n{secret}\n", f"'{secret}'", once, json.dumps({"arguments": once})]
+    if "@" not in secret:  # a URL within a URL tells nobody which is the password
+        within = quote(f"to={secret} there", safe="")
+        texts += [
+            within,
+            f"https://example.org/?next={within}",
+            quote(within, safe="") if secret.startswith("sk-") else within,
+        ]
+    for text in texts:
         assert TAIL not in redactor.text(text.encode()).decode(), text
         assert TAIL not in redactor.json(json.dumps({"x": text}).encode()).decode(), text
