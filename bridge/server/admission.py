@@ -144,19 +144,33 @@ class Admission:
 
     def _obstacle(self, place: Place) -> BridgeError | None:
         """What stands against a place now; None when it can be given."""
-        key = self.key(place.label)
-        own = key.max_turns if key is not None else None
-        if own is not None and self._of_keys[place.label] + place.turns > own:
+        own = self._own_limit(place)
+        if own is not None:
             return KeyLimitReached(
                 f"This key may have {own} turn(s) at once, and has. Wait for one to end.", retry_after=RETRY_AFTER
             )
         running = self._of_backends[place.backend]
-        if running + place.turns > self._max_turns:
+        if running + place.turns > self._max_turns or self._is_behind(place):
             return Overloaded(
                 f"{running} turn(s) are running already (PROXY_MAX_TURNS); try again in a moment.",
                 retry_after=RETRY_AFTER,
             )
         return None
+
+    def _own_limit(self, place: Place) -> int | None:
+        """The limit of its key that stands against a place; None where none does."""
+        key = self.key(place.label)
+        own = key.max_turns if key is not None else None
+        return own if own is not None and self._of_keys[place.label] + place.turns > own else None
+
+    def _is_behind(self, place: Place) -> bool:
+        """Whether somebody has asked for the same before, and waits for nothing else."""
+        for each in self._waiting:
+            if each is place:
+                break
+            if each.backend == place.backend and self._own_limit(each) is None:
+                return True
+        return False
 
     async def _wait(self, place: Place) -> None:
         obstacle = self._obstacle(place)
@@ -174,7 +188,9 @@ class Admission:
             self._free(place)
             raise
         finally:
-            self._waiting.pop(place, None)
+            if place in self._waiting:
+                del self._waiting[place]
+                self._hand_out()  # who gave up may have stood before others
         if place in self._given:
             return
         raise place.refusal or self._obstacle(place) or obstacle
@@ -192,6 +208,9 @@ class Admission:
         self._of_keys[place.label] -= place.turns
         if not self._of_keys[place.label]:
             del self._of_keys[place.label]
+        self._hand_out()
+
+    def _hand_out(self) -> None:
         for each in list(self._waiting):
             if self._obstacle(each) is None:
                 del self._waiting[each]
@@ -208,6 +227,7 @@ class Admission:
         self._buckets.pop(label, None)
         for place in [each for each in self._waiting if each.label == label]:
             self._refuse(place, _gone())
+        self._hand_out()
         for place in [each for each in self._given if each.label == label]:
             place.cut(_gone())
 

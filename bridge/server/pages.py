@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from time import monotonic
 from typing import Any
+
+import orjson
 
 from bridge import __version__
 from bridge.errors import ModelNotFound
@@ -92,9 +95,7 @@ class Pages:
 
     async def openapi(self, request: Request) -> Page:
         """GET /openapi.json: what is served, for programs."""
-        from bridge.api.openapi.document import document  # large, and seldom wanted
-
-        return json_page(document(__version__))
+        return Page(_description())
 
     async def live(self, request: Request) -> Page:
         """GET /livez."""
@@ -118,6 +119,14 @@ class Pages:
 
     def _entry(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": self._started_at, "owned_by": "codex-bridge"}
+
+
+@cache
+def _description() -> bytes:
+    """Made once: whoever has no key may ask for it as often as he likes."""
+    from bridge.api.openapi.document import document  # large, and seldom wanted
+
+    return orjson.dumps(document(__version__))
 
 
 def usage_entry(row: UsageRow) -> dict[str, Any]:

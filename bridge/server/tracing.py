@@ -18,6 +18,7 @@ import trio
 from bridge import __version__
 from bridge.logs import RequestNames
 from bridge.redact import harmless
+from bridge.server.counts import method_of
 from bridge.server.http import Scope, header
 from bridge.turn.events import Finished, Usage
 from bridge.turn.turn import Turn
@@ -99,14 +100,16 @@ class Tracing:
         span = None
         if names.id is not None and scope["path"] not in PROBES:
             attributes = {
-                "http.request.method": scope["method"],
+                "http.request.method": method_of(scope["method"]),
                 "url.scheme": scope.get("scheme", "http"),
                 "url.path": _shown(scope["path"]),
                 "codex_bridge.request_id": names.id,
             }
             if names.clients is not None:
-                attributes["codex_bridge.client_request_id"] = names.clients
-            span = self._tracer.start_span(scope["method"], parent, trace.SpanKind.SERVER, attributes=attributes)
+                attributes["codex_bridge.client_request_id"] = _shown(names.clients)
+            span = self._tracer.start_span(
+                method_of(scope["method"]), parent, trace.SpanKind.SERVER, attributes=attributes
+            )
             parent = trace.set_span_in_context(span, parent)
         return RequestSpan(span, context.attach(parent))
 
@@ -182,8 +185,10 @@ def _named_by_operator() -> Any:
 
 
 def _carrier(scope: Scope) -> Mapping[str, str]:
+    """What names a client's span. Other words beside it are handed on, unless they may not be shown as they are."""
     found = {name: header(scope, name.encode()) for name in ("traceparent", "tracestate")}
-    return {name: value.decode("latin-1") for name, value in found.items() if value is not None}
+    texts = {name: value.decode("latin-1") for name, value in found.items() if value is not None}
+    return {name: text for name, text in texts.items() if _shown(text) == text}
 
 
 def _attributes(seen: EndedTurn) -> dict[str, Any]:

@@ -92,6 +92,75 @@ async def test_who_waits_gets_the_place_in_order(autojump_clock: Clock) -> None:
     assert hall.admission.running == 0
 
 
+async def test_who_wants_much_does_not_starve(autojump_clock: Clock) -> None:
+    """Who asks for one turn stands behind who asked for four before; but not at another backend."""
+    hall = Hall(max_turns=4)
+    places, order = [await hall.enter() for _ in range(3)], list[str]()
+
+    async def wait(name: str, turns: int) -> None:
+        taken = await hall.enter(turns=turns)
+        order.append(name)
+        await trio.sleep(1)
+        taken.free()
+
+    async with trio.open_nursery() as nursery:
+        for name, turns in (("four", 4), ("one", 1), ("two", 2)):
+            nursery.start_soon(wait, name, turns)
+            await trio.testing.wait_all_tasks_blocked()
+        (await hall.enter(backend="claude")).free()
+        for place in places:
+            await trio.testing.wait_all_tasks_blocked()
+            assert order == []
+            place.free()
+    assert order == ["four", "one", "two"]
+    assert (hall.admission.running, hall.admission.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["gives up", "is cancelled", "is revoked"])
+async def test_who_leaves_the_queue_lets_the_next_one_in(autojump_clock: Clock, tmp_path: Path, how: str) -> None:
+    """There may have been room for it all the time."""
+    path = tmp_path / "keys.json"
+    label = made(path)
+    hall = Hall(path, max_turns=4)
+    await hall.enter()
+    leaving = trio.CancelScope()
+
+    async def want_much() -> None:
+        with leaving, pytest.raises(BridgeError):
+            await hall.enter(label, turns=4)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(want_much)
+        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(3)
+        nursery.start_soon(hall.enter)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (hall.admission.running, hall.admission.waiting) == (1, 2)
+        if how == "gives up":
+            await trio.sleep(8)
+        elif how == "is cancelled":
+            leaving.cancel()
+        else:
+            revoke_key(path, "laptop")
+            await hall.keyring.refresh()
+    assert (hall.admission.running, hall.admission.waiting) == (2, 0)
+
+
+async def test_nobody_waits_behind_who_has_used_up_his_own(autojump_clock: Clock, tmp_path: Path) -> None:
+    """He waits for himself."""
+    path = tmp_path / "keys.json"
+    label = made(path, max_turns=1)
+    hall = Hall(path, max_turns=4)
+    place = await hall.enter(label)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hall.enter, label)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        await hall.enter()
+        assert trio.current_time() == began
+        place.free()
+
+
 async def test_a_full_queue_is_told_at_once(autojump_clock: Clock) -> None:
     """It has an end, and half of it is left to others, whoever fills the rest."""
     hall = Hall(max_turns=1, max_queue=4)

@@ -114,6 +114,32 @@ def test_a_request_its_turn_and_what_it_waited_for(traced: Traced) -> None:
     assert resource["deployment.environment.name"] == "test"
 
 
+def test_what_a_client_writes_into_a_head_is_shown_with_care(traced: Traced) -> None:
+    """Names that look like a key, methods of any length, states of other tracers."""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4737"
+    headers = {
+        "traceparent": f"00-{trace}-00f067aa0ba902b7-01",
+        "tracestate": f"vendor={SECRET}",
+        "x-client-request-id": SECRET,
+    }
+    with traced.bridge.client() as client:
+        answer = client.request("METHOD" * 100, "/models", headers=headers)
+        assert answer.status_code == 405
+        client.get("/models", headers=headers | {"tracestate": "vendor=harmless"})
+
+    def found() -> list[Span]:
+        mine = [span for span in traced.collector.spans if span.trace == trace]
+        return mine if len(mine) == 2 else []
+
+    spans = wait_for(found, "the spans have come", 20)
+    assert sorted(span.attributes["http.request.method"] for span in spans) == ["GET", "other"]
+    assert all("[redacted:" in span.attributes["codex_bridge.client_request_id"] for span in spans)
+    bodies = b"".join(body for _, body, _ in traced.collector.bodies)
+    assert SECRET.encode() not in bodies
+    assert b"METHODMETHOD" not in bodies
+    assert b"vendor=harmless" in bodies
+
+
 def test_a_failure_has_its_code(traced: Traced) -> None:
     """On the turn; the request has failed too where it is the server's fault."""
     answer = traced.bridge.post("/chat/completions", ask_chat({"exit": 3}))
