@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -91,13 +91,17 @@ def test_a_notification_has_no_id() -> None:
 # Replies
 
 
-def test_replies_find_their_calls_in_any_order() -> None:
-    """The id alone says whose reply it is."""
+@given(st.permutations(range(8)), st.lists(st.integers(0, 7)))
+def test_replies_find_their_calls_in_any_order(order: list[int], again: list[int]) -> None:
+    """The id alone says whose reply it is, however many wait and however often some are answered again."""
     ends = Ends()
-    first, second = ends.call("first"), ends.call("second")
-    ends.receive(id=second, result={"n": 2})
-    ends.receive(id=first, result=None)
-    assert ends.replies == [("second", Reply(result={"n": 2})), ("first", Reply(result=None))]
+    calls = [ends.call(f"call {number}") for number in range(8)]
+    for number in order:
+        ends.receive(id=calls[number], result={"n": number} if number else None)
+    for number in again:
+        ends.receive(id=calls[number], result="again")
+    assert ends.replies == [(f"call {number}", Reply(result={"n": number} if number else None)) for number in order]
+    assert ends.peer.strays == len(again)
 
 
 def test_a_second_reply_is_a_stray() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,23 @@ async def test_fault_07_a_child_that_says_nothing_but_garbage_is_replaced() -> N
 def message(method: str, **params: Any) -> str:
     """A notification in the stand-in's first thread."""
     return json.dumps({"method": method, "params": {**THREAD, **params}}, separators=(",", ":"))
+
+
+def test_fault_08_a_child_that_ends_its_lines_with_cr(tmp_path: Path) -> None:
+    """As programs of Windows do: every message is understood, and nothing of it is in the text."""
+    program = scripted_codex(tmp_path, turns([{"deltas": ["one\r\n", "two"]}]))
+    wrapped = tmp_path / "with-cr"
+    wrapped.write_text(f"#!/bin/sh\n{program} \"$@\" | sed -u 's/$/\\r/'\n")
+    wrapped.chmod(0o755)
+    with running_bridge(tmp_path, CODEX_BIN=str(wrapped), PROXY_MODELS="m") as bridge:
+        answer = bridge.post("/responses", ASKED)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["output"][0]["content"][0]["text"] == "one\r\ntwo"
+        with bridge.client() as client:
+            told = client.get(f"{bridge.root}/metrics").text
+        garbage = re.findall(r"^codex_bridge_child_garbage_lines_total\{.*\} (\S+)$", told, re.M)
+        assert garbage
+        assert set(map(float, garbage)) == {0}
 
 
 @pytest.mark.parametrize("kept", [None, -1], ids=["whole", "torn"])
