@@ -22,6 +22,8 @@ from server.conftest import LoggedBridge
 from server.prompted import MODEL, ask, ask_chat, children_of, open_response, prompted_codex, wait_for
 from server.talk import talking
 
+from bridge.server.pages import _description
+
 # Models
 
 
@@ -319,3 +321,8 @@ def test_a_state_directory_that_can_never_be_used(tmp_path: Path) -> None:
         pass
     assert "Traceback" not in str(refused.value)
     assert "codex-bridge" in str(refused.value)
+
+
+def test_the_description_of_the_api_is_made_once() -> None:
+    """It needs no key, so it must not cost anything either."""
+    assert _description() is _description()
