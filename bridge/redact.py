@@ -124,12 +124,19 @@ class Redactor:
     def sse(self, chunk: bytes) -> bytes:
         """An event stream with the secrets in its events' data removed, also where each line is an event."""
         lines = chunk.split(b"\n")
+        rest = []
         for index, line in enumerate(lines):
             data = line.removeprefix(b"data: ")
-            # A text delta has no names but ours; what it says is looked at with all the rest.
+            # A text delta has no names but ours. There may be thousands, which hold nothing to look for.
             if data.startswith(b"{") and not data.startswith(_TEXT_DELTAS):
                 lines[index] = line[: len(line) - len(data)] + self.json(data)
-        return self.text(b"\n".join(lines))
+            else:
+                rest.append(index)
+        together = b"\n".join([lines[index] for index in rest])
+        if (cleaned := self.text(together)) != together:
+            for index, line in zip(rest, cleaned.split(b"\n"), strict=True):
+                lines[index] = line
+        return b"\n".join(lines)
 
     def text(self, data: bytes) -> bytes:
         """Any text with the values of secret shape, and our own secrets, removed."""

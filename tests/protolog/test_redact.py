@@ -291,3 +291,19 @@ def test_no_nesting_is_too_deep(levels: int, times: int) -> None:
     if levels <= 1000:
         assert b"hunter2" not in cleaned
         json.loads(cleaned)
+
+
+def test_an_event_stream_loses_its_secrets_alone() -> None:
+    """In texts, under names, and in lines that are no events; every other byte stays."""
+    secret = "sk-" + "a1" * 12
+    lines = [
+        'data: {"type":"response.output_text.delta","delta":"one SECRET two"}',
+        "",
+        'data: {"type":"x","password":"hunter2","key":"SECRET"}',
+        ": SECRET",
+        'data: {"type":"response.output_text.delta","delta":"token"}',
+        "",
+    ]
+    chunk = "\n".join(lines)
+    cleaned = Redactor().sse(chunk.replace("SECRET", secret).encode()).decode()
+    assert MARK.sub("SECRET", cleaned) == chunk.replace("hunter2", "SECRET")
