@@ -22,8 +22,8 @@ from bridge.errors import LOG_IN, Forbidden, InvalidRequest, Overloaded, Upstrea
 from bridge.threads import in_thread
 from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
-from bridge.turn.collect import collect
-from bridge.turn.events import Finished, TurnEvent
+from bridge.turn.collect import Result
+from bridge.turn.events import TurnEvent
 from bridge.turn.items import Message
 from bridge.turn.models import DEFAULT_ALIASES, EFFORT_SUFFIXES, FALLBACK_MODEL, ModelChoice, resolve_model
 from bridge.turn.turn import Turn
@@ -42,12 +42,12 @@ class AnswerStream:
     What the client was given is remembered, so that the thread is found again by the next turn of the conversation.
     """
 
-    __slots__ = ("_said", "_stage", "_stream")
+    __slots__ = ("_result", "_stage", "_stream")
 
     def __init__(self, stream: TurnStream, stage: ToolStage | None) -> None:
         self._stream = stream
         self._stage = stage
-        self._said: list[TurnEvent] = []
+        self._result = Result()
 
     async def next(self) -> list[TurnEvent]:
         events: list[TurnEvent] = []
@@ -55,11 +55,11 @@ class AnswerStream:
             events = await self._stream.next()
             if self._stage is not None:
                 events = self._stage.feed(events)
-        # Whole events, not their pieces: this is the way of every delta.
-        self._said += events
-        end = events[-1]
-        if isinstance(end, Finished) and end.outcome == "completed":
-            self._stream.running.result = collect(self._said)
+        # Not the events themselves: a long turn has many, and the collector would look at each of them again and again.
+        self._result.add(events)
+        end = self._result.end
+        if end is not None and end.outcome == "completed":
+            self._stream.running.result = self._result
         return events
 
     def close(self) -> None:

@@ -20,6 +20,19 @@ from bridge.turn.events import (
     WebSearch,
 )
 
+MANY = 256
+"""So many pieces of a text are kept as they came."""
+
+
+def add_pieces(kept: list[str], new: list[str]) -> None:
+    """Append pieces of a text. Many are joined from time to time: each takes more room than the letters in it.
+
+    The longer the text, the more pieces are waited for, so that none is copied again and again.
+    """
+    kept += new
+    if len(kept) > MANY and 256 * len(kept) > len(kept[0]):
+        kept[:] = ["".join(kept)]
+
 
 @dataclass(slots=True)
 class TextOutput:
@@ -71,11 +84,11 @@ class Result:
             if self.end is not None:
                 raise ValueError(f"event after the end of the turn: {event!r}")
             if isinstance(event, TextDelta):
-                self._text(event.item).pieces.extend(event.pieces)
+                add_pieces(self._text(event.item).pieces, event.pieces)
             elif isinstance(event, ReasoningDelta):
                 output = self._reasoning(event.item)
                 parts = output.content if event.raw else output.summary
-                parts.setdefault(event.index, []).extend(event.pieces)
+                add_pieces(parts.setdefault(event.index, []), event.pieces)
             elif isinstance(event, ToolCall | WebSearch):
                 self.outputs.append(event)
             elif isinstance(event, UsageUpdate):

@@ -1,7 +1,8 @@
 """Many streams at once, as clients see them: `scripts/load`. Client, bridge and child are processes of their own.
 
-200 streams of 50 events a second for `--seconds`; then 500 streams that wait; then 100 streams, half of the time beside
-a client that asks for much and never reads. Measured on a machine that does other things, the numbers are worse.
+200 streams of 50 events a second for `--seconds`, turn after turn; then 500 streams that wait; then 100 streams, half
+of the time beside a client that asks for much and never reads. Measured on a machine that does other things, the
+numbers are worse.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from load_client import Load
 from run import HERE, Bridge, machine, write_table
 
 STREAMS = 200
+TURNS = (1000, 1100, 1200, 1300, 1400, 1500, 1600, 1700, 1800, 1900)
+"""Events of a turn: 20 to 38 seconds. A stream goes on with the next one, and they do not all end at once."""
 RATE = 50
 IDLE = 500
 GOALS = {
@@ -52,9 +55,9 @@ class Memory(threading.Thread):
         return max(later) - later[0] if later else 0.0
 
 
-def client(bridge: Bridge, model: str, *more: str) -> dict[str, float]:
+def client(bridge: Bridge, lengths: str, *more: str) -> dict[str, float]:
     """Run the client to its end."""
-    command = [sys.executable, str(HERE / "load_client.py"), str(bridge.port), model, *more]
+    command = [sys.executable, str(HERE / "load_client.py"), str(bridge.port), lengths, *more]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
@@ -63,10 +66,12 @@ def many(bridge: Bridge, seconds: int) -> dict[str, float]:
     memory = Memory(bridge)
     memory.start()
     used, began = bridge.cpu(), time.monotonic()
-    events = RATE * seconds
-    seen = client(bridge, f"bench-pace-{events}", f"--events={events}", f"--seconds={seconds}", f"--streams={STREAMS}")
+    turns = TURNS if seconds > 2 * max(TURNS) / RATE else (RATE * seconds,)
+    lengths = ",".join(map(str, turns))
+    seen = client(bridge, lengths, "--renew", f"--seconds={seconds}", f"--streams={STREAMS}")
     memory.over.set()
     return {
+        "turns": seen["turns"],
         "events": seen["events"],
         "added latency p50, ms": seen["p50"],
         "added latency p99, ms": seen["p99"],
@@ -94,15 +99,15 @@ def idle(bridge: Bridge, seconds: int) -> float:
 def stuck(bridge: Bridge, seconds: int) -> tuple[float, float]:
     """(p99 of a hundred streams without, with) a client that never reads, in ms."""
     events = RATE * seconds
-    options = [f"--events={events}", f"--seconds={seconds}", "--streams=100", "--stuck=bench-heavy"]
-    seen = client(bridge, f"bench-pace-{events}", *options)
+    seen = client(bridge, str(events), f"--seconds={seconds}", "--streams=100", "--stuck=bench-heavy")
     return seen["p99 before"], seen["p99 after"]
 
 
 def measure(seconds: int) -> dict[str, float]:
     """Everything."""
     rest = min(60, seconds)
-    models = ["bench-idle", "bench-heavy", *{f"bench-pace-{RATE * each}" for each in (seconds, rest)}]
+    lengths = {*TURNS, *(RATE * each for each in (seconds, rest))}
+    models = ["bench-idle", "bench-heavy", *(f"bench-pace-{length}" for length in lengths)]
     with tempfile.TemporaryDirectory() as directory:
         bridge = Bridge(Path(directory), models=models)
         try:

@@ -21,9 +21,10 @@ KEY = "bench-key-0123456789"
 
 @dataclass(slots=True)
 class Stream:
-    """One connection: the number that comes next, and the piece of an event that is not whole yet."""
+    """One turn: how many events it has, the number that comes next, and the piece of an event that is not whole yet."""
 
     connection: socket.socket
+    events: int = 0
     next: int = 0
     tail: bytes = b""
     ended: bool = False
@@ -39,6 +40,12 @@ class Load:
         self.delays = array("d")
         self.arrivals = array("d")
         self.disorder = 0
+        self.renew_until = 0.0
+        """Up to this time a stream whose turn has ended begins the next one."""
+
+    def pace(self, events: int) -> None:
+        """Begin a stream of so many events."""
+        self.open(f"bench-pace-{events}").events = events
 
     def open(self, model: str, *, buffer: int | None = None) -> Stream:
         """Begin a stream; one with a `buffer` of its own is never read."""
@@ -84,6 +91,9 @@ class Load:
         if END in data:
             stream.ended = True
             self._selector.unregister(stream.connection)
+            stream.connection.close()
+            if now < self.renew_until:
+                self.pace(stream.events)
         stream.tail = data[max(end, len(data) - 300) :]
 
     def delays_between(self, start: float, end: float) -> list[float]:
@@ -99,17 +109,20 @@ def percentile(values: list[float], share: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("port", type=int)
-    parser.add_argument("model")
+    parser.add_argument("events", help="how many events a turn has; several numbers, with commas, are used in turns")
     parser.add_argument("--streams", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=300, help="how long a stream lasts")
-    parser.add_argument("--events", type=int, default=0, help="how many events each stream has")
+    parser.add_argument("--seconds", type=float, default=300, help="how long it goes on")
+    parser.add_argument("--renew", action="store_true", help="a stream whose turn has ended begins another, until then")
     parser.add_argument("--stuck", default="", help="a model that is asked in the middle by a client that never reads")
     options = parser.parse_args()
     load = Load(options.port)
-    for _ in range(options.streams):
-        load.open(options.model)
+    lengths = [int(length) for length in options.events.split(",")]
+    for number in range(options.streams):
+        load.pace(lengths[number % len(lengths)])
     began = time.monotonic()
-    # The beginning of so many streams at once is a load of another kind.
+    if options.renew:
+        load.renew_until = began + options.seconds - max(lengths) / 50
+    # The beginning of so many streams at once is a load of another kind, and so is their end.
     warm, middle, over = began + 2, began + options.seconds / 2, began + options.seconds
     stuck = None
     if options.stuck:
@@ -117,13 +130,13 @@ def main() -> None:
         stuck = load.open(options.stuck, buffer=4096)
     load.read(over + 60)
     everything = load.delays_between(warm, over + 60)
-    before, after = load.delays_between(warm, middle), load.delays_between(middle, over + 60)
-    counts = [stream.next for stream in load.streams]
+    before, after = load.delays_between(warm, middle), load.delays_between(middle, over - 2)
     print(
         json.dumps(
             {
                 "events": len(load.delays),
-                "lost": sum(options.events - count for count in counts),
+                "turns": len(load.streams),
+                "lost": sum(stream.events - stream.next for stream in load.streams),
                 "disorder": load.disorder,
                 "unended": sum(not stream.ended for stream in load.streams),
                 "p50": percentile(everything, 0.5),

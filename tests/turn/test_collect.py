@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bridge.errors import UpstreamError
-from bridge.turn.collect import ReasoningOutput, Result, TextOutput, collect
+from bridge.turn.collect import MANY, ReasoningOutput, Result, TextOutput, add_pieces, collect
 from bridge.turn.events import (
     Choice,
     Finished,
@@ -134,3 +138,23 @@ def test_collecting_does_not_change_the_events() -> None:
     first, second = TextDelta("m", ["a"]), TextDelta("m", ["b"])
     collect([first, second, END])
     assert (first, second) == (TextDelta("m", ["a"]), TextDelta("m", ["b"]))
+
+
+@given(st.lists(st.lists(st.text(max_size=3), max_size=400), max_size=12))
+def test_a_text_of_many_pieces_is_the_same_text(batches: list[list[str]]) -> None:
+    """However many come at once; few are kept of many."""
+    kept: list[str] = []
+    for batch in batches:
+        add_pieces(kept, batch)
+    assert "".join(kept) == "".join(piece for batch in batches for piece in batch)
+    assert len(kept) <= MANY + 400
+
+
+def test_many_pieces_take_time_by_their_number() -> None:
+    kept: list[str] = []
+    began = time.process_time()
+    for _ in range(400_000):
+        add_pieces(kept, ["word "])
+    assert time.process_time() - began < 3
+    assert len(kept) < 20_000
+    assert len("".join(kept)) == 2_000_000

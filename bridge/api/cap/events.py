@@ -28,7 +28,7 @@ from bridge.api.cap.writers import CLOSE_PACKET, LineWriter, SseWriter
 from bridge.api.reading import check_depth
 from bridge.api.sse import restart_error
 from bridge.errors import BridgeError, InvalidRequest, UpstreamError
-from bridge.turn.collect import Result, TextOutput
+from bridge.turn.collect import Result, TextOutput, add_pieces
 from bridge.turn.events import (
     CANCELLED,
     CLIENT_GONE,
@@ -136,7 +136,7 @@ class CapEncoder:
                 break
             if isinstance(event, TextDelta) and event.item == self._run_of:
                 # The way of nearly every event.
-                self._run += event.pieces
+                add_pieces(self._run, event.pieces)
                 self._deltas(event.pieces)
                 continue
             self._run_of = None

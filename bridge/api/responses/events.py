@@ -15,6 +15,7 @@ from orjson import dumps
 from bridge.api.responses.response import Echo, error_object, usage_object
 from bridge.api.sse import join_events, restart_error
 from bridge.errors import BridgeError, UpstreamError
+from bridge.turn.collect import add_pieces
 from bridge.turn.events import (
     CANCELLED,
     Finished,
@@ -148,7 +149,7 @@ class ResponsesEncoder:
         opened = self._open
         if not isinstance(opened, _OpenText) or opened.source != event.item:
             opened = self._open_text(event.item)
-        opened.pieces.extend(event.pieces)
+        add_pieces(opened.pieces, event.pieces)
         out, head, number = self._out, opened.delta_head, self._sequence
         for piece in event.pieces:
             out.append(b'%b%d,"delta":%b}\n\n' % (head, number, dumps(piece)))
@@ -186,7 +187,7 @@ class ResponsesEncoder:
             index = len(opened.content) - 1
             for piece in event.pieces:
                 self._emit("response.reasoning_text.delta", **where, content_index=index, delta=piece)
-            opened.content[-1].extend(event.pieces)
+            add_pieces(opened.content[-1], event.pieces)
             return
         if opened.open_part != event.index:
             self._close_summary_part(opened)
@@ -198,7 +199,7 @@ class ResponsesEncoder:
         index = len(opened.summary) - 1
         for piece in event.pieces:
             self._emit("response.reasoning_summary_text.delta", **where, summary_index=index, delta=piece)
-        opened.summary[-1].extend(event.pieces)
+        add_pieces(opened.summary[-1], event.pieces)
 
     def _reasoning_done(self, event: ReasoningDone) -> None:
         opened = self._open
