@@ -112,7 +112,8 @@ async def test_who_wants_much_does_not_starve(autojump_clock: Clock) -> None:
             await trio.testing.wait_all_tasks_blocked()
             assert order == []
             place.free()
-    assert order == ["four", "one", "two"]
+    assert order[0] == "four"
+    assert sorted(order) == ["four", "one", "two"]  # those had room at the same time
     assert (hall.admission.running, hall.admission.waiting) == (0, 0)
 
 
