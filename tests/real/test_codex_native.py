@@ -147,12 +147,12 @@ def test_arguments_that_are_no_object_are_the_clients_to_judge(
 ) -> None:
     """Codex would answer the model itself and ask it again; the client gets the call as it was made.
 
-    Codex does not wait for anybody then: a second model call may have begun before the turn is cut.
+    Codex does not wait for anybody then: others may have begun before the turn is cut, few but on a slow machine.
     """
     answer = native.ask(api, calls(("look", arguments)), stream=stream, tools=[LOOK])
     assert answer.calls == (("look", arguments),)
     assert answer.end == api.called
-    assert 1 <= len(native.posts) <= 2
+    assert 1 <= len(native.posts) <= 5
 
 
 @pytest.mark.parametrize("arguments", ["{}", ""])
