@@ -137,7 +137,7 @@ def test_one_choice_that_fails_fails_all(uneven: RunningBridge, tmp_path: Path, 
             assert ends(chunks[:-1]) == {}
         else:
             assert refusal(client.post("/chat/completions", json=body), 429)[0] == "rate_limit_exceeded"
-        (request,) = [record["req_id"] for record in log.records() if record["kind"] == "client_request"]
+        request = wait_for(lambda: log.request_of("hi"), "the request")
         wait_for(lambda: log.calls(request).count("turn/interrupt") == 2, "two interrupts", 3)
         assert ok(client.post("/chat/completions", json=body | {"n": 1}))["choices"][0]["message"]["content"] == "after"
 
