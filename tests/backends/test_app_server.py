@@ -120,7 +120,7 @@ def test_more_turns_than_allowed_are_asked_to_come_back(small: RunningBridge) ->
             assert refused.status_code == 503
             assert refused.json()["error"]["code"] == "overloaded"
             assert int(refused.headers["retry-after"]) >= 1
-        wait_for(lambda: small.post("/responses", ask({"text": "hi"})).status_code == 200, "a free place", 3)
+        wait_for(lambda: small.post("/responses", ask({"text": "hi"})).status_code == 200, "a free place", 10)
 
 
 def test_the_limit_holds_for_a_burst(small: RunningBridge) -> None:

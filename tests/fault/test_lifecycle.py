@@ -72,7 +72,7 @@ def test_choices_that_have_no_room_leave_nothing_behind(crowded: Rig) -> None:
     for kind in KINDS:
         refused = crowded.ask(f"to-{kind}", marked("held", "two"), endpoint="chat", n=2)
         assert (refused.status, refused.code) == (503, "overloaded")
-        wait_for(lambda kind=kind: crowded.ask(f"to-{kind}").status == 200, "the place is free", 2)
+        wait_for(lambda kind=kind: crowded.ask(f"to-{kind}").status == 200, "the place is free", 10)
 
 
 def test_a_client_that_leaves_between_two_attempts_is_not_asked_for_again(crowded: Rig) -> None:
@@ -83,7 +83,7 @@ def test_a_client_that_leaves_between_two_attempts_is_not_asked_for_again(crowde
             server = crowded.providers.of(kind)
             server.wait_for(lambda server=server: any(request.written for request in labelled(server, "between")))
             assert crowded.ask(f"to-{kind}").status == 503
-        wait_for(lambda kind=kind: crowded.ask(f"to-{kind}").status == 200, "the place is free", 2)
+        wait_for(lambda kind=kind: crowded.ask(f"to-{kind}").status == 200, "the place is free", 10)
         assert len(labelled(server, "between")) == 1
 
 

@@ -471,7 +471,7 @@ def test_cut_turns_leave_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_stream_that_breaks_after_a_call(tmp_path: Path) -> None:
     """Codex says nothing of it while it waits for the call's result: the silence ends the turn, as a failure."""
-    with start_rig(tmp_path, CURRENT, PROXY_IDLE_TIMEOUT="1", **NATIVE) as rig:
+    with start_rig(tmp_path, CURRENT, PROXY_IDLE_TIMEOUT="3", **NATIVE) as rig:
         answer = rig.ask(RESPONSES, calls(("look", "{}")) | {"do": "drop"}, tools=[LOOK])
         assert (answer.status, answer.error["code"]) == (504, "backend_timeout")
         assert rig.ask(RESPONSES, calls(("look", "{}")), tools=[LOOK]).calls == (("look", "{}"),)

@@ -245,7 +245,7 @@ def test_requests_are_recorded_in_order(provider: Provider) -> None:
     ask(provider, {"do": "empty"})
     with post(provider, path="/v1/elsewhere") as response:
         assert response.status == 404
-    first, second = provider.wait_requests(2, timeout=1)
+    first, second = provider.wait_requests(2, timeout=10)
     assert first.body == {"model": "m", "input": [user('[user] @@{"do": "empty"}@@')]}
     assert first.headers["x-test"] == "1"
     assert (first.path, second.path) == ("/v1/responses", "/v1/elsewhere")

@@ -149,7 +149,7 @@ def test_a_background_response_is_cancelled(prompted: LoggedBridge, client: http
     request = prompted.log.running("cancelled-background")
     cancelled = ok(client.post(f"/responses/{begun['id']}/cancel"))
     assert (cancelled["status"], text_of(cancelled)) == ("cancelled", "one")
-    wait_for(lambda: "turn/interrupt" in prompted.log.calls(request), "turn/interrupt", 2)
+    wait_for(lambda: "turn/interrupt" in prompted.log.calls(request), "turn/interrupt", 10)
     for again in (client.get(f"/responses/{begun['id']}"), client.post(f"/responses/{begun['id']}/cancel")):
         assert ok(again) == cancelled
     answer = client.post("/responses", json=ask({"text": "x"}, previous_response_id=begun["id"]))
@@ -179,7 +179,7 @@ def test_a_stream_is_cancelled_from_elsewhere(prompted: LoggedBridge, client: ht
     assert (cancelled["status"], text_of(cancelled)) == ("cancelled", "one")
     ends = ("response.completed", "response.failed", "response.incomplete")
     assert [event["type"] for event in rest if event["type"] in ends] == ["response.incomplete"]
-    wait_for(lambda: "turn/interrupt" in prompted.log.calls(request), "turn/interrupt", 2)
+    wait_for(lambda: "turn/interrupt" in prompted.log.calls(request), "turn/interrupt", 10)
     found = client.get(f"/responses/{name}")
     assert (found.status_code, found.json().get("status")) == ((200, "cancelled") if stored else (404, None))
 

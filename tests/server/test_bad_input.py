@@ -54,7 +54,7 @@ def send(
 
 def raw(bridge: RunningBridge, data: bytes) -> Answer:
     """Bytes in, the one response out; after what is no HTTP the server must close the connection."""
-    with socket.create_connection(("127.0.0.1", bridge.port), timeout=3) as client:
+    with socket.create_connection(("127.0.0.1", bridge.port), timeout=10) as client:
         client.sendall(data)
         response = HTTPResponse(client)
         response.begin()
@@ -705,7 +705,7 @@ def test_a_connection_that_is_to_be_closed_is_closed(mock_bridge: RunningBridge,
     """With HTTP/1.0 or `Connection: close` the end of the answer is the end of the connection."""
     body = json.dumps(GOOD[RESPONSES] | {"stream": streamed}).encode()
     request = raw_request("POST", RESPONSES, body, request_headers(Connection="close"))
-    with socket.create_connection(("127.0.0.1", mock_bridge.port), timeout=2) as client:
+    with socket.create_connection(("127.0.0.1", mock_bridge.port), timeout=10) as client:
         client.sendall(request.replace(b"HTTP/1.1", f"HTTP/{version}".encode(), 1))
         received = b""
         while chunk := client.recv(65536):

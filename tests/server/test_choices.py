@@ -138,7 +138,7 @@ def test_one_choice_that_fails_fails_all(uneven: RunningBridge, tmp_path: Path, 
         else:
             assert refusal(client.post("/chat/completions", json=body), 429)[0] == "rate_limit_exceeded"
         request = wait_for(lambda: log.request_of("hi"), "the request")
-        wait_for(lambda: log.calls(request).count("turn/interrupt") == 2, "two interrupts", 3)
+        wait_for(lambda: log.calls(request).count("turn/interrupt") == 2, "two interrupts", 10)
         assert ok(client.post("/chat/completions", json=body | {"n": 1}))["choices"][0]["message"]["content"] == "after"
 
 
@@ -149,7 +149,7 @@ def test_a_client_that_leaves_its_choices(prompted: LoggedBridge) -> None:
         request = prompted.log.running("left-choices")
         assert client.recv(1)
         wait_for(lambda: prompted.log.calls(request).count("turn/start") == 4, "four turns")
-    wait_for(lambda: prompted.log.calls(request).count("turn/interrupt") == 4, "four interrupts", 3)
+    wait_for(lambda: prompted.log.calls(request).count("turn/interrupt") == 4, "four interrupts", 10)
 
 
 def test_more_choices_than_turns(tmp_path: Path) -> None:

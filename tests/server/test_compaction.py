@@ -116,7 +116,7 @@ def test_a_client_that_leaves_a_compaction(prompted: LoggedBridge) -> None:
     """Its turn is interrupted, as with a response."""
     with send_request(prompted.bridge, "/v1/responses/compact", ask({"hang": "left-compaction"})):
         request = prompted.log.running("left-compaction")
-    wait_for(lambda: "turn/interrupt" in prompted.log.calls(request), "turn/interrupt", 3)
+    wait_for(lambda: "turn/interrupt" in prompted.log.calls(request), "turn/interrupt", 10)
     end = wait_for(lambda: prompted.log.turn_end(request), "turn_end")
     assert (end["outcome"], end["reason"]) == ("cancelled", "client_gone")
 
@@ -132,7 +132,7 @@ def test_a_compaction_whose_client_leaves_stops_the_provider(rig: Rig) -> None:
         rig.provider.wait_requests(rig.since + 1)
     finally:
         connection.close()
-    rig.provider.wait_gone(gone + 1, timeout=3)
+    rig.provider.wait_gone(gone + 1, timeout=10)
 
 
 # Token counts

@@ -61,7 +61,7 @@ def test_a_client_that_leaves_takes_its_queue_along(prompted: LoggedBridge) -> N
             talk.send(ask({"text": f"waiting-{lane}"}), stream_id=lane)
         requests = [prompted.log.running(f"leaving-{lane}") for lane in ("a", "b", "c")]
     for request in requests:
-        wait_for(lambda id=request: "turn/interrupt" in prompted.log.calls(id), "turn/interrupt", 3)
+        wait_for(lambda id=request: "turn/interrupt" in prompted.log.calls(id), "turn/interrupt", 10)
         end = wait_for(lambda id=request: prompted.log.turn_end(id), "turn_end")
         assert (end["outcome"], end["reason"]) == ("cancelled", "client_gone")
     with talking(prompted.bridge) as talk:
@@ -109,7 +109,7 @@ def test_a_client_that_never_reads_is_dropped(hasty: LoggedBridge) -> None:
         with talking(hasty.bridge) as talk:
             assert text_of(talk.ask(ask({"text": "hi"}))) == "hi"
         wait_for(lambda: hasty.log.turn_end(request), "turn_end", 5)
-        wait_for(lambda: hasty.log.calls(request)[-1:] == ["thread/unsubscribe"], "thread/unsubscribe", 2)
+        wait_for(lambda: hasty.log.calls(request)[-1:] == ["thread/unsubscribe"], "thread/unsubscribe", 10)
     assert resident_mib(hasty.bridge.process.pid, "VmHWM") < 350
     assert "Traceback" not in hasty.bridge.stderr.read_text()
 
