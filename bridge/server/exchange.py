@@ -6,6 +6,7 @@ HTTP, WebSocket and background requests differ only in how the bytes get to the 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -173,17 +174,22 @@ class Exchange:
         """
         assert self.encoder is not None
         out = self.encoder.begin()
-        with trio.move_on_after(self._service.hold):
-            while not self.encoder.visible and not self.finished:
-                out += (await self.next())[0]
+        held_until = trio.current_time() + self._service.hold
+        while not self.encoder.visible and not self.finished and (patience := held_until - trio.current_time()) > 0:
+            out += (await self.next(patience))[0]
         if self.encoder.failure is not None and not self.encoder.visible:
             raise self.encoder.failure
         return out
 
-    async def next(self) -> tuple[bytes, list[TurnEvent]]:
-        """The next bytes of the answer, and the events that they are made of. Safe to cancel: nothing gets lost."""
+    async def next(self, patience: float = math.inf) -> tuple[bytes, list[TurnEvent]]:
+        """The next bytes of the answer, and the events that they are made of: none if none come within `patience`.
+
+        Safe to cancel: nothing gets lost.
+        """
         if self._ready is None:
-            events = await self._wait()
+            events = await self._wait(patience)
+            if not events:
+                return b"", events
             self._ready = self._encode(events), events
         if self.encoder is not None and self.encoder.finished:
             # Before its client hears of its end: the next request may continue it.
@@ -191,14 +197,17 @@ class Exchange:
         ready, self._ready = self._ready, None
         return ready
 
-    async def _wait(self) -> list[TurnEvent]:
+    async def _wait(self, patience: float) -> list[TurnEvent]:
         events: list[TurnEvent] = []
-        with trio.CancelScope() as self._waiting:
+        # One scope for both: this is done once per event of a slow stream.
+        with trio.CancelScope(deadline=trio.current_time() + patience) as self._waiting:
             if self._cut is None:
                 assert self._stream is not None
                 events = await self._stream.next()
         if self._cut is not None:
             events = [self._cut]
+        elif not events:
+            return events
         counts = self._service.counts
         counts.took_batch(len(events))
         if self._first is None:

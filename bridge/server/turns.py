@@ -151,11 +151,9 @@ class _Request:
         await send_start(self._send, 200, SSE, headers)
         await self._write(out, exchange.finished)
         while not exchange.finished:
-            out = KEEPALIVE
-            events: list[TurnEvent] = []
-            with trio.move_on_after(self._service.keepalive):
-                out, events = await exchange.next()
-            await self._write(out, exchange.finished, _said(events) if self._service.recorder else None)
+            out, events = await exchange.next(self._service.keepalive)
+            said = _said(events) if self._service.recorder and events else None
+            await self._write(out if events else KEEPALIVE, exchange.finished, said)
 
     async def _write(self, out: bytes, last: bool, said: str | None = None) -> None:
         self._exchange.record_sse(out, said)
