@@ -35,24 +35,29 @@ GOALS = {
 """At most."""
 
 
-class Memory(threading.Thread):
-    """The bridge's memory, twice a second."""
+class Samples(threading.Thread):
+    """The bridge's memory and CPU time, twice a second."""
 
     def __init__(self, bridge: Bridge) -> None:
         super().__init__(daemon=True)
         self._bridge = bridge
-        self.samples: list[tuple[float, float]] = []
+        self._samples: list[tuple[float, float, float]] = []
         self.over = threading.Event()
 
     def run(self) -> None:
         while not self.over.wait(0.5):
-            self.samples.append((time.monotonic(), self._bridge.rss() / 1e6))
+            self._samples.append((time.monotonic(), self._bridge.rss() / 1e6, self._bridge.cpu()))
 
     def growth(self, first: float) -> float:
         """MB from what it had after `first` seconds to the most afterwards."""
-        start = self.samples[0][0] + first
-        later = [value for at, value in self.samples if at >= start]
+        later = [memory for at, memory, _ in self._samples if at >= self._samples[0][0] + first]
         return max(later) - later[0] if later else 0.0
+
+    def share(self, seconds: float) -> float:
+        """Of a core, in the first `seconds`."""
+        began, _, before = self._samples[0]
+        until, _, used = [sample for sample in self._samples if sample[0] <= began + seconds][-1]
+        return (used - before) / (until - began)
 
 
 def client(bridge: Bridge, lengths: str, *more: str) -> dict[str, float]:
@@ -63,13 +68,12 @@ def client(bridge: Bridge, lengths: str, *more: str) -> dict[str, float]:
 
 def many(bridge: Bridge, seconds: int) -> dict[str, float]:
     """Two hundred streams."""
-    memory = Memory(bridge)
-    memory.start()
-    used, began = bridge.cpu(), time.monotonic()
+    samples = Samples(bridge)
+    samples.start()
     turns = TURNS if seconds > 2 * max(TURNS) / RATE else (RATE * seconds,)
     lengths = ",".join(map(str, turns))
     seen = client(bridge, lengths, "--renew", f"--seconds={seconds}", f"--streams={STREAMS}")
-    memory.over.set()
+    samples.over.set()
     return {
         "turns": seen["turns"],
         "events": seen["events"],
@@ -77,8 +81,8 @@ def many(bridge: Bridge, seconds: int) -> dict[str, float]:
         "added latency p99, ms": seen["p99"],
         "added latency, the worst, ms": seen["max"],
         "events lost or out of order": seen["lost"] + seen["disorder"] + seen["unended"],
-        "share of a core": (bridge.cpu() - used) / (time.monotonic() - began),
-        "memory growth after the first minute, MB": memory.growth(min(60, seconds / 3)),
+        "share of a core": samples.share(seconds),
+        "memory growth after the first minute, MB": samples.growth(min(60, seconds / 3)),
     }
 
 
@@ -90,7 +94,7 @@ def idle(bridge: Bridge, seconds: int) -> float:
     load.read(time.monotonic() + 5)
     used = bridge.cpu()
     load.read(time.monotonic() + seconds)
-    share = (bridge.cpu() - used) / seconds
+    share = max(0.0, (bridge.cpu() - used) / seconds)  # what has ended takes its part of the sum along
     for stream in load.streams:
         stream.connection.close()
     return share

@@ -120,21 +120,21 @@ def main() -> None:
     for number in range(options.streams):
         load.pace(lengths[number % len(lengths)])
     began = time.monotonic()
-    if options.renew:
-        load.renew_until = began + options.seconds - max(lengths) / 50
     # The beginning of so many streams at once is a load of another kind, and so is their end.
     warm, middle, over = began + 2, began + options.seconds / 2, began + options.seconds
+    if options.renew:
+        load.renew_until = over
     stuck = None
     if options.stuck:
         load.read(middle)
         stuck = load.open(options.stuck, buffer=4096)
-    load.read(over + 60)
-    everything = load.delays_between(warm, over + 60)
+    load.read(over + max(lengths) / 50 + 60)  # the last turns come to their end as well
+    everything = load.delays_between(warm, over)
     before, after = load.delays_between(warm, middle), load.delays_between(middle, over - 2)
     print(
         json.dumps(
             {
-                "events": len(load.delays),
+                "events": len(everything),
                 "turns": len(load.streams),
                 "lost": sum(stream.events - stream.next for stream in load.streams),
                 "disorder": load.disorder,

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -79,7 +79,8 @@ class Bridge:
         """Seconds of CPU used so far, by all threads."""
         total = 0
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            total += int((task / "schedstat").read_text().split()[0])
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+                total += int((task / "schedstat").read_text().split()[0])
         return total / 1e9
 
     def rss(self) -> int:
