@@ -1,8 +1,8 @@
-"""Connections as they are served: hypercorn's trio connection with three changes.
+"""Connections as they are served: hypercorn's trio connection with four changes.
 
 It speaks HTTP/1.1 alone (see `http11`), the head of a request has a time limit, and so has a write:
 hypercorn shields its writes from cancellation, so without the limit a client that stops reading would keep its turn,
-its slot and its memory for ever.
+its slot and its memory for ever. What the kernel takes at once is written without all that.
 """
 
 from __future__ import annotations
