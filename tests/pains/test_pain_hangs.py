@@ -292,7 +292,9 @@ def test_pain_12_a_cancelled_response_stops_the_model(codex: Rig) -> None:
 def test_pain_12_a_place_is_free_again(tmp_path: Path) -> None:
     """A turn whose client has left does not count against the limit of turns."""
     program = str(prompted_codex(tmp_path))
-    with running_bridge(tmp_path, CODEX_BIN=program, PROXY_MODELS=MODEL, PROXY_MAX_TURNS="1") as bridge:
+    with running_bridge(
+        tmp_path, CODEX_BIN=program, PROXY_MODELS=MODEL, PROXY_MAX_TURNS="1", PROXY_MAX_QUEUE="0"
+    ) as bridge:
         connection, _ = open_response(bridge, "/v1/responses", ask({"text": "one"}, {"hang": True}, stream=True))
         with closing(connection):
             assert bridge.post("/responses", ask({"text": "two"})).json()["error"]["code"] == "overloaded"
