@@ -28,7 +28,7 @@ class Notes:
 
     def new(self) -> list[Json]:
         """The messages since the last look."""
-        whole = self._stdin.read_text().rpartition("\n")[0].split("\n")
+        whole = self._stdin.read_bytes().split(b"\n")[:-1]  # the last line may still be written
         new, self._seen = whole[self._seen :], len(whole)
         return [json.loads(line) for line in new]
 

@@ -31,7 +31,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBridge]:
     directory = tmp_path_factory.mktemp("cross-key")
     codex = str(prompted_codex(directory))
     log = f"--log-events={directory / 'events.ndjson'}"
-    with running_bridge(directory, log, CODEX_BIN=codex, PROXY_MODELS=MODEL, PROXY_API_KEY=TWO_KEYS) as ready:
+    # What was asked in CAP is kept for as long as all of these tests may take.
+    settings = {"CODEX_BIN": codex, "PROXY_MODELS": MODEL, "PROXY_API_KEY": TWO_KEYS, "PROXY_CAP_GRACE": "600"}
+    with running_bridge(directory, log, **settings) as ready:
         yield ready
 
 

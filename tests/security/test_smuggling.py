@@ -294,7 +294,7 @@ def test_too_much_behind_a_request_ends_the_connection_after_its_answer(
     label = f"flooded-{streamed}-"
     behind = HIDDEN + b"x" * HEADER_LIMIT
     with socket.create_connection(("127.0.0.1", bridge.port), timeout=10) as client:
-        client.sendall(asked({"text": "begin "}, {"sleep": 0.5}, {"text": label}, stream=streamed))
+        client.sendall(asked({"text": "begin "}, {"sleep": 2}, {"text": label}, stream=streamed))
         log.running(label)
         client.sendall(behind)
         received = b""

@@ -140,6 +140,15 @@ class EventLog:
 
         return wait_for(started, f"the turn of {text} runs")
 
+    def said(self, req_id: str, text: str) -> None:
+        """Wait until the child has said this piece in a request."""
+
+        def pieces() -> list[Any]:
+            notes = self.of(req_id, "rpc_notification")
+            return [note["payload"]["params"]["delta"] for note in notes if note["method"] == "item/agentMessage/delta"]
+
+        wait_for(lambda: text in pieces(), f"the child says {text}")
+
 
 # Processes
 

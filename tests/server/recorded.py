@@ -6,10 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from harness import RunningBridge, running_bridge
-from protolog.replayed import recordings_in
 from server.prompted import MODEL, EventLog, prompted_codex, wait_for
-
-from bridge.protolog.recording import Recording
 
 
 def recording(
@@ -42,13 +39,9 @@ def ended(bridge: RunningBridge) -> Path:
     """The log, once every request in it has its end."""
     log = EventLog(log_of(bridge))
 
-    def kinds() -> list[str]:
-        return [record["kind"] for record in log.records()]
+    def have_ended() -> bool:
+        kinds = [record["kind"] for record in log.records()]
+        return kinds.count("client_request") == kinds.count("turn_end")
 
-    wait_for(lambda: kinds().count("client_request") == kinds().count("turn_end"), "all requests have ended")
+    wait_for(have_ended, "all requests have ended")
     return log.path
-
-
-def recordings_of(bridge: RunningBridge) -> list[Recording]:
-    """The requests that a bridge has recorded."""
-    return recordings_in(ended(bridge))

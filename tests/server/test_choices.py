@@ -111,7 +111,7 @@ def uneven(tmp_path: Path) -> Iterator[RunningBridge]:
     """A bridge whose second turn says a word and fails, while all others go on for long."""
     script = turns(
         [{"text": "first"}, {"hang": True}],
-        [{"text": "second"}, {"sleep": 0.3}, {"error": {"message": "boom", "info": "rateLimitExceeded"}}],
+        [{"text": "second"}, {"sleep": 2}, {"error": {"message": "boom", "info": "rateLimitExceeded"}}],
         [{"text": "third"}, {"hang": True}],
         [{"text": "after"}],
     )
@@ -148,7 +148,11 @@ def test_a_client_that_leaves_its_choices(prompted: LoggedBridge) -> None:
     with send_request(prompted.bridge, "/v1/chat/completions", body) as client:
         request = prompted.log.running("left-choices")
         assert client.recv(1)
-        wait_for(lambda: prompted.log.calls(request).count("turn/start") == 4, "four turns")
+
+        def running() -> int:
+            return [reply["method"] for reply in prompted.log.of(request, "rpc_response")].count("turn/start")
+
+        wait_for(lambda: running() == 4, "four turns")
     wait_for(lambda: prompted.log.calls(request).count("turn/interrupt") == 4, "four interrupts", 10)
 
 
@@ -208,7 +212,7 @@ def test_a_stop_sequence_stops_the_model(rig: Rig, stream: bool) -> None:
     body = CHAT.body(said({"do": "slow", "n": 300, "seconds": 30}), stop=["word3"])
     said_text, end, usage = told(rig.client, body, stream)
     assert (said_text, end) == ("word0 word1 word2 ", "stop")
-    rig.provider.wait_gone(gone + 1, timeout=5)
+    rig.provider.wait_gone(gone + 1, timeout=10)
     assert usage is not None
     assert usage["estimated"] is True
     assert 1 <= usage["completion_tokens"] <= 20

@@ -126,7 +126,7 @@ def test_a_compaction_whose_client_leaves_stops_the_provider(rig: Rig) -> None:
     gone = len(rig.provider.gone)
     connection = HTTPConnection("127.0.0.1", rig.bridge.port, timeout=20)
     try:
-        action = said({"do": "slow", "n": 50, "seconds": 5})
+        action = said({"do": "slow", "n": 300, "seconds": 30})
         body = json.dumps({"model": "gpt-5.2", "input": action})
         connection.request("POST", "/v1/responses/compact", body, HEADERS)
         rig.provider.wait_requests(rig.since + 1)

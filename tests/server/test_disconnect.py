@@ -37,7 +37,7 @@ BOTH = pytest.mark.parametrize(("path", "body"), [(RESPONSES, ask), (CHAT, ask_c
 def check_interrupted(prompted: LoggedBridge, req_id: str) -> None:
     """The child is told to stop, the request ends as client_gone, and the next one is served."""
     wait_for(lambda: "turn/interrupt" in prompted.log.calls(req_id), "turn/interrupt", 10)
-    wait_for(lambda: "thread/unsubscribe" in prompted.log.calls(req_id), "thread/unsubscribe", 5)
+    wait_for(lambda: "thread/unsubscribe" in prompted.log.calls(req_id), "thread/unsubscribe", 10)
     end = wait_for(lambda: prompted.log.turn_end(req_id), "turn_end")
     assert (end["outcome"], end["reason"]) == ("cancelled", "client_gone")
     assert prompted.bridge.post("/responses", ask({"text": "hi"})).status_code == 200
@@ -73,7 +73,7 @@ def test_a_client_that_leaves_in_the_middle(prompted: LoggedBridge, path: str, b
 
 def test_a_client_that_leaves_while_words_flow(prompted: LoggedBridge) -> None:
     """The child is not left talking to itself."""
-    steps = [{"text": "word ", "chunk": 5}, {"sleep": 0.01}] * 1000
+    steps = [{"text": "word ", "chunk": 5}, {"sleep": 0.01}] * 3000
     with send_request(prompted.bridge, RESPONSES, ask(*steps, {"text": "flowing"}, stream=True)) as client:
         req_id = prompted.log.running("flowing")
         assert client.recv(1)
@@ -102,7 +102,9 @@ def test_a_client_that_leaves_before_its_request_is_whole(prompted: LoggedBridge
         client.sendall(request)
     assert prompted.bridge.post("/responses", ask({"text": "hi"})).status_code == 200
     assert prompted.log.request_of(f"never-{cut}") is None
-    assert prompted.bridge.stderr.read_text() == before
+    said = prompted.bridge.stderr.read_text().removeprefix(before).splitlines()
+    # That the loop was held up, with where, is about the machine.
+    assert not [line for line in said if not line.startswith(("WARNING bridge.watchdog:", "  "))]
 
 
 def test_many_clients_that_leave_at_once(prompted: LoggedBridge) -> None:
@@ -114,7 +116,7 @@ def test_many_clients_that_leave_at_once(prompted: LoggedBridge) -> None:
         client.close()
 
     last_calls = ["turn/interrupt", "thread/unsubscribe"]
-    wait_for(lambda: all(prompted.log.calls(req_id)[-2:] == last_calls for req_id in ids), "50 interrupts", 5)
+    wait_for(lambda: all(prompted.log.calls(req_id)[-2:] == last_calls for req_id in ids), "50 interrupts", 30)
     assert prompted.bridge.post("/responses", ask({"text": "hi"})).status_code == 200
 
 
@@ -128,11 +130,11 @@ def test_a_connection_that_is_closed_costs_nothing(mock_bridge: RunningBridge, s
 
     before = open_files()
     for _ in range(100):
-        with socket.create_connection(("127.0.0.1", mock_bridge.port), timeout=5) as client:
+        with socket.create_connection(("127.0.0.1", mock_bridge.port), timeout=10) as client:
             client.sendall(said)
             if said.endswith(b"\n"):
                 assert client.recv(65536)
-    wait_for(lambda: open_files() <= before + 5, f"{before} open files, or little more", 5)
+    wait_for(lambda: open_files() <= before + 5, f"{before} open files, or little more", 10)
 
 
 # Clients that do not read
@@ -149,7 +151,7 @@ def flood(label: str, deltas: int) -> dict[str, Any]:
 def test_a_slow_client_fails_alone(prompted: LoggedBridge) -> None:
     """Beyond its buffer that one turn fails as slow_client; others are served meanwhile, and memory stays bounded."""
     bridge = prompted.bridge
-    before = resident_mib(bridge.process.pid)
+    before = resident_mib(bridge.process.pid, "VmHWM")  # others have used this bridge, too
     with send_request(bridge, RESPONSES, flood("slow-reader", 300), buffer=4096) as client:
         req_id = wait_for(lambda: prompted.log.request_of("slow-reader"), "the request")
         wait_for(lambda: "turn/interrupt" in prompted.log.calls(req_id), "turn/interrupt")
@@ -189,7 +191,7 @@ def test_a_client_that_never_reads_is_dropped(hasty: LoggedBridge, deltas: int) 
     label = f"never-reads-{deltas}"
     with send_request(hasty.bridge, RESPONSES, flood(label, deltas), buffer=4096) as client:
         req_id = wait_for(lambda: hasty.log.request_of(label), "the request")
-        wait_for(lambda: hasty.log.turn_end(req_id), "turn_end", 5)
+        wait_for(lambda: hasty.log.turn_end(req_id), "turn_end", 20)
         with pytest.raises(ConnectionResetError):
             while client.recv(1 << 20):
                 pass
@@ -206,7 +208,7 @@ def test_a_client_that_speaks_http2_is_bound_by_the_same_limits(hasty: LoggedBri
     peer.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
     body = json.dumps(ask({"text": "http2-window " * 10}, repeat=100, stream=True)).encode()
     head = {":method": "POST", ":path": RESPONSES, ":authority": "127.0.0.1", ":scheme": "http"}
-    with socket.create_connection(("127.0.0.1", hasty.bridge.port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", hasty.bridge.port), timeout=10) as client:
         client.sendall(peer.data_to_send())
         answer = client.recv(65536)
         if answer and not answer.startswith(b"HTTP/1.1 "):
@@ -216,5 +218,5 @@ def test_a_client_that_speaks_http2_is_bound_by_the_same_limits(hasty: LoggedBri
             peer.send_data(1, body, end_stream=True)
             client.sendall(peer.data_to_send())
             req_id = wait_for(lambda: hasty.log.request_of("http2-window"), "the request")
-            wait_for(lambda: hasty.log.turn_end(req_id), "turn_end", 5)
+            wait_for(lambda: hasty.log.turn_end(req_id), "turn_end", 20)
     assert hasty.bridge.post("/responses", ask({"text": "hi"})).status_code == 200

@@ -114,11 +114,13 @@ def test_turns_are_counted_by_protocol_model_and_outcome(counting: RunningBridge
     with talking(bridge) as talk:
         assert look(bridge)("websockets_open") == 1
         talk.ask(ask({"text": "hi"}, used))
-    after = look(bridge)
     done = {"model": MODEL, "outcome": "completed"}
+    by_key = {"key": label_of(KEY), "outcome": "completed"}
+    # A turn is counted when its end has been told.
+    wait_for(lambda: grown(bridge, before, "key_turns_total", **by_key) >= 3, "all are counted")
+    after = look(bridge)
     assert after("turns_total", protocol="responses", **done) - before("turns_total", protocol="responses", **done) == 2
     assert after("turns_total", protocol="chat", **done) - before("turns_total", protocol="chat", **done) == 1
-    by_key = {"key": label_of(KEY), "outcome": "completed"}
     assert after("key_turns_total", **by_key) - before("key_turns_total", **by_key) == 3
     for kind, tokens in {"input": 21, "cached": 6, "output": 9, "reasoning": 3}.items():
         assert grown(bridge, before, "tokens_total", model=MODEL, kind=kind) == tokens
@@ -158,7 +160,7 @@ def test_turns_that_run_and_clients_that_leave(counting: RunningBridge, before: 
         wait_for(lambda: grown(bridge, before, "keepalives_total") >= 1, "a keepalive")
         now = look(bridge)
         assert sum(value for (name, _), value in now.samples.items() if name == f"{PREFIX}turns_in_flight") >= 1
-        assert now("http_requests_open") == 2, "this one and that for the metrics"
+        wait_for(lambda: look(bridge)("http_requests_open") == 2, "this one and that for the metrics")
     gone = {"code": "client_gone", "side": "client"}
     wait_for(lambda: grown(bridge, before, "failures_total", **gone) == 1, "it is counted")
     cancelled = {"protocol": "responses", "model": MODEL, "outcome": "cancelled"}

@@ -48,8 +48,9 @@ def test_every_listed_model_can_be_looked_at_and_asked(client: httpx2.Client) ->
 
 def test_codexs_models_are_listed(rig: Rig) -> None:
     """Its own, the configured ones, aliases, names with an effort, and the mock models; none twice."""
+    expected = {"gpt-5.2", HOUSE_MODEL, "guest-model", "mock-echo", "gpt-5.2-codex-high"}
+    wait_for(lambda: expected <= set(names(rig.client)), "Codex has told its models")
     listed = names(rig.client)
-    assert {"gpt-5.2", HOUSE_MODEL, "guest-model", "mock-echo", "gpt-5.2-codex-high"} <= set(listed)
     assert len(set(listed)) == len(listed)
     for name in listed:
         assert ok(rig.client.get(f"/models/{name}"))["id"] == name
@@ -92,7 +93,7 @@ def test_the_list_is_that_of_the_child_that_runs(tmp_path: Path) -> None:
     program.chmod(0o755)
     models.write_text("model-a model-b")
     with running_bridge(tmp_path, CODEX_BIN=str(program)) as bridge, bridge.client() as client:
-        assert {"model-a", "model-b"} <= set(names(client))
+        wait_for(lambda: {"model-a", "model-b"} <= set(names(client)), "the first child's models")
         assert create(client, "hi", model="model-a")["model"] == "model-a"
         models.write_text("model-b model-c")
         for pid in children_of(bridge.process.pid):

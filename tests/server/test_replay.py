@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from harness import RunningBridge
-from protolog.replayed import compared, told
+from protolog.replayed import compared, recordings_in, told
 from server.prompted import LOOK, ask, ask_chat, open_response, wait_for
-from server.recorded import ended, recording, recordings_of
+from server.recorded import ended, recording
 from server.talk import talking
 
 from bridge.protolog.compare import Comparison
@@ -164,10 +164,9 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             for each in asked:
                 each.result()
         ask_all_ways(bridge, "dying", DYING)
-        ended(bridge)
-        recordings = recordings_of(bridge)
+        log = ended(bridge)
     cases: Cases = defaultdict(list)
-    for found in compared(recordings):
+    for found in compared(recordings_in(log)):  # a bridge that has stopped has written everything
         body = found.recording.body or {}
         cases[body.get("user") or body.get("response", {}).get("user")].append(found)
     return cases

@@ -334,7 +334,7 @@ def test_what_is_missing_is_asked_for_live_recorded_and_played(small_log: Path, 
 
 def test_a_played_stream_can_be_left_and_cancelled(tmp_path: Path) -> None:
     """Nothing is left of it, and the next client gets all of it."""
-    body = ask({"text": "a"}, {"sleep": 1}, {"text": "b"})
+    body = ask({"text": "a"}, {"sleep": 3}, {"text": "b"})
     with recording(tmp_path) as bridge:
         whole = bridge.events("/responses", body)
         log = ended(bridge)

@@ -155,26 +155,27 @@ class Watched:
     blocks: list[str]
 
 
-NOTICES = [{"usage": {"input": 1, "output": 1}}, {"sleep": 1.2}] * 3
+NOTICES = [{"usage": {"input": 1, "output": 1}}, {"sleep": 1.2}] * 15
 HELD: dict[str, tuple[str, dict[str, Any]]] = {
     "silent-responses": (RESPONSES, ask({"hang": True}, stream=True)),
     "silent-chat": (CHAT, ask_chat({"hang": True}, stream=True)),
-    "failing-responses": (RESPONSES, ask({"sleep": 2.3}, {"error": {"message": "boom"}}, stream=True)),
-    "failing-chat": (CHAT, ask_chat({"sleep": 2.3}, {"error": {"message": "boom"}}, stream=True)),
+    "failing-responses": (RESPONSES, ask({"sleep": 4}, {"error": {"message": "boom"}}, stream=True)),
+    "failing-chat": (CHAT, ask_chat({"sleep": 4}, {"error": {"message": "boom"}}, stream=True)),
     "notices": (RESPONSES, ask(*NOTICES, {"hang": True}, stream=True)),
 }
 
 
 @pytest.fixture(scope="module")
 def held(prompted: LoggedBridge) -> dict[str, Watched]:
-    """Streams that begin with silence, watched side by side until they end or three comments have come."""
+    """Streams that begin with silence, watched side by side to their end or, if they have none, for three comments."""
 
     def watch(name: str) -> Watched:
         started = time.monotonic()
         connection, response = open_response(prompted.bridge, *HELD[name])
         with closing(connection):
             seconds, text = time.monotonic() - started, ""
-            while text.count(": keepalive\n\n") < 3 and (line := response.readline()):
+            ends = name.startswith("failing")
+            while (ends or text.count(": keepalive\n\n") < 3) and (line := response.readline()):
                 text += line.decode()
         return Watched(response.status, seconds, text.removesuffix("\n\n").split("\n\n"))
 
@@ -192,7 +193,7 @@ def events_of(blocks: list[str]) -> list[dict[str, Any]]:
 def test_silence_before_the_first_word_is_broken(held: dict[str, Watched], name: str) -> None:
     """A model that thinks for long costs no connection: the head is out within seconds, then comments follow."""
     assert held[name].status == 200
-    assert 1 < held[name].seconds < 5
+    assert 1 < held[name].seconds < 12
     assert held[name].blocks[-3:] == [": keepalive"] * 3
 
 
@@ -206,12 +207,12 @@ def test_a_late_failure_in_silence_is_in_the_stream(held: dict[str, Watched], na
 def test_usage_notices_do_not_hold_the_head_back(held: dict[str, Watched]) -> None:
     """What the client does not see is silence, too: the head comes out in time all the same."""
     assert held["notices"].status == 200
-    assert held["notices"].seconds < 3.2
+    assert held["notices"].seconds < 12
 
 
 def test_silence_between_words_is_broken(prompted: LoggedBridge) -> None:
     """Comments stand between events, never inside one, and no client takes them for an event."""
-    request = ask({"deltas": ["a"]}, {"sleep": 0.7}, {"deltas": ["b"]}, stream=True)
+    request = ask({"deltas": ["a"]}, {"sleep": 2}, {"deltas": ["b"]}, stream=True)
     connection, response = open_response(prompted.bridge, RESPONSES, request)
     with closing(connection):
         blocks = response.read().decode().split("\n\n")
@@ -384,8 +385,8 @@ def test_a_stop_lets_streams_finish(tmp_path: Path) -> None:
             ended = time.monotonic()
             assert text_of(events) == "two"
             assert events[-1]["type"] == "response.completed"
-            assert bridge.process.wait(10) == 0
-            assert time.monotonic() - ended < 8
+            assert bridge.process.wait(20) == 0
+            assert time.monotonic() - ended < 12
         assert not [pid for pid in children if is_alive(pid)]
 
 
@@ -427,7 +428,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
             with pytest.raises((ConnectionRefusedError, ConnectionResetError)):  # the latter in the moment of closing
                 wait_for(lambda: send_request(bridge, RESPONSES, ask({"text": "x"})).close(), "a refusal")
             bridge.process.send_signal(signal.SIGTERM)
-            assert bridge.process.wait(3) == 0
+            assert bridge.process.wait(20) == 0
         assert not [pid for pid in children if is_alive(pid)]
 
 
@@ -439,5 +440,5 @@ def test_a_client_that_does_not_read_cannot_hold_up_a_stop(tmp_path: Path) -> No
             wait_for(lambda: bridge.post("/responses", ask({"text": "hi"})).status_code == 200, "an answer")
             children = children_of(bridge.process.pid)
             bridge.process.send_signal(signal.SIGTERM)
-            assert bridge.process.wait(6) == 0
+            assert bridge.process.wait(20) == 0
         assert not [pid for pid in children if is_alive(pid)]

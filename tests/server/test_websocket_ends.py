@@ -50,7 +50,7 @@ def test_a_client_that_leaves_mid_stream_stops_the_provider(rig: Rig, orderly: b
             talk.socket.socket.shutdown(socket.SHUT_RDWR)
         else:
             talk.socket.close()
-        rig.provider.wait_gone(gone + 1, timeout=5)
+        rig.provider.wait_gone(gone + 1, timeout=10)
 
 
 def test_a_client_that_leaves_takes_its_queue_along(prompted: LoggedBridge) -> None:
@@ -108,7 +108,7 @@ def test_a_client_that_never_reads_is_dropped(hasty: LoggedBridge) -> None:
         request = wait_for(lambda: hasty.log.request_of("never-reads"), "the request")
         with talking(hasty.bridge) as talk:
             assert text_of(talk.ask(ask({"text": "hi"}))) == "hi"
-        wait_for(lambda: hasty.log.turn_end(request), "turn_end", 5)
+        wait_for(lambda: hasty.log.turn_end(request), "turn_end", 20)
         wait_for(lambda: hasty.log.calls(request)[-1:] == ["thread/unsubscribe"], "thread/unsubscribe", 10)
     assert resident_mib(hasty.bridge.process.pid, "VmHWM") < 350
     assert "Traceback" not in hasty.bridge.stderr.read_text()
@@ -148,13 +148,12 @@ def test_pings_are_answered_while_a_turn_runs(prompted: LoggedBridge) -> None:
         talk.send(ask({"text": "one"}, {"hang": True}))
         talk.until("one")
         for _ in range(3):
-            assert talk.socket.ping().wait(5)
+            assert talk.socket.ping().wait(20)
 
 
 def test_the_bridge_pings_a_silent_connection(prompted: LoggedBridge) -> None:
     """So that nobody in between takes it for dead."""
     with raw_socket(prompted.bridge) as client:
-        client.settimeout(5)
         assert client.recv(2) == b"\x89\x00"
 
 
@@ -178,7 +177,6 @@ BROKEN = {
 def test_who_breaks_the_protocol_is_cut_off(prompted: LoggedBridge, data: bytes) -> None:
     """The connection ends, its turn too, nobody else's, and without a traceback."""
     with raw_socket(prompted.bridge) as client:
-        client.settimeout(5)
         client.sendall(data)
         try:
             while client.recv(65536):
@@ -195,7 +193,6 @@ def test_a_message_may_come_in_pieces(prompted: LoggedBridge) -> None:
     message = json.dumps({"type": "response.create", "model": "mock-echo", "input": "é"}, ensure_ascii=False).encode()
     cut = message.index("é".encode()) + 1
     with raw_socket(prompted.bridge) as client:
-        client.settimeout(5)
         client.sendall(frame(message[:cut], opcode=1, final=False) + frame(b"", opcode=9))
         client.sendall(frame(message[cut:], opcode=0))
         received = b""
@@ -242,8 +239,8 @@ def test_a_stop_closes_idle_sockets(tmp_path: Path) -> None:
         stopped = time.monotonic()
         bridge.process.send_signal(signal.SIGTERM)
         assert [closing_code(talk), closing_code(silent)] == [1001, 1001]
-        assert bridge.process.wait(5) == 0
-        assert time.monotonic() - stopped < 5
+        assert bridge.process.wait(25) == 0
+        assert time.monotonic() - stopped < 20
 
 
 def test_a_stop_lets_answers_finish(tmp_path: Path) -> None:
@@ -254,7 +251,7 @@ def test_a_stop_lets_answers_finish(tmp_path: Path) -> None:
         bridge.process.send_signal(signal.SIGTERM)
         assert text_of(talk.rest()[-1]["response"]) == "onetwo"
         assert closing_code(talk) == 1001
-        assert bridge.process.wait(5) == 0
+        assert bridge.process.wait(20) == 0
 
 
 def test_a_stop_fails_what_does_not_finish_in_time(tmp_path: Path) -> None:
@@ -270,13 +267,13 @@ def test_a_stop_fails_what_does_not_finish_in_time(tmp_path: Path) -> None:
         assert {end["stream_id"] for end in ends} == {"a", "b"}
         assert {end["response"]["error"]["bridge_code"] for end in ends} == {"shutdown_initiated"}
         assert closing_code(talk) == 1001
-        assert bridge.process.wait(5) == 0
+        assert bridge.process.wait(20) == 0
         assert not [pid for pid in children if is_alive(pid)]
 
 
 def test_a_request_during_a_stop(tmp_path: Path) -> None:
     """It is answered or refused, never forgotten; and the program ends in time."""
-    with start(tmp_path, PROXY_GRACE="1") as bridge, talking(bridge) as talk:
+    with start(tmp_path, PROXY_GRACE="4") as bridge, talking(bridge) as talk:
         talk.send(ask({"text": "one"}, {"hang": True}), stream_id="a")
         talk.until("one")
         bridge.process.send_signal(signal.SIGTERM)
@@ -288,7 +285,7 @@ def test_a_request_during_a_stop(tmp_path: Path) -> None:
             while True:
                 ended.add(talk.rest()[-1]["stream_id"])
         assert ended == {"a", "b"}
-        assert bridge.process.wait(6) == 0
+        assert bridge.process.wait(20) == 0
         assert "Traceback" not in bridge.stderr.read_text()
 
 
@@ -306,7 +303,7 @@ def test_a_client_that_does_not_say_farewell_cannot_hold_up_a_stop(tmp_path: Pat
                 time.sleep(0.01)
         except OSError:
             pass
-        assert bridge.process.wait(8) == 0
+        assert bridge.process.wait(20) == 0
         assert "Traceback" not in bridge.stderr.read_text()
 
 
