@@ -135,12 +135,14 @@ def test_the_child_does_not_outlive_a_killed_bridge(tmp_path: Path) -> None:
     codex = str(scripted_codex(tmp_path, script))
     with running_bridge(tmp_path, f"--log-events={log.path}", CODEX_BIN=codex, PROXY_MODELS=MODEL) as bridge:
         assert bridge.post("/responses", ask()).status_code == 200
-        pids = [record["payload"]["pid"] for record in log.records() if record["kind"] == "backend_start"]
-        assert pids
+        pids = wait_for(
+            lambda: [record["payload"]["pid"] for record in log.records() if record["kind"] == "backend_start"],
+            "the start is in the log",
+        )
         assert all(is_alive(pid) for pid in pids)
         bridge.process.kill()
         bridge.process.wait()
-        wait_for(lambda: not any(is_alive(pid) for pid in pids), "the child is gone", 5)
+        wait_for(lambda: not any(is_alive(pid) for pid in pids), "the child is gone", 10)
 
 
 # The environment

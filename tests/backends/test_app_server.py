@@ -159,6 +159,8 @@ def test_without_a_login_the_way_to_one_is_told(tmp_path: Path) -> None:
 def test_listed_models_have_names_for_their_efforts(tmp_path: Path) -> None:
     """Those efforts that a name can carry; hidden and broken entries of the child's list are no models."""
     with running_bridge(tmp_path, CODEX_BIN=str(listing_codex(tmp_path, needs_login=False))) as bridge:
+        # A list does not wait for long for a child that is just starting.
+        wait_for(lambda: "gpt-9" in listed(bridge), "the child has told its models")
         models = listed(bridge)
         assert [model for model in models if model.startswith("gpt-9")] == [
             "gpt-9",

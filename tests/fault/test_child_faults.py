@@ -38,10 +38,10 @@ for line in sys.stdin:
 
 async def test_fault_07_a_child_that_says_nothing_but_garbage_is_replaced() -> None:
     """Noise without end is no answer: calls run into their deadline, and after three of them another child is there."""
-    async with supervised(python(_BABBLING), limits=Limits(rpc=1)) as supervisor:
+    async with supervised(python(_BABBLING), limits=Limits(rpc=4)) as supervisor:
         child = await supervisor.acquire()
-        for _ in range(3):
-            result = await finish(child.start(turn(text="hi")))
+        for waiting in [child.start(turn(text="hi")) for _ in range(3)]:
+            result = await finish(waiting)
             assert result.end is not None
             assert result.end.error is not None
             assert result.end.error.code == "backend_timeout"

@@ -64,7 +64,7 @@ def check_log(log: Path, requests: int) -> None:
 def test_fault_32_a_stop_under_load(tmp_path: Path) -> None:
     """SIGTERM with 21 streams of three kinds: those that end within the grace period have their whole answers, all
     others one last event that tells why. Exit code 0, no process is left, no line of the log is missing."""
-    grace = 2.0
+    grace = 4.0
     readers = [Reader(kind, steps) for kind in KINDS for steps in [TALKING] * 5 + [ENDING] * 2]
     with bridge_to_be_stopped(tmp_path, grace) as (bridge, log):
         (child,) = children_of(bridge.process.pid)

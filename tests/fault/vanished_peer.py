@@ -41,6 +41,9 @@ def main(directory: Path) -> None:
             switch("down")
             ends = [wait_for(lambda req_id=req_id: log.turn_end(req_id), "turn_end", 30) for req_id in ids]
             switch("up")
+        for req_id in ids:
+            # The child is told after the end is in the log.
+            wait_for(lambda req_id=req_id: "turn/interrupt" in log.calls(req_id), "the interrupt")
         stopped = [log.calls(req_id).count("turn/interrupt") for req_id in ids]
         status = bridge.post("/responses", ask({"text": "hi"})).status_code
         reasons = [end["reason"] for end in ends]

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 from harness import KEY, RunningBridge, running_bridge
 from protolog.logs import Json
+from server.prompted import wait_for
 
 from bridge.protolog.read import RecordReader, log_files
 
@@ -26,14 +27,23 @@ def kill_and_look(directory: Path, times: int) -> None:
         with running_bridge(
             directory, "--mock-only", f"--log-events={target}", "--log-max-bytes=40000", PROXY_STORE="memory"
         ) as bridge:
-            _kill_within_an_answer(bridge, pieces=chance.randrange(1, 400))
+            _kill_within_an_answer(bridge, directory, pieces=chance.randrange(1, 400))
         for log in (logs, *([file] if file.exists() else [])):
             if log.exists():
                 _look(log_files(log.parent if log == file else log), killed=number + 1)
 
 
-def _kill_within_an_answer(bridge: RunningBridge, pieces: int) -> None:
-    """Let several clients read, and kill it when one of them has so many lines of its streams."""
+def _turns(directory: Path) -> int:
+    """How many turns have begun, according to the logs, of which one may be moved aside at the moment."""
+    count = 0
+    for path in directory.rglob("*.ndjson"):
+        with suppress(FileNotFoundError):
+            count += path.read_bytes().count(b'"kind":"turn_start"')
+    return count
+
+
+def _kill_within_an_answer(bridge: RunningBridge, directory: Path, pieces: int) -> None:
+    """Let several clients read, and kill it when they have so many lines of their streams, and its log has a turn."""
 
     def read() -> None:
         with suppress(httpx2.HTTPError), bridge.client(key=KEY) as client:
@@ -42,9 +52,11 @@ def _kill_within_an_answer(bridge: RunningBridge, pieces: int) -> None:
                     for _ in response.iter_lines():
                         seen.append(1)
                         if len(seen) >= pieces:
+                            wait_for(lambda: _turns(directory) > before, "a turn is in the log")
                             bridge.process.kill()
 
     seen: list[int] = []
+    before = _turns(directory)
     with ThreadPoolExecutor(CLIENTS) as pool:
         for reading in [pool.submit(read) for _ in range(CLIENTS)]:
             reading.result(30)

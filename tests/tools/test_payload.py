@@ -200,6 +200,6 @@ def test_deep_nesting_is_refused_and_raises_nothing(opener: str) -> None:
     ids=["quotes in a string", "quotes", "commas", "trailing commas", "spaces", "surplus", "fences", "blank"],
 )
 def test_hostile_text_is_refused_in_linear_time(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert decode_payload(text) == Rejection("bad_json")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

@@ -239,4 +239,4 @@ def test_long_words_cost_linear_time(pattern: str) -> None:
     """Somebody else's words decide nothing about our time: an event may have 64 MiB."""
     begun = time.process_time()
     error_from_object({"message": pattern * (70_000 // len(pattern))})
-    assert time.process_time() - begun < 0.2
+    assert time.process_time() - begun < 1
