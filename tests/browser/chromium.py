@@ -141,7 +141,7 @@ class Page:
             except AssertionError as error:
                 # The page that it ran in was replaced by the one that is loading.
                 if attempt == 19 or not any(
-                    why in str(error) for why in ("context was destroyed", "Cannot find context")
+                    why in str(error) for why in ("context was destroyed", "Cannot find context", "navigated or closed")
                 ):
                     raise
         return None

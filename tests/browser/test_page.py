@@ -124,7 +124,7 @@ def test_typing_into_the_filter_shrinks_the_list(page: Page) -> None:
     ):
         page.run("document.querySelector('#filter').select()")
         page.type(wanted)
-        page.until(f"document.querySelector('#count').textContent.startsWith('{count or 0} ')", 5)
+        page.until(f"document.querySelector('#count').textContent.startsWith('{count or 0} ')")
         page.until("!document.querySelector('#count').textContent.includes('searching')")
         assert len(listed(page)) == count, wanted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import select
@@ -21,6 +22,8 @@ class Terminal:
         self.pid = pid
         self._descriptor = descriptor
         self._shown = ""
+        # What is read may end within a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def type(self, text: str) -> None:
         """As on the keyboard; `\\x03` is Ctrl-C."""
@@ -33,7 +36,7 @@ class Terminal:
             if not select.select([self._descriptor], [], [], deadline - time.monotonic())[0]:
                 raise AssertionError(f"{text!r} did not appear: {self._shown!r}")
             try:
-                self._shown += os.read(self._descriptor, 65536).decode()
+                self._shown += self._decoder.decode(os.read(self._descriptor, 65536))
             except OSError:
                 raise AssertionError(f"{text!r} did not appear before the end: {self._shown!r}") from None
         before, found, self._shown = self._shown.partition(text)

@@ -178,7 +178,7 @@ def test_a_bridge_that_runs(tmp_path: Path, mock_bridge: RunningBridge) -> None:
 def test_a_bridge_that_is_not_there(tmp_path: Path) -> None:
     """Who waits for it hears why."""
     ran = run(
-        tmp_path, "--url", "http://127.0.0.1:9", "--provider-key", "k", "--timeout", "2", stdin=lines(request("one"))
+        tmp_path, "--url", "http://127.0.0.1:9", "--provider-key", "k", "--timeout", "4", stdin=lines(request("one"))
     )
     told = "warning: The service cannot be reached (ConnectError). Trying again in"
     assert [line[: len(told)] for line in ran.stderr.splitlines()[:2]] == [told, told]

@@ -309,7 +309,7 @@ def test_the_trace_is_shown_as_it_comes(tmp_path: Path) -> None:
         direct.chatgpt.will(Stream([answer()[0], gate]))
         with direct.command.start(*HI, "--trace") as process:
             direct.chatgpt.wait_for(lambda: gate.held)
-            assert select.select([process.stdout], [], [], 1)[0]
+            assert select.select([process.stdout], [], [], 20)[0]
 
 
 def test_a_long_trace_is_whole_and_in_order(tmp_path: Path) -> None:

@@ -255,4 +255,4 @@ def test_a_bridge_for_other_machines_starts_with_a_key_of_its_own(tmp_path: Path
         local = bridge.root.replace("0.0.0.0", "127.0.0.1")
         for given, status in ((key, 200), ("cb-the-key-of-this-machine-0123456789", 401)):
             headers = {"authorization": f"Bearer {given}", "host": "box.example"}
-            assert httpx2.get(f"{local}/v1/models", headers=headers, trust_env=False).status_code == status
+            assert httpx2.get(f"{local}/v1/models", headers=headers, trust_env=False, timeout=30).status_code == status

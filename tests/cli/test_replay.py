@@ -214,7 +214,7 @@ def test_runs_of_exec_in_front_of_a_child_are_the_same_again(tmp_path: Path) -> 
     command = Command(tmp_path, settings, always)
     command.run(*steps({"reasoning": ["Hm."]}, {"deltas": ["Good ", "morning"]})).succeeded()
     assert command.run(*steps({"text": "half"}, {"error": {"message": "it broke"}})).code == 1
-    command.run(*steps({"text": "half"}, {"hang": True}), "--timeout", "1").failed("timeout")
+    command.run(*steps({"text": "half"}, {"hang": True}), "--timeout", "5").failed("timeout")
     tool = (
         "--tool",
         'look:inline={"type":"object"}',

@@ -16,7 +16,7 @@ GOOD = {"model": "mock-echo", "input": "hi"}
 def status(bridge: RunningBridge, key: str) -> int:
     """How a request with this key is answered."""
     headers = {"authorization": f"Bearer {key}"}
-    return httpx2.post(f"{bridge.url}/responses", json=GOOD, headers=headers, trust_env=False).status_code
+    return httpx2.post(f"{bridge.url}/responses", json=GOOD, headers=headers, trust_env=False, timeout=30).status_code
 
 
 def test_the_first_start_makes_a_key_and_the_next_one_keeps_it(tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ def test_with_keys_of_one_s_own_it_may_listen_to_the_world(tmp_path: Path) -> No
             ("wrong", 401),
         ):
             headers = {"authorization": f"Bearer {key}", "host": "my-machine.lan"}
-            assert httpx2.get(url, headers=headers, trust_env=False).status_code == code
+            assert httpx2.get(url, headers=headers, trust_env=False, timeout=30).status_code == code

@@ -445,6 +445,6 @@ def test_a_cli_that_is_stopped(rig: Rig, cli: Cli, number: signal.Signals, webso
     with cli.start(said(SLOW)) as process:
         rig.provider.wait_requests(rig.since + 1)
         process.send_signal(number)
-        assert rig.provider.wait_gone(left + 1, timeout=5)[left:] == [rig.since]
+        assert rig.provider.wait_gone(left + 1)[left:] == [rig.since]
         process.communicate(timeout=LIMIT)
     assert process.returncode != 0

@@ -64,8 +64,8 @@ def test_pain_01_an_answer_that_came_without_deltas_is_shown(codex: Rig, api: Ap
 def test_pain_01_an_empty_turn_in_a_stream_that_has_begun(prompted: RunningBridge) -> None:
     """After a long silence the status is out already: then the stream ends as a failure."""
     with ThreadPoolExecutor(2) as pool:
-        response = pool.submit(prompted.events, "/responses", ask({"sleep": 2.3}))
-        completion = pool.submit(prompted.events, "/chat/completions", ask_chat({"sleep": 2.3}))
+        response = pool.submit(prompted.events, "/responses", ask({"sleep": 4}))
+        completion = pool.submit(prompted.events, "/chat/completions", ask_chat({"sleep": 4}))
         last = response.result()[-1]
     assert last["type"] == "response.failed"
     assert last["response"]["error"]["bridge_code"] == "empty_response"

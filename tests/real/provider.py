@@ -375,22 +375,22 @@ class Provider:
         self._server.hang_up()
         self._server.server_close()  # joins the threads of the requests
 
-    def wait_for(self, predicate: Callable[[], bool], timeout: float = 10) -> None:
+    def wait_for(self, predicate: Callable[[], bool], timeout: float = 30) -> None:
         """Block until the predicate holds; raises AssertionError with the state if it never does."""
         with self.changed:
             assert self.changed.wait_for(predicate, timeout), f"not within {timeout} s: {self!r}"
 
-    def wait_requests(self, n: int, timeout: float = 10) -> list[Request]:
+    def wait_requests(self, n: int, timeout: float = 30) -> list[Request]:
         """Block until n requests have arrived; all that have, then."""
         self.wait_for(lambda: len(self.requests) >= n, timeout)
         return self.requests
 
-    def wait_gone(self, n: int = 1, timeout: float = 10) -> list[int]:
+    def wait_gone(self, n: int = 1, timeout: float = 30) -> list[int]:
         """Block until n clients have hung up; the indices of their requests."""
         self.wait_for(lambda: len(self.gone) >= n, timeout)
         return self.gone
 
-    def wait_idle(self, timeout: float = 10) -> None:
+    def wait_idle(self, timeout: float = 30) -> None:
         """Block until nothing is being answered."""
         self.wait_for(lambda: self.active == 0, timeout)
 

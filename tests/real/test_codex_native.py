@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from real.provider import USAGE
 from real.rig import CHAT, CURRENT, LEGACY, LOOK, RESPONSES, Answer, Api, Rig, UseRig, said, start_rig
-from server.prompted import wait_for
+from server.prompted import EventLog, wait_for
 
 NATIVE = {"PROXY_TOOL_MODE": "native"}
 USED = tuple(USAGE.values())
@@ -121,7 +121,7 @@ def test_calls_are_streamed_as_they_are_made(native: Rig) -> None:
     with native.calling(RESPONSES, action, tools=[LOOK]) as connection:
         read_a_call(connection.getresponse())
         assert native.provider.active == 1
-    native.provider.wait_gone(left + 1, timeout=5)
+    native.provider.wait_gone(left + 1)
 
 
 ARGUMENTS = {
@@ -436,15 +436,15 @@ def test_a_client_that_leaves_while_calls_are_open(native: Rig, stream: bool) ->
     with native.calling(RESPONSES, action, stream=stream, tools=[LOOK]) as connection:
         if stream:
             read_a_call(connection.getresponse())
-    assert native.provider.wait_gone(left + 1, timeout=5)[left:] == [native.since]
+    assert native.provider.wait_gone(left + 1)[left:] == [native.since]
     assert native.ask(RESPONSES, calls(("look", '{"q":1}')), tools=[LOOK]).calls == (("look", '{"q":1}'),)
     assert len(native.posts) == 2
 
 
 def test_cut_turns_leave_nothing_behind(tmp_path: Path) -> None:
     """After thirty cut turns the next ones are as quick, and Codex has closed every thread."""
-    log = tmp_path / "events.ndjson"
-    with start_rig(tmp_path, CURRENT, PROXY_LOG_EVENTS=str(log), **NATIVE) as rig:
+    log = EventLog(tmp_path / "events.ndjson")
+    with start_rig(tmp_path, CURRENT, PROXY_LOG_EVENTS=str(log.path), **NATIVE) as rig:
 
         def seconds() -> float:
             before = monotonic()
@@ -452,7 +452,7 @@ def test_cut_turns_leave_nothing_behind(tmp_path: Path) -> None:
             return monotonic() - before
 
         def events() -> Counter[str]:
-            return Counter(json.loads(line).get("method") for line in log.read_text().splitlines())
+            return Counter(record.get("method") for record in log.records())
 
         def os_threads() -> int:
             return len(os.listdir(f"/proc/{rig.child()}/task"))
@@ -463,9 +463,9 @@ def test_cut_turns_leave_nothing_behind(tmp_path: Path) -> None:
         for _ in range(25):
             seconds()
         in_the_end = [seconds() for _ in range(5)]
-        assert median(in_the_end) < 3 * median(at_first) + 0.1
+        assert median(in_the_end) < 3 * median(at_first) + 1
         assert os_threads() <= threads + 8
-        wait_for(lambda: events()["thread/closed"] == 36, "all threads are closed", 20)
+        wait_for(lambda: events()["thread/closed"] == 36, "all threads are closed")
         assert len(rig.provider.requests) == 36
 
 

