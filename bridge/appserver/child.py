@@ -1,8 +1,8 @@
 """One running child: its pump, our calls, and the turns that run in it.
 
-The reader takes what the pipe holds, hands each line to its turn or to the RPC peer, and wakes each touched turn once.
-It never waits for anybody. Each turn has one owner task here, which starts it, and after the consumer has let go of it
-interrupts it if need be and frees what the child keeps for it.
+The reader takes what the pipe holds and hands it to `incoming`; it never waits for anybody. Each turn has one owner
+task here, which starts it, and after the consumer has let go of it interrupts it if need be and frees what the child
+keeps for it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from bridge.appserver.affinity import KEEP_SECONDS, KeptThreads
 from bridge.appserver.counts import ChildCounts
 from bridge.appserver.current import CurrentDecoder, CurrentTurn, unsubscribe
 from bridge.appserver.dialect import ChildInfo
-from bridge.appserver.framing import LineSplitter
 from bridge.appserver.handshake import shake_hands
+from bridge.appserver.incoming import Incoming
 from bridge.appserver.lateness import overslept
 from bridge.appserver.legacy import LegacyDecoder, LegacyTurn, choose_sends
 from bridge.appserver.process import Process
 from bridge.appserver.requests import TOOL_CALL, answer_request, known_request
-from bridge.appserver.routes import Call, Decoder, Routes, RunningTurn
+from bridge.appserver.routes import Call, Routes, RunningTurn
 from bridge.appserver.rpc import OVERLOADED, Peer, Reply, RpcError, key_of
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits, TurnStream
-from bridge.appserver.tap import Owner, Tap
+from bridge.appserver.tap import Tap
 from bridge.errors import BackendCrashed, BackendProtocolError, BackendTimeout, BridgeError, Overloaded
 from bridge.redact import harmless
 from bridge.turn.turn import Turn
@@ -51,8 +51,6 @@ MAX_CALLS = 64
 MAX_RELEASES = 32
 INTERRUPT_TIMEOUT = 5.0
 """Codex leaves the interruption of an idle thread unanswered."""
-LINE_HEAD = 512
-"""How far into a line the name of its thread is looked for."""
 PARKED = 15.0
 """How long a native call waits for the end of the answer that it stands in."""
 TIMEOUTS_ALLOWED = 3
@@ -82,10 +80,9 @@ class Child:
         self._limits = limits or Limits()
         self._tap = tap
         self._counts = counts or ChildCounts()
-        self._splitter = LineSplitter()
         self._routes = Routes()
         self._peer = Peer(on_notification=self._notification, answer=self._answer, tap=tap, counts=self._counts)
-        self._decoder: Decoder | None = None
+        self._incoming = Incoming(self._routes, self._peer, tap, self._counts)
         self._calls = trio.Semaphore(MAX_CALLS)
         self._releases = trio.Semaphore(MAX_RELEASES)
         self._unsent = trio.Event()
@@ -128,7 +125,7 @@ class Child:
     async def handshake(self) -> ChildInfo:
         """Introduce ourselves, learn what the child can do and which models it has, choose the dialect."""
         info = await shake_hands(self.call, self._notify, self._wanted, acts=self._settings.native_tools)
-        self._decoder = CurrentDecoder() if info.dialect == "current" else LegacyDecoder()
+        self._incoming.decoder = CurrentDecoder() if info.dialect == "current" else LegacyDecoder()
         await self.account.begin(info)
         self.info = info
         if self._settings.drops_system_prompt("chat", info.dialect):
@@ -361,72 +358,15 @@ class Child:
         try:
             size = READ_SIZE if self._tap is None else READ_SIZE_LOGGED
             while data := await self.process.stdout.receive_some(size):
-                self._receive(self._splitter.feed(bytes(data)))
-            self._receive(self._splitter.finish())
+                self._incoming.feed(bytes(data))
+                self._flush()
+            self._incoming.finish()
+            self._flush()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         # Its last words may explain its end; they come by another pipe.
         with trio.move_on_after(LAST_WORDS):
             await stderr_drained.wait()
-
-    def _receive(self, lines: list[bytes]) -> None:
-        """All lines of one read. Hot: no await, and for a delta no more than one JSON parse and one append."""
-        tap = self._tap
-        self._counts.reads += 1
-        self._counts.lines += len(lines)
-        if tap is not None:
-            tap.begin_read()
-        try:
-            self._receive_lines(lines)
-        finally:
-            if tap is not None:
-                tap.end_read()
-        self._routes.wake_touched()
-        self._flush()
-
-    def _receive_lines(self, lines: list[bytes]) -> None:
-        if self._decoder is not None:
-            self._receive_turns(lines, self._decoder)
-        else:
-            for line in lines:
-                self._peer.receive(line)
-        for head in self._splitter.oversize:
-            self._oversize(head)
-        self._splitter.oversize.clear()
-
-    def _receive_turns(self, lines: list[bytes], decoder: Decoder) -> None:
-        tap, receive, get = self._tap, self._peer.receive, self._routes.get
-        delta_start, read_delta, touched = decoder.delta, decoder.read_delta, self._routes.touched
-        # Adjacent deltas, for the tap.
-        run: list[bytes] = []
-        texts: list[str] = []
-        owners: list[Owner] = []
-        for line in lines:
-            if line.startswith(delta_start):
-                try:
-                    key, item, delta = read_delta(line)
-                    turn = get(key)
-                except (ValueError, KeyError, TypeError):
-                    turn = None
-                    self._lost(line)
-                if turn is not None:
-                    turn.text(item, delta)
-                    if not turn.dirty:
-                        turn.dirty = True
-                        touched.append(turn)
-                    if tap is not None:
-                        run.append(line)
-                        texts.append(delta)
-                        owners.append(turn)
-                    continue
-            if run and tap is not None:
-                tap.deltas(run, texts, owners)
-                run, texts, owners = [], [], []
-            # What repeats another line is dropped unread; but the log wants to know what it was.
-            if tap is not None or not line.startswith(decoder.skip):
-                receive(line)
-        if run and tap is not None:
-            tap.deltas(run, texts, owners)
 
     def _answer(self, line: bytes, method: str, key: str | None) -> bytes | None:
         self._counts.asked.add(known_request(method))
@@ -449,23 +389,6 @@ class Child:
     def _notification(self, method: str, params: dict[str, Any]) -> None:
         self.account.notice(method, params)
         self._routes.notify(key_of(params), method, params)
-
-    def _lost(self, line: bytes) -> None:
-        """A piece of text could not be read: the answer it belongs to cannot be whole any more."""
-        for turn in self._routes.named_in(line[:LINE_HEAD]):
-            turn.fail(BackendProtocolError("A piece of the answer came broken from the Codex app-server. Try again."))
-            self._routes.touch(turn)
-
-    def _oversize(self, head: bytes) -> None:
-        """A line too long to keep was thrown away: the turn it belonged to cannot be whole any more."""
-        self._counts.oversize += 1
-        if self._tap is not None:
-            self._tap.lifecycle("oversize_line", {"head": head[:200].decode("utf-8", "replace")})
-        for turn in self._routes.named_in(head):
-            turn.fail(
-                BackendProtocolError("The Codex app-server sent a message that is too large.", code="message_too_large")
-            )
-            self._routes.touch(turn)
 
     def _flush(self) -> None:
         if self._peer.outgoing:
