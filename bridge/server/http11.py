@@ -78,8 +78,10 @@ class Http11(H11Protocol):
         """Hears that an answer is out."""
         self._feeding = trio.Lock()
         self._waiting = bytearray()
+        self._is_recycling = False
+        """The answer is out, and the connection is being made ready for the next request."""
         self._recycled: trio.Event | None = None
-        """Where somebody waits: the answer is out, and what comes next is another request."""
+        """Where somebody waits for that: it is ready."""
         self._is_last = False
         self._is_over = False
 
@@ -96,11 +98,8 @@ class Http11(H11Protocol):
             self._is_over = True
             await super().handle(event)
             return
-        # Who has read an answer to its end may be quicker with the next request than we are with the end of this one.
-        while self._is_answered():
-            self._recycled = self._recycled or trio.Event()
-            await self._recycled.wait()
         async with self._feeding:
+            await self._until_ready()
             if self._is_shaking_hands():
                 self._early += event.data
                 if len(self._early) > HEADER_LIMIT:
@@ -123,6 +122,12 @@ class Http11(H11Protocol):
             await super().handle(RawData(data=early))
 
     # Requests one after the other
+
+    async def _until_ready(self) -> None:
+        """Who has read an answer to its end may be quicker with the next request than we are with the end of this."""
+        while self._is_recycling or self._is_answered():
+            self._recycled = self._recycled or trio.Event()
+            await self._recycled.wait()
 
     async def _feed(self, data: bytes) -> None:
         """Bytes of a request, or the end of all of them."""
@@ -206,6 +211,8 @@ class Http11(H11Protocol):
             self._is_last = True
 
     async def _maybe_recycle(self) -> None:
+        # Meanwhile what waits is also in h11's own buffer, and would be read twice.
+        self._is_recycling = True
         try:
             if self._is_last:
                 await self._close_stream()
@@ -217,6 +224,7 @@ class Http11(H11Protocol):
                 self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_LIMIT)
                 self.task_group.spawn(self._go_on)
         finally:
+            self._is_recycling = False
             if self._recycled is not None:
                 self._recycled.set()
                 self._recycled = None
@@ -224,7 +232,8 @@ class Http11(H11Protocol):
     async def _go_on(self) -> None:
         """Take the request that has been waiting."""
         async with self._feeding:
-            if self._is_over or not self._waiting:
+            await self._until_ready()
+            if self._is_over or not self._waiting or self._is_answering():
                 return
             data, self._waiting = bytes(self._waiting), bytearray()
             await self._feed(data)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+from typing import Any
 
 import trio
+import trio.testing
 from harness import KEY, RunningBridge
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.events import RawData
+from hypercorn.events import RawData, Updated
+from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
@@ -86,3 +90,37 @@ async def test_crumbs_of_a_body_hold_nobody_up() -> None:
         await protocol.handle(RawData(b"1\r\na\r\n" * 10_000))
         nursery.cancel_scope.cancel()
     assert turns >= 10_000 / AT_ONCE - 2
+
+
+async def test_what_comes_while_a_connection_is_made_ready_again() -> None:
+    """Some of the next request came with the one before, the rest in the moment after its answer: it is read once."""
+    asked: list[bytes] = []
+    said = b""
+    recycling = trio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["raw_path"])
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(event: object) -> None:
+        nonlocal said
+        await trio.lowlevel.checkpoint()
+        if isinstance(event, RawData):
+            said += event.data
+        elif isinstance(event, Updated) and event.idle:
+            recycling.set()
+            await trio.testing.wait_all_tasks_blocked()
+
+    first, second = (f"GET {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode() for path in ("/first", "/second"))
+    application: Any = ASGIWrapper(app)
+    async with TaskGroup() as tasks:
+        protocol = Http11(
+            application, Config(), WorkerContext(None), tasks, ConnectionState({}), False, None, None, send
+        )
+        await protocol.handle(RawData(first + second[:10]))
+        await recycling.wait()
+        await protocol.handle(RawData(second[10:]))
+    assert asked == [b"/first", b"/second"]
+    assert said.count(b"HTTP/1.1 200") == 2
+    assert said.count(b"HTTP/1.1") == 2
