@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
+import time
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 from harness import KEY, RunningBridge
@@ -22,30 +25,35 @@ SIZE = 80_000
 """More than is read at once, and than may wait behind an answer."""
 
 
-def request(text: str) -> bytes:
+def request(text: str, model: str = "mock-text") -> bytes:
     """A request whose answer is short."""
-    body = json.dumps({"model": "mock-text", "input": text, "store": False}).encode()
+    body = json.dumps({"model": model, "input": text, "store": False}).encode()
     head = f"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {KEY}\r\n"
     return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
 
-def read_answer(connection: socket.socket) -> bytes:
-    """The status line of the next answer, once it is whole."""
-    seen = b""
-    while b"\r\n\r\n" not in seen:
-        seen += _more(connection)
-    head, _, body = seen.partition(b"\r\n\r\n")
-    length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
-    while len(body) < length:
-        body += _more(connection)
-    assert len(body) == length
-    return head.split(b"\r\n")[0]
+class Answers:
+    """What a connection gives, one answer after the other; two may come at once."""
 
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._read = b""
 
-def _more(connection: socket.socket) -> bytes:
-    piece = connection.recv(65536)
-    assert piece, "the connection was closed"
-    return piece
+    def next(self) -> tuple[bytes, bytes]:
+        """The next answer, once it is whole: its status line, its body."""
+        while b"\r\n\r\n" not in self._read:
+            self._more()
+        head, _, self._read = self._read.partition(b"\r\n\r\n")
+        length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
+        while len(self._read) < length:
+            self._more()
+        body, self._read = self._read[:length], self._read[length:]
+        return head.split(b"\r\n")[0], body
+
+    def _more(self) -> None:
+        piece = self._connection.recv(65536)
+        assert piece, "the connection was closed"
+        self._read += piece
 
 
 def test_the_next_request_may_come_with_the_last_byte_of_an_answer(mock_bridge: RunningBridge) -> None:
@@ -53,9 +61,32 @@ def test_the_next_request_may_come_with_the_last_byte_of_an_answer(mock_bridge: 
     data = request("x" * SIZE)
     with socket.create_connection(("127.0.0.1", mock_bridge.port), timeout=60) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        answers = Answers(connection)
         for _ in range(150):
             connection.sendall(data)
-            assert read_answer(connection).startswith(b"HTTP/1.1 200")
+            assert answers.next()[0].startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_next_request_comes_in_pieces_at_any_moment(mock_bridge: RunningBridge, seed: int) -> None:
+    """Some of it before the answer, some with it, some after it: each is read once, and in order."""
+    chance = random.Random(seed)
+    requests = [request(f"number {number}.", "mock-echo") for number in range(100)]
+    with socket.create_connection(("127.0.0.1", mock_bridge.port), timeout=60) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        answers = Answers(connection)
+        rest = requests[0]
+        for number, following in enumerate([*requests[1:], b""]):
+            connection.sendall(rest)
+            cuts = sorted(chance.randrange(len(following) + 1) for _ in range(2))
+            connection.sendall(following[: cuts[0]])
+            # There is nothing to wait for: the moments are what is tried out.
+            time.sleep(chance.random() * 0.006)
+            connection.sendall(following[cuts[0] : cuts[1]])
+            status, body = answers.next()
+            assert status.startswith(b"HTTP/1.1 200"), (number, status, body)
+            assert f"number {number}.".encode() in body
+            rest = following[cuts[1] :]
 
 
 class Elsewhere:
