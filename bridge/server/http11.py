@@ -78,6 +78,8 @@ class Http11(H11Protocol):
         """Hears that an answer is out."""
         self._feeding = trio.Lock()
         self._waiting = bytearray()
+        self._unsent: int | None = None
+        """How much of an answer's body is still to be sent, where its head has told how long it is."""
         self._is_recycling = False
         """The answer is out, and the connection is being made ready for the next request."""
         self._recycled: trio.Event | None = None
@@ -114,6 +116,11 @@ class Http11(H11Protocol):
         if isinstance(event, Response) and event.status_code >= 200 and self._is_last:
             others = [each for each in event.headers if each[0] != b"connection"]
             event = replace(event, headers=[*others, (b"connection", b"close")])
+        if isinstance(event, Response):
+            self._unsent = next((int(value) for name, value in event.headers if name == b"content-length"), None)
+        elif isinstance(event, Body) and self._unsent is not None:
+            # Who has these bytes may have the whole answer, and go on before hypercorn says that it is at its end.
+            self._unsent -= len(event.data)
         await super().stream_send(event)
         if isinstance(event, EndBody):
             self.answered()
@@ -198,8 +205,10 @@ class Http11(H11Protocol):
 
     def _is_answered(self) -> bool:
         """Whether the answer is out, and the connection not yet ready for the next request."""
-        done = isinstance(self.connection, h11.Connection) and self.connection.our_state is h11.DONE
-        return done and self.connection.their_state is h11.DONE and not self._is_over
+        if not isinstance(self.connection, h11.Connection) or self._is_over:
+            return False
+        is_out = self.connection.our_state is h11.DONE or self._unsent == 0
+        return is_out and self.connection.their_state is h11.DONE
 
     def _keep(self, data: bytes) -> None:
         """What has come behind a request waits for its end, unless it is too much or was not to come at all."""
@@ -224,6 +233,7 @@ class Http11(H11Protocol):
                 self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_LIMIT)
                 self.task_group.spawn(self._go_on)
         finally:
+            self._unsent = None
             self._is_recycling = False
             if self._recycled is not None:
                 self._recycled.set()

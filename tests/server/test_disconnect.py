@@ -95,6 +95,7 @@ def test_a_client_that_leaves_during_the_keepalives(prompted: LoggedBridge) -> N
 @pytest.mark.parametrize("cut", [10, 100, -1], ids=["in_the_head", "in_the_headers", "in_the_body"])
 def test_a_client_that_leaves_before_its_request_is_whole(prompted: LoggedBridge, cut: int) -> None:
     """No turn begins, nothing is said about it on stderr, and the next request is served."""
+    assert prompted.bridge.post("/responses", ask({"text": "hi"})).status_code == 200  # the child has said its hello
     before = prompted.bridge.stderr.read_text()
     body = json.dumps(ask({"text": f"never-{cut}"})).encode()
     request = raw_request("POST", RESPONSES, body, request_headers())[:cut]
