@@ -16,7 +16,9 @@ import trio
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.protocol.events import Body, EndBody, Response
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
+from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.protocol.ws_stream import ASGIWebsocketState, FrameTooLargeError, WebsocketBuffer, WSStream
+from hypercorn.utils import suppress_body
 from wsproto.events import Message, Ping
 
 from bridge.errors import InvalidRequest
@@ -98,10 +100,13 @@ class Http11(H11Protocol):
     async def handle(self, event: Any) -> None:
         if not isinstance(event, RawData):
             self._is_over = True
+            self._wake()
             await super().handle(event)
             return
         async with self._feeding:
             await self._until_ready()
+            if self._is_over:
+                return
             if self._is_shaking_hands():
                 self._early += event.data
                 if len(self._early) > HEADER_LIMIT:
@@ -117,7 +122,7 @@ class Http11(H11Protocol):
             others = [each for each in event.headers if each[0] != b"connection"]
             event = replace(event, headers=[*others, (b"connection", b"close")])
         if isinstance(event, Response):
-            self._unsent = next((int(value) for name, value in event.headers if name == b"content-length"), None)
+            self._unsent = self._length_of(event)
         elif isinstance(event, Body) and self._unsent is not None:
             # Who has these bytes may have the whole answer, and go on before hypercorn says that it is at its end.
             self._unsent -= len(event.data)
@@ -128,13 +133,24 @@ class Http11(H11Protocol):
             early, self._early = bytes(self._early), bytearray()
             await super().handle(RawData(data=early))
 
+    def _length_of(self, response: Response) -> int | None:
+        """How long an answer's body is; None where that is not known at its beginning."""
+        if isinstance(self.stream, HTTPStream) and suppress_body(self.stream.scope["method"], response.status_code):
+            return 0
+        return next((int(value) for name, value in response.headers if name == b"content-length"), None)
+
     # Requests one after the other
 
     async def _until_ready(self) -> None:
         """Who has read an answer to its end may be quicker with the next request than we are with the end of this."""
-        while self._is_recycling or self._is_answered():
+        while (self._is_recycling or self._is_answered()) and not self._is_over:
             self._recycled = self._recycled or trio.Event()
             await self._recycled.wait()
+
+    def _wake(self) -> None:
+        if self._recycled is not None:
+            self._recycled.set()
+            self._recycled = None
 
     async def _feed(self, data: bytes) -> None:
         """Bytes of a request, or the end of all of them."""
@@ -205,7 +221,7 @@ class Http11(H11Protocol):
 
     def _is_answered(self) -> bool:
         """Whether the answer is out, and the connection not yet ready for the next request."""
-        if not isinstance(self.connection, h11.Connection) or self._is_over:
+        if not isinstance(self.connection, h11.Connection):
             return False
         is_out = self.connection.our_state is h11.DONE or self._unsent == 0
         return is_out and self.connection.their_state is h11.DONE
@@ -235,9 +251,7 @@ class Http11(H11Protocol):
         finally:
             self._unsent = None
             self._is_recycling = False
-            if self._recycled is not None:
-                self._recycled.set()
-                self._recycled = None
+            self._wake()
 
     async def _go_on(self) -> None:
         """Take the request that has been waiting."""

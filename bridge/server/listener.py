@@ -134,6 +134,7 @@ class Connection(TCPServer):
             return
         if not event.data:  # the end of a body of known length
             return
+        await trio.lowlevel.checkpoint_if_cancelled()
         sent = self._send_at_once(event.data)
         if sent == len(event.data):
             await trio.lowlevel.cancel_shielded_checkpoint()

@@ -6,6 +6,7 @@ import json
 import random
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import trio.testing
 from harness import KEY, RunningBridge
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.events import RawData, Updated
+from hypercorn.events import Closed, RawData, Updated
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -123,6 +124,19 @@ async def test_crumbs_of_a_body_hold_nobody_up() -> None:
     assert turns >= 10_000 / AT_ONCE - 2
 
 
+Told = Callable[[object], Awaitable[None]]
+
+
+def connected(app: Any, tasks: TaskGroup, send: Told) -> Http11:
+    """A connection without a socket."""
+    application: Any = ASGIWrapper(app)
+    return Http11(application, Config(), WorkerContext(None), tasks, ConnectionState({}), False, None, None, send)
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode()
+
+
 async def test_what_comes_while_a_connection_is_made_ready_again() -> None:
     """Some of the next request came with the one before, the rest in the moment after its answer: it is read once."""
     asked: list[bytes] = []
@@ -143,15 +157,42 @@ async def test_what_comes_while_a_connection_is_made_ready_again() -> None:
             recycling.set()
             await trio.testing.wait_all_tasks_blocked()
 
-    first, second = (f"GET {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode() for path in ("/first", "/second"))
-    application: Any = ASGIWrapper(app)
     async with TaskGroup() as tasks:
-        protocol = Http11(
-            application, Config(), WorkerContext(None), tasks, ConnectionState({}), False, None, None, send
-        )
-        await protocol.handle(RawData(first + second[:10]))
+        protocol = connected(app, tasks, send)
+        await protocol.handle(RawData(get("/first") + get("/second")[:10]))
         await recycling.wait()
-        await protocol.handle(RawData(second[10:]))
+        await protocol.handle(RawData(get("/second")[10:]))
     assert asked == [b"/first", b"/second"]
     assert said.count(b"HTTP/1.1 200") == 2
     assert said.count(b"HTTP/1.1") == 2
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_nothing_is_asked_on_a_connection_that_is_over(ends: bool) -> None:
+    """The next request has come, but its client has left before the last answer was out, or its end was told."""
+    asked: list[bytes] = []
+    writing, left = trio.Event(), trio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["raw_path"])
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"body", "more_body": not ends})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def send(event: object) -> None:
+        if isinstance(event, RawData) and event.data == b"body":
+            writing.set()
+            await left.wait()
+
+    with trio.fail_after(20):
+        async with TaskGroup() as tasks:
+            protocol = connected(app, tasks, send)
+            await protocol.handle(RawData(get("/first")))
+            await writing.wait()
+            async with trio.open_nursery() as reader:
+                reader.start_soon(protocol.handle, RawData(get("/second")))
+                await trio.testing.wait_all_tasks_blocked()
+                await protocol.handle(Closed())
+                left.set()
+    assert asked == [b"/first"]
