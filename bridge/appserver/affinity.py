@@ -16,9 +16,8 @@ from typing import Any
 
 import orjson
 
-from bridge.turn.collect import Result, TextOutput
-from bridge.turn.events import Usage
-from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Text
+from bridge.turn.events import ReasoningDelta, Restarted, TextDelta, ToolCall, TurnEvent, Usage, WebSearch
+from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message
 
 KEEP_SECONDS = 600.0
 """Providers forget a prompt after about as long."""
@@ -99,20 +98,69 @@ class KeptThreads:
                 del self._by_digest[digest]
 
 
-def digests_after(digest: bytes, result: Result) -> tuple[bytes, ...]:
-    """The digests of a conversation after an answer, for each way in which clients give it back: none with calls in it.
+class AnswerDigest:
+    """What an answer adds to its conversation, digested while it comes: a long one is not kept for that."""
 
-    A response's messages come back one by one, in a chat all text is one message. Calls stand in the thread as the
-    model wrote them, in its text; their outputs could not be injected without them.
-    """
-    if result.calls:
-        return ()
-    texts = [output.text for output in result.outputs if isinstance(output, TextOutput)]
-    return tuple(dict.fromkeys((_extend(digest, map(_said, texts)), _extend(digest, [_said(result.text)]))))
+    __slots__ = ("_called", "_item", "_joined", "_messages")
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._messages: list[blake2b] = []
+        self._joined: blake2b | None = None
+        """Of all text as one message, where there are several."""
+        self._item: str | None = None
+        """Whose text came last."""
+        self._called = False
+
+    def add(self, events: Iterable[TurnEvent]) -> None:
+        """Take further events in."""
+        for event in events:
+            if isinstance(event, TextDelta):
+                self._add_text(event)
+            elif isinstance(event, ToolCall):
+                self._called = True
+            elif isinstance(event, Restarted):
+                self._forget()
+            elif isinstance(event, ReasoningDelta | WebSearch):
+                self._item = None
+
+    def _add_text(self, event: TextDelta) -> None:
+        if event.item != self._item:
+            self._item = event.item
+            if self._messages and self._joined is None:
+                self._joined = self._messages[0].copy()
+            self._messages.append(blake2b(_BEFORE_TEXT, digest_size=16))
+        # Within a JSON string every piece stands for itself.
+        written = orjson.dumps("".join(event.pieces))[1:-1]
+        self._messages[-1].update(written)
+        if self._joined is not None:
+            self._joined.update(written)
+
+    def after(self, digest: bytes) -> tuple[bytes, ...]:
+        """The digests of a conversation after this answer, for each way in which clients give it back.
+
+        A response's messages come back one by one, in a chat all text is one message. Calls stand in the thread as the
+        model wrote them, in its text, and their outputs could not be injected without them: with calls there are none.
+        """
+        if self._called:
+            return ()
+        joined = self._joined or (self._messages or [blake2b(_BEFORE_TEXT, digest_size=16)])[0]
+        one_by_one = digest
+        for message in self._messages:
+            one_by_one = _joined_to(one_by_one, _ended(message))
+        return tuple(dict.fromkeys((one_by_one, _joined_to(digest, _ended(joined)))))
 
 
-def _said(text: str) -> Message:
-    return Message("assistant", (Text(text),))
+_BEFORE_TEXT, _AFTER_TEXT = b'["assistant",["text","', b'"]]'
+"""As `_written` writes a message of the assistant's."""
+
+
+def _ended(message: blake2b) -> bytes:
+    whole = message.copy()
+    whole.update(_AFTER_TEXT)
+    return whole.digest()
 
 
 def _digests(start: bytes, items: Sequence[Item]) -> Iterator[bytes]:
@@ -128,8 +176,12 @@ def _extend(digest: bytes, items: Iterable[Item]) -> bytes:
     for item in items:
         written = _written(item)
         if written is not None:
-            digest = blake2b(digest + written, digest_size=16).digest()
+            digest = _joined_to(digest, blake2b(written, digest_size=16).digest())
     return digest
+
+
+def _joined_to(digest: bytes, item: bytes) -> bytes:
+    return blake2b(digest + item, digest_size=16).digest()
 
 
 def _written(item: Item) -> bytes | None:

@@ -287,7 +287,7 @@ class Child:
         """Interrupt a turn that the child still works on, then give back what it holds."""
         if self._closed is not None:
             return
-        kept = running.kept(running.result, trio.current_time() + KEEP_SECONDS) if running.result else None
+        kept = running.kept(running.answer, trio.current_time() + KEEP_SECONDS) if running.answer else None
         if kept is not None:
             await self._let_go([unsubscribe(thread) for thread in self._threads.keep(kept)])
             return

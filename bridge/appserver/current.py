@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from bridge.appserver.affinity import KeptThread, KeptThreads, Place, digests_after
+from bridge.appserver.affinity import AnswerDigest, KeptThread, KeptThreads, Place
 from bridge.appserver.failures import finished_from_error
 from bridge.appserver.native import NativeTools, wire_name
 from bridge.appserver.routes import Call, Flow, RunningTurn, usage_from
@@ -25,7 +25,6 @@ from bridge.tools.instructions import join_developer_text
 from bridge.tools.output import can_enforce, format_text
 from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise, neutralise_parts
-from bridge.turn.collect import Result
 from bridge.turn.events import Acted, Finished, ReasoningDone, Usage, UsageUpdate
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.turn.searches import search_action
@@ -142,10 +141,10 @@ class CurrentTurn(RunningTurn):
             return None
         return thread_id
 
-    def kept(self, result: Result, until: float) -> KeptThread | None:
+    def kept(self, answer: AnswerDigest, until: float) -> KeptThread | None:
         if self.key is None or self._place is None or not self.ended:
             return None
-        digests = digests_after(self._place.digest, result)
+        digests = answer.after(self._place.digest)
         return KeptThread(self.key, self._thread_total, digests, until) if digests else None
 
     def interrupt(self) -> Call | None:

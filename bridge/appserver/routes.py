@@ -13,10 +13,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bridge.appserver.affinity import KeptThread
+from bridge.appserver.affinity import AnswerDigest, KeptThread
 from bridge.errors import BridgeError, SlowClient
 from bridge.turn.buffer import EventBuffer
-from bridge.turn.collect import Result
 from bridge.turn.events import TurnEvent, Usage
 
 MAX_BUFFERED = 8 * 1024 * 1024
@@ -72,7 +71,7 @@ class RunningTurn(EventBuffer, ABC):
         self.on_overflow: Callable[[], None] = _nothing
         self.over: Waitable | None = None
         """Set when its consumer has let go of it."""
-        self.result: Result | None = None
+        self.answer: AnswerDigest | None = None
         """What the client was given, once it is complete: from then on the thread may be kept."""
         self._checked: list[TurnEvent] | None = None
         """What was waiting at the last look: `take` puts another list in its place."""
@@ -95,8 +94,8 @@ class RunningTurn(EventBuffer, ABC):
     def end(self) -> list[Call]:
         """The calls that free what the child keeps for it."""
 
-    def kept(self, result: Result, until: float) -> KeptThread | None:
-        """Its thread for the next turn of the conversation, after it came to `result`; None where that cannot be."""
+    def kept(self, answer: AnswerDigest, until: float) -> KeptThread | None:
+        """Its thread for the next turn of the conversation, after this `answer`; None where that cannot be."""
         return None
 
     def let_go(self) -> None:

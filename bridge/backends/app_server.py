@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import trio
 
-from bridge.appserver.affinity import conversation_number
+from bridge.appserver.affinity import AnswerDigest, conversation_number
 from bridge.appserver.dialect import DialectName
 from bridge.appserver.pool import Pool
 from bridge.appserver.settings import ChildSettings
@@ -22,8 +22,7 @@ from bridge.errors import LOG_IN, Forbidden, InvalidRequest, Overloaded, Upstrea
 from bridge.threads import in_thread
 from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
-from bridge.turn.collect import Result
-from bridge.turn.events import TurnEvent
+from bridge.turn.events import Finished, TurnEvent
 from bridge.turn.items import Message
 from bridge.turn.models import DEFAULT_ALIASES, EFFORT_SUFFIXES, FALLBACK_MODEL, ModelChoice, resolve_model
 from bridge.turn.turn import Turn
@@ -39,15 +38,15 @@ NOT_LOGGED_IN = f"Codex is not logged in. {LOG_IN} The mock models work without 
 class AnswerStream:
     """A turn's events with the `<tool_call>` blocks of its text parsed, where there is a `stage` for them.
 
-    What the client was given is remembered, so that the thread is found again by the next turn of the conversation.
+    What the client was given is digested, so that the thread is found again by the next turn of the conversation.
     """
 
-    __slots__ = ("_result", "_stage", "_stream")
+    __slots__ = ("_answer", "_stage", "_stream")
 
     def __init__(self, stream: TurnStream, stage: ToolStage | None) -> None:
         self._stream = stream
         self._stage = stage
-        self._result = Result()
+        self._answer = AnswerDigest()
 
     async def next(self) -> list[TurnEvent]:
         events: list[TurnEvent] = []
@@ -55,11 +54,10 @@ class AnswerStream:
             events = await self._stream.next()
             if self._stage is not None:
                 events = self._stage.feed(events)
-        # Not the events themselves: a long turn has many, and the collector would look at each of them again and again.
-        self._result.add(events)
-        end = self._result.end
-        if end is not None and end.outcome == "completed":
-            self._stream.running.result = self._result
+        self._answer.add(events)
+        end = events[-1]
+        if isinstance(end, Finished) and end.outcome == "completed":
+            self._stream.running.answer = self._answer
         return events
 
     def close(self) -> None:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.appserver.affinity import KeptThread, KeptThreads, conversation_number, digests_after
-from bridge.turn.collect import collect
-from bridge.turn.events import Finished, ReasoningDelta, TextDelta, ToolCall, TurnEvent, Usage
+from bridge.appserver.affinity import AnswerDigest, KeptThread, KeptThreads, conversation_number
+from bridge.turn.events import Finished, ReasoningDelta, Restarted, TextDelta, ToolCall, TurnEvent, Usage
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, RawItem, Text
 
 START: dict[str, Any] = {"model": "m", "developerInstructions": "be kind"}
@@ -24,16 +23,25 @@ def said(role: Any, *texts: str) -> Message:
 HI, HELLO, MORE = said("user", "hi"), said("assistant", "hello"), said("user", "more")
 
 
-def answered(*texts: str) -> Any:
-    """The result of an answer of these messages."""
-    events: list[TurnEvent] = [TextDelta(str(number), [text]) for number, text in enumerate(texts)]
-    return collect([*events, Finished("completed")])
+def digested(*events: TurnEvent) -> AnswerDigest:
+    """An answer that came event by event."""
+    answer = AnswerDigest()
+    for event in events:
+        answer.add([event])
+    return answer
 
 
-def kept_after(threads: KeptThreads, items: list[Item], result: Any, name: str = "t", until: float = 10) -> list[str]:
+def answered(*texts: str) -> AnswerDigest:
+    """An answer of these messages."""
+    return digested(*(TextDelta(str(number), [text]) for number, text in enumerate(texts)), Finished("completed"))
+
+
+def kept_after(
+    threads: KeptThreads, items: list[Item], answer: AnswerDigest, name: str = "t", until: float = 10
+) -> list[str]:
     """Answer a turn and keep its thread; the ids of those that have to go."""
     place = threads.find(START, items, 0)
-    return threads.keep(KeptThread(name, Usage(), digests_after(place.digest, result), until))
+    return threads.keep(KeptThread(name, Usage(), answer.after(place.digest), until))
 
 
 def test_the_next_turn_continues_the_thread() -> None:
@@ -94,15 +102,15 @@ def test_reasoning_may_be_left_out_or_given_back() -> None:
     reasoning = RawItem("reasoning", {"type": "reasoning", "encrypted_content": "x"})
     for items in ([HI, HELLO, MORE], [HI, reasoning, HELLO, MORE]):
         threads = KeptThreads(4)
-        thought: list[TurnEvent] = [ReasoningDelta("r", 0, ["hm"]), TextDelta("m", ["hello"]), Finished("completed")]
-        kept_after(threads, [HI], collect(thought))
+        thought = digested(ReasoningDelta("r", 0, ["hm"]), TextDelta("m", ["hello"]), Finished("completed"))
+        kept_after(threads, [HI], thought)
         assert threads.find(START, items, 0).thread is not None
 
 
 def test_an_answer_with_calls_is_not_kept() -> None:
     """Their outputs could not be injected without them."""
-    result = collect([TextDelta("m", ["x"]), ToolCall("fc", "c", "f", "{}"), Finished("completed")])
-    assert digests_after(b"d", result) == ()
+    answer = digested(TextDelta("m", ["x"]), ToolCall("fc", "c", "f", "{}"), Finished("completed"))
+    assert answer.after(b"d") == ()
 
 
 def test_calls_further_back_are_no_hindrance() -> None:
@@ -156,6 +164,19 @@ def test_only_the_same_beginning_is_ever_continued(texts: list[str], data: st.Da
     asked: list[Item] = [said(roles[number % 2], text) for number, text in enumerate(others)]
     place = threads.find(START, [*asked, said("assistant", "answer"), MORE], 0)
     assert (place.thread is not None) == (others == texts)
+
+
+@given(st.lists(st.lists(st.text(max_size=4), max_size=4), max_size=4), st.booleans())
+def test_it_does_not_matter_in_which_pieces_an_answer_came(messages: list[list[str]], one_by_one: bool) -> None:
+    """Whatever is in them: it is found by its messages, or by all of its text in one."""
+    threads = KeptThreads(4)
+    pieces = [TextDelta(str(number), [piece]) for number, message in enumerate(messages) for piece in message]
+    kept_after(threads, [HI], digested(TextDelta("void", ["x"]), Restarted("again"), *pieces, Finished("completed")))
+    texts = ["".join(message) for message in messages if message]
+    back = [said("assistant", text) for text in (texts if one_by_one else ["".join(texts)])]
+    place = threads.find(START, [HI, *back, MORE], 0)
+    assert place.thread is not None
+    assert place.known == 1 + len(back)
 
 
 def test_a_conversation_has_one_number() -> None:
