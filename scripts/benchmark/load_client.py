@@ -1,6 +1,7 @@
 """Many streams read by one process on raw sockets: every event's number and its way's time. Prints its numbers as JSON.
 
-The child stamps each event with the time at which it writes it; both processes read the same monotonic clock.
+The child stamps each event with its number and the time at which it writes it, three letters each; both processes read
+the same monotonic clock.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ import time
 from array import array
 from dataclasses import dataclass
 
-EVENT = re.compile(rb'"delta":"(\d+):(\d+\.\d+) "')
+EVENT = re.compile(rb'"delta":"(\w{3})(\w{3})"')
+TICK = 1e-4
+ROUND = 36**3 * TICK
+"""After so many seconds the stamps begin anew."""
 END = b"event: response.completed\n"
 KEY = "bench-key-0123456789"
 
 
 @dataclass(slots=True)
 class Stream:
-    """One turn: how many events it has, the number that comes next, and the piece of an event that is not whole yet."""
+    """One answer: how many events it has, which comes next, when the last one came, and a piece that is not whole."""
 
     connection: socket.socket
     events: int = 0
     next: int = 0
+    heard: float = 0.0
     tail: bytes = b""
     ended: bool = False
 
@@ -40,8 +45,6 @@ class Load:
         self.delays = array("d")
         self.arrivals = array("d")
         self.disorder = 0
-        self.renew_until = 0.0
-        """Up to this time a stream whose turn has ended begins the next one."""
 
     def pace(self, events: int) -> None:
         """Begin a stream of so many events."""
@@ -81,19 +84,20 @@ class Load:
             return
         data = stream.tail + data
         end = 0
+        # After a silence of a round or more nobody knows how old the events are: the oldest, as old as the silence.
+        silence = now - stream.heard if stream.heard else 0.0
         for found in EVENT.finditer(data):
-            number, end = int(found[1]), found.end()
+            number, end = int(found[1], 36), found.end()
             if number != stream.next:
                 self.disorder += 1
             stream.next = number + 1
-            self.delays.append(now - float(found[2]))
+            self.delays.append(silence if silence >= ROUND else (now - int(found[2], 36) * TICK) % ROUND)
             self.arrivals.append(now)
+            stream.heard = now
         if END in data:
             stream.ended = True
             self._selector.unregister(stream.connection)
             stream.connection.close()
-            if now < self.renew_until:
-                self.pace(stream.events)
         stream.tail = data[max(end, len(data) - 300) :]
 
     def delays_between(self, start: float, end: float) -> list[float]:
@@ -109,33 +113,27 @@ def percentile(values: list[float], share: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("port", type=int)
-    parser.add_argument("events", help="how many events a turn has; several numbers, with commas, are used in turns")
+    parser.add_argument("events", type=int, help="how many events a stream has, 50 a second")
     parser.add_argument("--streams", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=300, help="how long it goes on")
-    parser.add_argument("--renew", action="store_true", help="a stream whose turn has ended begins another, until then")
     parser.add_argument("--stuck", default="", help="a model that is asked in the middle by a client that never reads")
     options = parser.parse_args()
     load = Load(options.port)
-    lengths = [int(length) for length in options.events.split(",")]
-    for number in range(options.streams):
-        load.pace(lengths[number % len(lengths)])
-    began = time.monotonic()
+    for _ in range(options.streams):
+        load.pace(options.events)
+    began, seconds = time.monotonic(), options.events / 50
     # The beginning of so many streams at once is a load of another kind, and so is their end.
-    warm, middle, over = began + 2, began + options.seconds / 2, began + options.seconds
-    if options.renew:
-        load.renew_until = over
+    warm, middle, over = began + 2, began + seconds / 2, began + seconds
     stuck = None
     if options.stuck:
         load.read(middle)
         stuck = load.open(options.stuck, buffer=4096)
-    load.read(over + max(lengths) / 50 + 60)  # the last turns come to their end as well
+    load.read(over + 60)
     everything = load.delays_between(warm, over)
     before, after = load.delays_between(warm, middle), load.delays_between(middle, over - 2)
     print(
         json.dumps(
             {
-                "events": len(everything),
-                "turns": len(load.streams),
+                "events": len(load.delays),
                 "lost": sum(stream.events - stream.next for stream in load.streams),
                 "disorder": load.disorder,
                 "unended": sum(not stream.ended for stream in load.streams),
