@@ -2,9 +2,9 @@
 
 The model's name says what a turn does: `bench-flood-STREAMS-DELTAS` waits until STREAMS turns have started and then
 writes DELTAS for each, interleaved; `bench-short` answers at once; `bench-tick-COUNT` writes one delta with the time
-every two milliseconds; `bench-pace-COUNT` writes COUNT deltas, 50 a second, each with its number and the time in six
-letters; `bench-heavy` writes 4 kB every two milliseconds for ten seconds; `bench-idle` says nothing. Both dialects; the
-legacy one in all its three spellings.
+every two milliseconds; `bench-pace-COUNT` writes COUNT deltas, 50 a second, each with its number and the time
+(see `stamps`); `bench-heavy` writes 4 kB every two milliseconds for ten seconds; `bench-idle` says nothing. Both
+dialects; the legacy one in all its three spellings.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import os
 import sys
 import threading
 import time
+
+from stamps import stamp
 
 LEGACY = os.environ.get("BENCH_LEGACY") == "1" or "--legacy" in sys.argv
 ids = itertools.count(1)
@@ -79,10 +81,6 @@ def tick(key: str, count: int) -> None:
 
 PERIOD = 0.02
 SLOTS = 10
-DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
-CODES = [bytes(code) for code in itertools.product(DIGITS, repeat=3)]
-"""Numbers in three letters each: the answers last for minutes, and what was said is kept until their end."""
-TICK = 1e-4
 paced: list[list[tuple[bytes, bytes, list[int], str]]] = [[] for _ in range(SLOTS)]
 """Streams of 50 deltas a second, in ten groups that take turns: (what is before the text, what is after it, [the next
 number, the number of deltas], the thread)."""
@@ -97,8 +95,7 @@ def pace() -> None:
         streams = paced[slot]
         out = []
         for before, after, progress, key in list(streams):
-            now = CODES[int(time.monotonic() / TICK) % len(CODES)]
-            out.append(before + CODES[progress[0]] + now + after)
+            out.append(before + stamp(progress[0], time.monotonic()) + after)
             progress[0] += 1
             if progress[0] == progress[1]:
                 out.append(end(key))

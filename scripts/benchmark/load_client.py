@@ -1,7 +1,7 @@
 """Many streams read by one process on raw sockets: every event's number and its way's time. Prints its numbers as JSON.
 
-The child stamps each event with its number and the time at which it writes it, three letters each; both processes read
-the same monotonic clock.
+The child stamps each event with its number and the time at which it writes it; both processes read the same monotonic
+clock.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import time
 from array import array
 from dataclasses import dataclass
 
-EVENT = re.compile(rb'"delta":"(\w{3})(\w{3})"')
-TICK = 1e-4
-ROUND = 36**3 * TICK
-"""After so many seconds the stamps begin anew."""
+from stamps import NUMBERS, ROUND, TICK, TIMES
+
+EVENT = re.compile(rb'"delta":"(\w{3})(\w{2})"')
+NUMBER_OF = {code: number for number, code in enumerate(NUMBERS)}
+TIME_OF = {code: number * TICK for number, code in enumerate(TIMES)}
 END = b"event: response.completed\n"
 KEY = "bench-key-0123456789"
+APART = 0.05
+"""Seconds between the beginnings of two streams."""
 
 
 @dataclass(slots=True)
@@ -73,7 +76,7 @@ class Load:
     def read(self, until: float) -> None:
         """Read all that comes, up to this time or until every stream has ended."""
         while self._selector.get_map() and time.monotonic() < until:
-            for key, _ in self._selector.select(0.5):
+            for key, _ in self._selector.select(min(0.5, max(0.0, until - time.monotonic()))):
                 self._take(key.data)
 
     def _take(self, stream: Stream) -> None:
@@ -87,11 +90,11 @@ class Load:
         # After a silence of a round or more nobody knows how old the events are: the oldest, as old as the silence.
         silence = now - stream.heard if stream.heard else 0.0
         for found in EVENT.finditer(data):
-            number, end = int(found[1], 36), found.end()
+            number, end = NUMBER_OF[found[1]], found.end()
             if number != stream.next:
                 self.disorder += 1
             stream.next = number + 1
-            self.delays.append(silence if silence >= ROUND else (now - int(found[2], 36) * TICK) % ROUND)
+            self.delays.append(silence if silence >= ROUND else (now - TIME_OF[found[2]]) % ROUND)
             self.arrivals.append(now)
             stream.heard = now
         if END in data:
@@ -118,18 +121,19 @@ def main() -> None:
     parser.add_argument("--stuck", default="", help="a model that is asked in the middle by a client that never reads")
     options = parser.parse_args()
     load = Load(options.port)
-    for _ in range(options.streams):
-        load.pace(options.events)
     began, seconds = time.monotonic(), options.events / 50
-    # The beginning of so many streams at once is a load of another kind, and so is their end.
-    warm, middle, over = began + 2, began + seconds / 2, began + seconds
+    for _ in range(options.streams):
+        # One after the other, as clients come: two hundred ends at once are a load of another kind.
+        load.pace(options.events)
+        load.read(time.monotonic() + APART)
+    warm, middle, over = time.monotonic(), began + seconds / 2, began + seconds
     stuck = None
     if options.stuck:
         load.read(middle)
         stuck = load.open(options.stuck, buffer=4096)
     load.read(over + 60)
-    everything = load.delays_between(warm, over)
-    before, after = load.delays_between(warm, middle), load.delays_between(middle, over - 2)
+    everything = load.delays_between(began, over + 60)
+    before, after = load.delays_between(warm, middle), load.delays_between(middle, over)
     print(
         json.dumps(
             {
