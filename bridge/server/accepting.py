@@ -1,12 +1,15 @@
-"""How connections come in: the loop that accepts them also while the system has no room, and peers that vanish."""
+"""How connections come in, also while the system has no room for them; peers that vanish or read slowly."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import math
 import os
 import socket
+import sys
+import termios
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -54,6 +57,14 @@ async def _run(stream: trio.SocketStream, handle: Callable[[trio.SocketStream], 
         await handle(stream)
     finally:
         await trio.aclose_forcefully(stream)
+
+
+def unread_by(connection: trio.socket.SocketType) -> int:
+    """How many bytes of what was sent its peer's system has not taken yet; 0 where that cannot be known."""
+    try:
+        return int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except (OSError, ValueError):  # the latter for one that is closed
+        return 0
 
 
 def notice_vanished_peers(listener: socket.socket, seconds: float) -> None:

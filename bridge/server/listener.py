@@ -25,7 +25,7 @@ from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
 from bridge.errors import ConfigError, Overloaded
-from bridge.server.accepting import REMIND, accept_from, notice_vanished_peers
+from bridge.server.accepting import REMIND, accept_from, notice_vanished_peers, unread_by
 from bridge.server.crowd import MAX_TURNED_AWAY, turn_away
 from bridge.server.http11 import HEADER_LIMIT, Http11
 
@@ -140,18 +140,30 @@ class Connection(TCPServer):
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         try:
-            # The lock is inside: nobody comes between the two parts, and who has sent the first sends the second.
-            with trio.move_on_after(self._write_timeout) as limit:
-                limit.shield = True
+            # Whoever has sent the first part sends the rest: nobody comes between, and it cannot be cancelled.
+            with trio.CancelScope(shield=True):
                 async with self.send_lock:
-                    await self.stream.send_all(memoryview(event.data)[sent:])
-                    return
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-            pass  # the client has gone; busy: its reader has seen that first, and is closing the connection
-        if limit.cancelled_caught:
+                    is_out = await self._send_rest(memoryview(event.data)[sent:])
+        except (OSError, trio.ClosedResourceError):
+            pass  # the client has gone
+        else:
+            if is_out:
+                return
             # Part of a chunk is out: the connection is beyond saving.
             await trio.aclose_forcefully(self.stream)
         await self.protocol.handle(Closed())
+
+    async def _send_rest(self, data: memoryview) -> bool:
+        """Send what the kernel did not take at once; False when the client has read nothing for too long."""
+        connection = self.stream.socket
+        while data:
+            unread = unread_by(connection)
+            with trio.move_on_after(self._write_timeout) as limit:
+                data = data[await connection.send(data) :]
+            # The kernel has room again only when much has been read: who reads slowly is not to be cut off.
+            if limit.cancelled_caught and unread_by(connection) >= unread:
+                return False
+        return True
 
     def _send_at_once(self, data: bytes) -> int:
         """How much of it the kernel has taken without waiting: mostly all, and then no lock and no limit is needed."""

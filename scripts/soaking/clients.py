@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+import h11
 import trio
 from plans import Plan, any_plan, crash, fail, flood, hang, long, noise, nothing, say, think
 from seen import LEFT, Seen, read_body, read_events
@@ -100,7 +101,10 @@ class Client:
         if answer is None:
             return
         seen.status, seen.request_id = answer.status, answer.headers.get("x-request-id")
-        data = await answer.read()
+        try:
+            data = await answer.read()
+        except h11.RemoteProtocolError:  # it was cut off: there is no end that the plan could forgive
+            return
         if "event-stream" in answer.headers.get("content-type", ""):
             read_events(seen, sse(data))
         else:

@@ -186,6 +186,22 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedBridge]:
         yield LoggedBridge(bridge, EventLog(log))
 
 
+def test_a_client_that_reads_slowly_is_not_cut_off(hasty: LoggedBridge) -> None:
+    """However long it takes for a large piece: it is the one who reads nothing that is waited for in vain."""
+    body = json.dumps(ask({"flood": 6000}, stream=True)).encode()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", hasty.bridge.port))
+        client.sendall(raw_request("POST", RESPONSES, body, request_headers(Connection="close")))
+        started, received = time.monotonic(), b""
+        while chunk := client.recv(8192):
+            received += chunk
+            time.sleep(0.006)
+    assert time.monotonic() - started > 2  # four times what it may take to read nothing
+    assert received.endswith(b"0\r\n\r\n")
+    assert received.count(b"response.output_text.delta") == 2 * 6000
+
+
 @pytest.mark.parametrize("deltas", [100, 300], ids=["within_the_buffer", "beyond_the_buffer"])
 def test_a_client_that_never_reads_is_dropped(hasty: LoggedBridge, deltas: int) -> None:
     """After PROXY_WRITE_TIMEOUT its connection is cut and its turn over; its slot and its memory are free."""
