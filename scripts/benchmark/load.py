@@ -1,8 +1,7 @@
 """Many streams at once, as clients see them: `scripts/load`. Client, bridge and child are processes of their own.
 
-200 streams of 50 events a second for `--seconds`; then 500 streams that wait; then 100 streams, half
-of the time beside a client that asks for much and never reads. Measured on a machine that does other things, the
-numbers are worse.
+200 streams of 50 events a second for `--seconds`; then 500 streams that wait; then 100 streams, half of the time beside
+a client that asks for much and never reads. Measured on a machine that does other things, the numbers are worse.
 """
 
 from __future__ import annotations

@@ -28,10 +28,9 @@ APART = 0.05
 
 @dataclass(slots=True)
 class Stream:
-    """One answer: how many events it has, which comes next, when the last one came, and a piece that is not whole."""
+    """One answer: the number that comes next, when the last event came, and the piece of one that is not whole yet."""
 
     connection: socket.socket
-    events: int = 0
     next: int = 0
     heard: float = 0.0
     tail: bytes = b""
@@ -48,10 +47,6 @@ class Load:
         self.delays = array("d")
         self.arrivals = array("d")
         self.disorder = 0
-
-    def pace(self, events: int) -> None:
-        """Begin a stream of so many events."""
-        self.open(f"bench-pace-{events}").events = events
 
     def open(self, model: str, *, buffer: int | None = None) -> Stream:
         """Begin a stream; one with a `buffer` of its own is never read."""
@@ -124,7 +119,7 @@ def main() -> None:
     began, seconds = time.monotonic(), options.events / 50
     for _ in range(options.streams):
         # One after the other, as clients come: two hundred ends at once are a load of another kind.
-        load.pace(options.events)
+        load.open(f"bench-pace-{options.events}")
         load.read(time.monotonic() + APART)
     warm, middle, over = time.monotonic(), began + seconds / 2, began + seconds
     stuck = None
@@ -138,7 +133,7 @@ def main() -> None:
         json.dumps(
             {
                 "events": len(load.delays),
-                "lost": sum(stream.events - stream.next for stream in load.streams),
+                "lost": sum(options.events - stream.next for stream in load.streams),
                 "disorder": load.disorder,
                 "unended": sum(not stream.ended for stream in load.streams),
                 "p50": percentile(everything, 0.5),
