@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,13 +39,17 @@ def find_chromium() -> str:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise NoBrowser(f"The tests in tests/browser need a Chromium on the PATH ({', '.join(NAMES)}): install one.")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    # Several processes of the tests may find none at the same time: the later ones wait for the first.
     apt = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300"]
     install = [*apt, "--no-install-recommends", "install", "chromium", "fonts-dejavu-core"]
-    for command in ([*apt, "update"], install):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            raise NoBrowser(f"Chromium cannot be installed: {' '.join(command)}: {done.stderr.strip()[-400:]}")
+    # Several processes of the tests may find none at the same time. `apt-get update` does not wait for another's lock.
+    with open(Path(tempfile.gettempdir()) / "codex-bridge-tests-chromium.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if any(map(shutil.which, NAMES)):
+            return find_chromium()
+        for command in ([*apt, "update"], install):
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+            if done.returncode != 0:
+                raise NoBrowser(f"Chromium cannot be installed: {' '.join(command)}: {done.stderr.strip()[-400:]}")
     return find_chromium()
 
 
