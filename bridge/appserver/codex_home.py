@@ -1,11 +1,41 @@
-"""What the bridge reads of the user's CODEX_HOME. It never writes there."""
+"""The user's CODEX_HOME: what the bridge reads of it, and what of its config.toml the child may see.
+
+The bridge never writes there. Codex itself does when it refreshes a login: see `child_home`.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+SYSTEM_CONFIG = Path("/etc/codex/config.toml")
+"""Codex reads this beneath the user's own config.toml, whatever CODEX_HOME is."""
+
+_PASSED = (
+    "model",
+    "model_provider",
+    "model_providers",
+    "oss_provider",
+    "openai_base_url",
+    "chatgpt_base_url",
+    "cli_auth_credentials_store",
+    "forced_login_method",
+    "forced_chatgpt_workspace_id",
+    "preferred_auth_method",
+)
+"""The settings of config.toml that decide who answers and who is logged in.
+
+All others change what the model sees or what runs on this machine: instructions, memories, MCP servers, `notify`, hooks,
+profiles, telemetry. Listing what passes, not what is kept out, also keeps out what a later Codex adds.
+"""
+_PASSED_FEATURES = ("respect_system_proxy",)
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,36 +49,102 @@ class CodexHome:
     """Environment variables that its providers read their keys from."""
     has_login: bool = False
     fault: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What of config.toml may reach the child."""
+    switches: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The overrides that switch the rest of it off, for a child that must run in this home itself."""
+    login_in_keyring: bool = False
+    """Codex files a login in the system's keyring under the path of its home: no other home finds it there."""
 
 
 def read_codex_home(path: Path) -> CodexHome:
     """Look at a CODEX_HOME; a missing one is an empty one."""
     has_login = (path / "auth.json").is_file()
     try:
-        text = (path / "config.toml").read_text(encoding="utf-8")
-        config = tomllib.loads(text)
+        config = _read_toml(path / "config.toml")
     except FileNotFoundError:
         return CodexHome(path, has_login=has_login)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return CodexHome(path, has_login=has_login, fault=str(error))
+    passed = _passed(config)
+    store = config.get("cli_auth_credentials_store")
     return CodexHome(
         path,
-        model=_string(config.get("model")),
-        provider=_string(config.get("model_provider")),
+        model=_string(passed.get("model")),
+        provider=_string(passed.get("model_provider")),
         variables=frozenset(_variables(config.get("model_providers"))),
         has_login=has_login,
+        config=passed,
+        switches=_switches(config),
+        login_in_keyring=store == "keyring" or (store == "auto" and not has_login),
     )
+
+
+def system_switches(path: Path = SYSTEM_CONFIG) -> dict[str, str]:
+    """The overrides that switch off what the system's configuration sets for every user."""
+    try:
+        return _switches(_read_toml(path))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return {}
+
+
+def write_toml(table: Mapping[str, Any]) -> str:
+    """A table of `tomllib` as TOML, one line a key."""
+    return "".join(f"{_toml_key(name)} = {_toml_value(value)}\n" for name, value in table.items())
+
+
+def _passed(config: Mapping[str, Any]) -> dict[str, Any]:
+    # A profile that is switched on may choose the model and its provider; nothing else of it counts.
+    profile = _table(_table(config.get("profiles")).get(_string(config.get("profile")) or ""))
+    chosen = {name: profile[name] for name in ("model", "model_provider") if name in profile}
+    passed = {name: config[name] for name in _PASSED if name in config} | chosen
+    features = {name: value for name, value in _table(config.get("features")).items() if name in _PASSED_FEATURES}
+    return passed | ({"features": features} if features else {})
+
+
+def _switches(config: Mapping[str, Any]) -> dict[str, str]:
+    """Only for what is there: Codex takes a server that is only switched off for one without a command, and an empty
+    instruction for a message.
+    """
+    off = {"developer_instructions": '""', "notify": "[]"}
+    switches = {name: value for name, value in off.items() if name in config}
+    # Each server by its name: an empty table would be merged with the one that defines them.
+    return switches | {f"mcp_servers.{name}.enabled": "false" for name in _table(config.get("mcp_servers"))}
 
 
 def _variables(providers: Any) -> list[str]:
     names: list[str] = []
-    for provider in providers.values() if isinstance(providers, dict) else ():
+    for provider in _table(providers).values():
         if not isinstance(provider, dict):
             continue
         names.append(provider.get("env_key", ""))
-        headers = provider.get("env_http_headers")
-        names.extend(headers.values() if isinstance(headers, dict) else ())
+        names.extend(_table(provider.get("env_http_headers")).values())
     return [name for name in names if isinstance(name, str) and name]
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _toml_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _toml_value(name)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # A JSON string is a TOML string, but for the one control character that JSON leaves as it is.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_toml_key(name)} = {_toml_value(inner)}' for name, inner in value.items())}}}"
+    return str(value)  # numbers, inf, nan, dates and times
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _string(value: Any) -> str | None:

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import orjson
 import trio
 
-from bridge.appserver.codex_home import read_codex_home
+from bridge.appserver.child_home import prepare_child_home, write_private
+from bridge.appserver.codex_home import CodexHome, read_codex_home, system_switches
 from bridge.appserver.dialect import ChildInfo
 from bridge.appserver.overrides import build_overrides, shrink_catalog
 from bridge.appserver.process import child_environment
@@ -72,7 +73,9 @@ def find_codex(setting: str | None) -> str | None:
 
 
 class CodexLauncher:
-    """Starts `codex app-server`, kept small by overrides, on the user's own CODEX_HOME.
+    """Starts `codex app-server`, kept small by overrides, in a home of the bridge's own (see `child_home`).
+
+    With `native_tools` it starts Codex as the user has set it up, in the user's own home.
 
     A real Codex is asked once for its model catalog; from then on it is started with that catalog without the models'
     prompts and tools. The catalog is kept in `state`, by the identity of the binary. `prepare` makes the working
@@ -93,8 +96,7 @@ class CodexLauncher:
     ) -> None:
         self._binary = binary
         self._home = home or Path.home() / ".codex"
-        # A CODEX_HOME that is named must exist; Codex makes its default one by itself.
-        self._named = {} if home is None else {"CODEX_HOME": str(home)}
+        self._is_named = home is not None
         self._state = state
         self._workdir = workdir
         self._native_tools = native_tools
@@ -113,13 +115,17 @@ class CodexLauncher:
             raise NotReady(
                 "Codex's working directory cannot be used; the bridge's log tells why.", code="workdir_not_usable"
             ) from error
+        home = read_codex_home(self._home)
+        if home.fault is not None:
+            log.warning("config.toml in %s cannot be read, so nothing in it is used: %s", self._home, home.fault)
         catalog = self._catalog_file(binary)
         arguments = build_overrides(
             native_tools=self._native_tools,
             catalog=catalog if catalog.is_file() else None,
             base_instructions=self._base_instructions(),
+            switches={**system_switches(), **(home.switches if home.login_in_keyring else {})},
         )
-        return Command([binary, "app-server", *arguments], self._environment(), str(self._workdir))
+        return Command([binary, "app-server", *arguments], self._environment(home), str(self._workdir))
 
     async def learn(self, info: ChildInfo, command: Command) -> bool:
         if not info.is_codex or self._native_tools:
@@ -138,7 +144,7 @@ class CodexLauncher:
             return
         catalog = await self._ask_catalog(binary, has_login)
         if catalog is not None:
-            _write_private(path, orjson.dumps(shrink_catalog(catalog)))
+            write_private(path, orjson.dumps(shrink_catalog(catalog)))
 
     async def _ask_catalog(self, binary: str, has_login: bool) -> dict[str, Any] | None:
         """The model catalog as Codex prints it; None from a Codex that cannot (before about 0.110)."""
@@ -150,7 +156,7 @@ class CodexLauncher:
                     capture_stdout=True,
                     check=False,
                     stderr=subprocess.DEVNULL,
-                    env=self._environment(),
+                    env=self._environment(read_codex_home(self._home)),
                 )
                 try:
                     catalog = orjson.loads(done.stdout)
@@ -160,9 +166,13 @@ class CodexLauncher:
                     return dict(catalog)
         return None
 
-    def _environment(self) -> dict[str, str]:
-        home = read_codex_home(self._home)
-        return child_environment(os.environ, also=home.variables, extra=self._named)
+    def _environment(self, home: CodexHome) -> dict[str, str]:
+        extra = {}
+        if not self._native_tools:
+            extra["CODEX_HOME"] = str(prepare_child_home(home, self._state))
+        elif self._is_named:  # it must exist then; Codex makes its default one by itself
+            extra["CODEX_HOME"] = str(self._home)
+        return child_environment(os.environ, also=home.variables, extra=extra)
 
     def _catalog_file(self, binary: str) -> Path:
         real = Path(binary).resolve()
@@ -178,7 +188,7 @@ class CodexLauncher:
         """A file that stands for "no prompt": Codex refuses an empty one."""
         path = self._state / "base-instructions.md"
         if not path.is_file():
-            _write_private(path, b".")
+            write_private(path, b".")
         return path
 
 
@@ -208,19 +218,3 @@ def _is_fresh(path: Path, age: float) -> bool:
 def _is_catalog(value: Any) -> bool:
     models = value.get("models") if isinstance(value, dict) else None
     return isinstance(models, list) and bool(models) and all(isinstance(entry, dict) for entry in models)
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    """Whole or not at all, readable by us alone. Raises NotReady when it cannot be written."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        temporary.replace(path)
-    except OSError as error:
-        raise NotReady(
-            f"The state directory cannot be written ({error.strerror}). Set XDG_STATE_HOME to one that can.",
-            code="state_not_writable",
-        ) from error

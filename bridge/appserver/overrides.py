@@ -1,12 +1,12 @@
 """How Codex is kept small: the overrides that it is started with (`-c key=value`).
 
-By default its own tools, prompts and calls home are off, so that the model sees the client's messages and nothing else.
-They are given on the command line; the user's CODEX_HOME is read as it is and never written.
+By default its own tools, prompts and calls home are off, so that the model sees the client's messages and nothing else,
+and all of them: Codex must not cut an output or replace a conversation by a summary behind the client's back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,11 @@ _OFF_FEATURES = (
     "sleep_tool",
     "tool_suggest",
     "hooks",
+    "memories",
 )
+
+_UNLIMITED = 10**9
+"""Tokens. The provider knows its window and says so, in a way that agents understand; Codex would cut in silence."""
 
 _ALWAYS = {
     "check_for_update_on_startup": "false",
@@ -36,6 +40,10 @@ _ALWAYS = {
 }
 
 _SMALL = {
+    "tool_output_token_limit": str(_UNLIMITED),
+    # These two count where there is no catalog (before 0.110).
+    "model_context_window": str(_UNLIMITED),
+    "model_auto_compact_token_limit": str(_UNLIMITED),
     "web_search": '"disabled"',
     "project_doc_max_bytes": "0",
     "include_permissions_instructions": "false",
@@ -50,12 +58,20 @@ _SMALL = {
 
 
 def build_overrides(
-    *, native_tools: bool, catalog: Path | None = None, base_instructions: Path | None = None
+    *,
+    native_tools: bool,
+    catalog: Path | None = None,
+    base_instructions: Path | None = None,
+    switches: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The `-c` arguments. `base_instructions` replaces Codex's prompt for payloads that leave it null (legacy)."""
+    """The `-c` arguments. `base_instructions` replaces Codex's prompt for payloads that leave it null (legacy).
+
+    `switches` are further overrides, against settings that the child would find by itself.
+    """
     values = dict(_ALWAYS)
     if not native_tools:
         values |= _SMALL
+        values |= switches or {}
         if catalog is not None:
             values["model_catalog_json"] = _toml_string(catalog)
         if base_instructions is not None:
@@ -64,26 +80,49 @@ def build_overrides(
 
 
 def shrink_catalog(catalog: dict[str, Any]) -> dict[str, Any]:
-    """Codex's own model catalog with every model's prompt and tools taken out.
+    """Codex's own model catalog with every model's prompt, tools and limits taken out.
 
     Most models are marked to get their tools inside a JavaScript tool (`code_mode_only`), with 20 kB of
-    instructions; as entries with direct tools and no text they see what the client sends.
+    instructions; as entries with direct tools and no text they see what the client sends. Codex compacts a conversation
+    by the window that stands here, and enlarges images for models that take them in original size.
     """
-    models = [
-        entry
-        | {
-            "base_instructions": "",
-            "model_messages": None,
-            "tool_mode": "direct",
-            "apply_patch_tool_type": None,
-            "use_responses_lite": False,
-            "multi_agent_version": None,
-            "experimental_supported_tools": [],
-            "supports_search_tool": False,
-        }
-        for entry in catalog["models"]
-    ]
-    return catalog | {"models": models}
+    models = [entry | _PLAIN for entry in catalog["models"]]
+    return catalog | {"models": [*models, models[0] | _ANY_MODEL]}
+
+
+_PLAIN: dict[str, Any] = {
+    "base_instructions": "",
+    "model_messages": None,
+    "tool_mode": "direct",
+    "apply_patch_tool_type": None,
+    "use_responses_lite": False,
+    "multi_agent_version": None,
+    "experimental_supported_tools": [],
+    "supports_search_tool": False,
+    "context_window": _UNLIMITED,
+    "max_context_window": _UNLIMITED,
+    "auto_compact_token_limit": None,
+    "default_verbosity": None,
+    "supports_image_detail_original": False,
+}
+_ANY_MODEL: dict[str, Any] = {
+    # Codex takes the entry with the longest slug that a model's name begins with: this one fits all that have none.
+    "slug": "",
+    "display_name": "any other model",
+    "description": None,
+    "visibility": "none",
+    "priority": 99,
+    "default_reasoning_level": None,
+    "supported_reasoning_levels": [],
+    "default_reasoning_summary": "auto",
+    "support_verbosity": False,
+    "additional_speed_tiers": [],
+    "service_tiers": [],
+    "upgrade": None,
+    "availability_nux": None,
+    "web_search_tool_type": "text",
+}
+"""As Codex itself describes a model that it does not know."""
 
 
 def _flags(values: dict[str, str]) -> Iterator[str]:

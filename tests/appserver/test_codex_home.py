@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bridge.appserver.codex_home import CodexHome, read_codex_home
+from bridge.appserver.codex_home import CodexHome, read_codex_home, system_switches, write_toml
 
 CONFIG = """
 model = "house-model"
@@ -76,3 +80,83 @@ def test_values_of_the_wrong_type_are_as_if_not_there(tmp_path: Path, text: str)
     (tmp_path / "config.toml").write_text(text)
     home = read_codex_home(tmp_path)
     assert (home.model, home.provider, home.variables, home.fault) == (None, None, frozenset(), None)
+
+
+FULL = r"""
+model = "plain"
+model_provider = "house"
+profile = "work"
+developer_instructions = "be rude"
+notify = ["run-me"]
+service_tier = "fast"
+model_reasoning_effort = "high"
+openai_base_url = "http://127.0.0.1:1/v1"
+
+[profiles.work]
+model = "chosen"
+sandbox_mode = "danger-full-access"
+
+[model_providers.house]
+name = "House"
+http_headers = { "X-A" = "\u00e9\u007f\"" }
+
+[mcp_servers.tools]
+command = "run-me"
+
+[features]
+respect_system_proxy = true
+memories = true
+"""
+
+
+def test_only_login_providers_and_models_pass(tmp_path: Path) -> None:
+    """A list of what passes: instructions, programs, tiers and profiles do not, but for the model that one chooses."""
+    (tmp_path / "config.toml").write_text(FULL)
+    home = read_codex_home(tmp_path)
+    assert home.config == {
+        "model": "chosen",
+        "model_provider": "house",
+        "openai_base_url": "http://127.0.0.1:1/v1",
+        "model_providers": {"house": {"name": "House", "http_headers": {"X-A": 'é\x7f"'}}},
+        "features": {"respect_system_proxy": True},
+    }
+    assert home.model == "chosen"
+    assert tomllib.loads(write_toml(home.config)) == home.config
+
+
+def test_what_must_be_switched_off_by_name(tmp_path: Path) -> None:
+    """For a home that the child must use itself, and for the system's configuration: what is there, nothing else."""
+    (tmp_path / "config.toml").write_text(FULL)
+    switches = {"developer_instructions": '""', "notify": "[]", "mcp_servers.tools.enabled": "false"}
+    assert read_codex_home(tmp_path).switches == switches
+    assert system_switches(tmp_path / "config.toml") == switches
+    assert system_switches(tmp_path / "none.toml") == {}
+
+
+@pytest.mark.parametrize(
+    ("store", "has_login", "keyring"),
+    [("file", True, False), ("keyring", False, True), ("auto", False, True), ("auto", True, False)],
+)
+def test_a_login_in_the_keyring_is_noticed(tmp_path: Path, store: str, has_login: bool, keyring: bool) -> None:
+    """Codex files it under the path of its home."""
+    (tmp_path / "config.toml").write_text(f'cli_auth_credentials_store = "{store}"')
+    if has_login:
+        (tmp_path / "auth.json").write_text("{}")
+    assert read_codex_home(tmp_path).login_in_keyring is keyring
+
+
+def values(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Arrays and tables of these."""
+    return st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+PLAIN = (
+    TEXTS | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.datetimes() | st.dates()
+)
+
+
+@given(st.dictionaries(TEXTS, st.recursive(PLAIN, values, max_leaves=12), max_size=5))
+def test_a_table_survives_as_toml(table: dict[str, Any]) -> None:
+    """Whatever tomllib can read is written so that it reads the same."""
+    assert tomllib.loads(write_toml(table)) == table

@@ -60,24 +60,41 @@ def test_without_paths_there_are_no_path_settings() -> None:
     assert "model_instructions_file" not in settings
 
 
-def test_the_catalog_keeps_its_models_but_not_their_prompts() -> None:
+def test_the_catalog_keeps_its_models_but_not_their_prompts_and_limits() -> None:
     """Every model stays under its name, with direct tools and no text; the original is left as it was."""
     entry = {
         "slug": "gpt-x",
-        "context_window": 5,
+        "kept": 5,
+        "context_window": 272_000,
+        "auto_compact_token_limit": 200_000,
         "base_instructions": "long",
         "tool_mode": "code_mode_only",
         "apply_patch_tool_type": "freeform",
         "model_messages": {"a": 1},
+        "default_verbosity": "low",
+        "supports_image_detail_original": True,
     }
     catalog = {"models": [entry, {"slug": "gpt-y"}], "etag": "e"}
     shrunk = shrink_catalog(catalog)
     assert shrunk["etag"] == "e"
-    assert [model["slug"] for model in shrunk["models"]] == ["gpt-x", "gpt-y"]
+    assert [model["slug"] for model in shrunk["models"]] == ["gpt-x", "gpt-y", ""]
     for model in shrunk["models"]:
         assert model["base_instructions"] == ""
         assert model["tool_mode"] == "direct"
         assert model["apply_patch_tool_type"] is None
         assert model["model_messages"] is None
-    assert shrunk["models"][0]["context_window"] == 5
+        assert model["context_window"] == model["max_context_window"] == 10**9
+        assert model["auto_compact_token_limit"] is None
+        assert model["default_verbosity"] is None
+        assert model["supports_image_detail_original"] is False
+    assert shrunk["models"][0]["kept"] == 5
     assert entry["base_instructions"] == "long"
+
+
+def test_the_last_entry_of_the_catalog_is_for_any_other_model() -> None:
+    """Its slug is the beginning of every name. It is not listed, and promises nothing of a model that nobody knows."""
+    entry = {"slug": "gpt-x", "visibility": "list", "supported_reasoning_levels": [{"effort": "low"}], "kept": 5}
+    other = shrink_catalog({"models": [entry]})["models"][-1]
+    assert (other["slug"], other["visibility"]) == ("", "none")
+    assert (other["default_reasoning_level"], other["supported_reasoning_levels"]) == (None, [])
+    assert other["kept"] == 5, "members that only later versions know are those of a real entry"
