@@ -96,6 +96,7 @@ class Settings(BaseModel):
     dialect: Literal["auto", "current", "legacy"] = Field("auto", validation_alias="PROXY_DIALECT")
     tool_mode: Literal["auto", "text", "native"] = Field("auto", validation_alias="PROXY_TOOL_MODE")
     web_search: Literal["off", "cached", "live"] = Field("off", validation_alias="PROXY_WEB_SEARCH")
+    enforce_max_tokens: bool = Field(True, validation_alias="PROXY_ENFORCE_MAX_TOKENS")
     kept_threads: int = Field(32, ge=0, le=1024, validation_alias="PROXY_KEPT_THREADS")
     legacy_calls: Literal["auto", "both", "turn", "message"] = Field("auto", validation_alias="PROXY_LEGACY_CALLS")
     workers: int = Field(1, ge=1, le=64, validation_alias="PROXY_WORKERS")

@@ -42,6 +42,7 @@ _BOTH = frozenset(
         "prompt_cache_key",
         "prompt_cache_retention",
         "prompt_cache_options",
+        "service_tier",
     }
 )
 _USED: dict[Endpoint, frozenset[str]] = {
@@ -61,14 +62,14 @@ _USED: dict[Endpoint, frozenset[str]] = {
 }
 """The fields that a body of each shape is read for."""
 
-_SAMPLING = frozenset({"temperature", "top_p", "max_output_tokens", "max_tokens", "max_completion_tokens"})
+_LIMITS = frozenset({"max_output_tokens", "max_tokens", "max_completion_tokens"})
+_SAMPLING = _LIMITS | {"temperature", "top_p"}
 
 _KEPT: dict[Endpoint, frozenset[str]] = {"responses": frozenset({"store", "background"}), "chat": frozenset()}
 """The fields that each path gives an answer for, whatever shape the body has: a chat completion is not kept."""
 
 _USUAL: dict[str, tuple[Any, ...]] = {
     "truncation": ("disabled",),
-    "service_tier": ("auto", "default"),
     "modalities": (["text"],),
     "n": (1,),
     "top_logprobs": (0,),
@@ -77,22 +78,32 @@ _USUAL: dict[str, tuple[Any, ...]] = {
 }
 """Values that ask for what happens anyway."""
 
+_SPEAKERS = ("system", "developer", "user", "assistant")
 _KNOWN_INCLUDES = (ENCRYPTED, "web_search_call.action.sources", "web_search_call.results")
 
 
 def dropped_fields(
-    data: dict[str, Any], turn: Turn, path: Endpoint, *, samples: bool = False, hosted: bool = False
+    data: dict[str, Any],
+    turn: Turn,
+    path: Endpoint,
+    *,
+    samples: bool = False,
+    limits: bool = False,
+    hosted: bool = False,
 ) -> list[str]:
     """The names of fields and tools of a request that have no place in a turn, or in the answer that its path gives.
 
-    `samples`: whoever answers takes a temperature and a limit of tokens. `hosted`: it takes tools of any type.
+    `samples`: the backend takes a temperature and a limit of tokens; `limits`: the limit is kept. `hosted`: it takes
+    tools of any type.
     """
-    used = _USED[turn.endpoint] | _KEPT[path] | (_SAMPLING if samples else frozenset())
+    used = _USED[turn.endpoint] | _KEPT[path] | (_SAMPLING if samples else _LIMITS if limits else frozenset())
     if path == "responses":
         used -= {"n"}
     if data.get("tools"):
         used -= {"functions", "function_call"}
     names = [name for name, value in data.items() if name not in used and _asks(name, value)]
+    names += [f"{member}.{name}" for member, known in _PARTS.items() for name in _unknown(data.get(member), known)]
+    names += _message_names(data)
     include = data.get("include")
     names += [
         f"include:{value}"
@@ -102,6 +113,25 @@ def dropped_fields(
     others = (tool for tool in turn.tools if isinstance(tool, RawTool) and not tool.type.startswith(SEARCHES))
     names += [] if hosted else sorted({f"tools:{tool.type}" for tool in others})
     return [_ODD.sub("?", name[:59]) for name in names[:MAX_NAMES]]
+
+
+_PARTS = {"reasoning": ("effort", "summary", "generate_summary"), "text": ("format", "verbosity")}
+"""The members of an option that are read."""
+
+
+def _unknown(option: Any, known: tuple[str, ...]) -> list[str]:
+    members = option if isinstance(option, dict) else {}
+    return [name for name, value in members.items() if name not in known and _asks(name, value)]
+
+
+def _message_names(data: dict[str, Any]) -> list[str]:
+    """Who of several people says something has no place in a turn; whose output it is, has."""
+    for member in ("messages", "input"):
+        entries = data.get(member)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("role") in _SPEAKERS and entry.get("name"):
+                return [f"{member}.name"]
+    return []
 
 
 def apply_policy(policy: Policy, dropped: Iterable[str]) -> None:

@@ -44,6 +44,11 @@ def sensible_limit(tokens: int | None) -> int | None:
     return tokens if tokens is not None and tokens > 0 else None
 
 
+def read_tier(tier: str | None) -> str | None:
+    """A service tier; None for the words that ask for what happens anyway."""
+    return None if tier in ("auto", "default", "") else tier
+
+
 def read_object(value: Any, place: str) -> dict[str, Any]:
     """A JSON object at `place`."""
     if not isinstance(value, dict):

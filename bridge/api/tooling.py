@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from bridge.api.items import TOOLS_ITEM, read_name
 from bridge.api.reading import read_object, read_string
 from bridge.errors import InvalidRequest
 from bridge.tools.freeform import function_of
-from bridge.turn.items import FunctionTool, OutputFormat, RawTool, Tool, ToolChoice
+from bridge.turn.items import FunctionTool, OutputFormat, RawTool, Tool, ToolChoice, WebSearchOptions
 
 MAX_TOOLS = 512
 SEARCHES = ("web_search", "web_search_preview")
+_LOCATION = ("city", "region", "country", "timezone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Offer:
 
     tools: tuple[Tool, ...]
     choice: ToolChoice
-    search: Literal["cached", "live"] | None = None
+    search: WebSearchOptions | None = None
 
 
 def read_offer(tools: Sequence[Any] | None, choice: Any, items: Any) -> Offer:
@@ -37,11 +38,26 @@ def _tools_in(items: Any) -> list[Any]:
     return [tool for tools in offers if isinstance(tools, list) for tool in tools]
 
 
-def _search_wanted(tools: Sequence[Tool]) -> Literal["cached", "live"] | None:
+def _search_wanted(tools: Sequence[Tool]) -> WebSearchOptions | None:
     for tool in tools:
         if isinstance(tool, RawTool) and tool.type.startswith(SEARCHES):
-            return "cached" if tool.data.get("external_web_access") is False else "live"
+            return read_search(tool.data)
     return None
+
+
+def read_search(data: Mapping[str, Any]) -> WebSearchOptions:
+    """A web search tool, or chat's `web_search_options`, which nest the location once more."""
+    filters, place, size = data.get("filters"), data.get("user_location"), data.get("search_context_size")
+    domains = filters.get("allowed_domains") if isinstance(filters, dict) else None
+    nested = place.get("approximate") if isinstance(place, dict) else None
+    place = nested if isinstance(nested, dict) else place
+    known = {name: place.get(name) for name in _LOCATION} if isinstance(place, dict) else {}
+    return WebSearchOptions(
+        "cached" if data.get("external_web_access") is False else "live",
+        tuple(domain for domain in domains if isinstance(domain, str)) if isinstance(domains, list) else (),
+        size if isinstance(size, str) else None,
+        {name: value for name, value in known.items() if isinstance(value, str) and value},
+    )
 
 
 def read_tools(tools: Sequence[Any], place: str = "tools") -> tuple[Tool, ...]:

@@ -1,8 +1,9 @@
 """The CODEX_HOME that the child gets: one of the bridge's own, with the user's login, providers and models alone.
 
 Codex reads more from its home than it has switches for: AGENTS.md reaches the model, MCP servers are started, `notify`
-and hooks are run, each for any client's prompt. So the child sees a private directory that holds a config.toml with what
-may pass, and links to the user's login. Codex writes auth.json through the link, so a refreshed login is the user's own.
+and hooks are run, each for any client's prompt. So the child sees a private directory that holds a config.toml with
+what may pass, and links to the user's login. Codex writes auth.json through the link, so a refreshed login is the
+user's own.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ _PASSED = (
 )
 """The settings of config.toml that decide who answers and who is logged in.
 
-All others change what the model sees or what runs on this machine: instructions, memories, MCP servers, `notify`, hooks,
-profiles, telemetry. Listing what passes, not what is kept out, also keeps out what a later Codex adds.
+All others change what the model sees or what runs on this machine: instructions, memories, MCP servers, `notify`,
+hooks, profiles, telemetry. Listing what passes, not what is kept out, also keeps out what a later Codex adds.
 """
 _PASSED_FEATURES = ("respect_system_proxy",)
 

@@ -26,6 +26,7 @@ from bridge.tools.output import can_enforce, format_text
 from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise, neutralise_parts
 from bridge.turn.events import Acted, Finished, ReasoningDone, Usage, UsageUpdate
+from bridge.turn.images import inspect_image
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.turn.searches import search_action
 from bridge.turn.turn import Turn
@@ -41,8 +42,17 @@ OPT_OUT = (
     "item/started",
 )
 """Notifications that say nothing we use; where Codex has its own tools, `item/started` does."""
+TIERS = ("priority", "fast", "flex")
+"""The service tiers that Codex knows."""
 ACTIONS = ("commandExecution", "fileChange", "mcpToolCall")
 """Items that do something."""
+
+
+_COMPACTED = InvalidRequest(
+    "Codex has replaced the conversation by a summary, so the model would not see what the client sent. The turn was "
+    "stopped. Send a shorter conversation.",
+    code="context_length_exceeded",
+)
 
 
 class CurrentDecoder:
@@ -201,6 +211,8 @@ class CurrentTurn(RunningTurn):
             )
         elif item["type"] == "webSearch":
             self.searched(item["id"], _search_action(item))
+        elif item["type"] == "contextCompaction" and not self._settings.native_tools:
+            self.finish(Finished("failed", error=_COMPACTED))
 
     def _raw_item(self, item: dict[str, Any]) -> None:
         if item["type"] == "function_call" and self._native is not None:
@@ -265,6 +277,8 @@ def build_thread_start(
     }
     if not settings.native_tools:
         params["baseInstructions"] = ""
+    if turn.service_tier in TIERS:
+        params["serviceTier"] = turn.service_tier
     if native is not None and (specs := native.specs()):
         params["dynamicTools"] = specs
     if raw:
@@ -277,8 +291,17 @@ def build_thread_start(
 def _config(turn: Turn, settings: ChildSettings) -> dict[str, Any]:
     """Settings of this thread alone. What the client may choose among, the operator has allowed."""
     config: dict[str, Any] = {}
-    if turn.web_search is not None and settings.web_search != "off":
-        config["web_search"] = "cached" if "cached" in (turn.web_search, settings.web_search) else "live"
+    search = turn.web_search
+    if search is not None and settings.web_search != "off":
+        config["web_search"] = "cached" if "cached" in (search.mode, settings.web_search) else "live"
+        asked = {
+            "allowed_domains": list(search.allowed_domains),
+            "context_size": search.context_size,
+            "location": dict(search.location),
+        }
+        if options := {name: value for name, value in asked.items() if value}:
+            # A path, not a nested table: that would replace the whole of `tools`, and what is switched off there.
+            config["tools.web_search"] = options
     if turn.verbosity is not None:
         config["model_verbosity"] = turn.verbosity
     return config
@@ -294,7 +317,8 @@ def build_turn_start(turn: Turn, thread_id: str, *, history_as_text: bool) -> di
             for part in parts
         ]
     if turn.effort is not None:
-        params["effort"] = turn.effort
+        # `ultra` is `max` with subagents of Codex's own, which are off; left to Codex it would become less than `max`.
+        params["effort"] = "max" if turn.effort == "ultra" else turn.effort
     params["summary"] = turn.summary or "auto"
     if turn.output_format is not None and can_enforce(turn.output_format):
         params["outputSchema"] = turn.output_format.schema
@@ -367,8 +391,10 @@ def _image(image: Image) -> dict[str, Any]:
             "Codex takes no remote images. Send the image as a data URL (data:image/png;base64,…).",
             code="unsupported_image_url",
         )
-    detail = image.detail if image.detail in ("high", "original") else "auto"
-    return {"type": "input_image", "image_url": image.url, "detail": detail}
+    inspect_image(image.url)
+    shown = {"type": "input_image", "image_url": image.url}
+    # For `low` Codex would show the model a sentence instead of the image.
+    return shown if image.detail is None else shown | {"detail": "auto" if image.detail == "low" else image.detail}
 
 
 def _failure(error: Any) -> Finished:
@@ -384,6 +410,7 @@ def read_counts(counts: dict[str, Any]) -> Usage:
         counts.get("cachedInputTokens", 0),
         counts["outputTokens"],
         counts.get("reasoningOutputTokens", 0),
+        cache_write=counts.get("cacheWriteInputTokens", 0),
     )
 
 

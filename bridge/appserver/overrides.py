@@ -27,6 +27,7 @@ _OFF_FEATURES = (
     "tool_suggest",
     "hooks",
     "memories",
+    "image_resize_notice",
 )
 
 _UNLIMITED = 10**9
@@ -41,9 +42,6 @@ _ALWAYS = {
 
 _SMALL = {
     "tool_output_token_limit": str(_UNLIMITED),
-    # These two count where there is no catalog (before 0.110).
-    "model_context_window": str(_UNLIMITED),
-    "model_auto_compact_token_limit": str(_UNLIMITED),
     "web_search": '"disabled"',
     "project_doc_max_bytes": "0",
     "include_permissions_instructions": "false",
@@ -55,6 +53,14 @@ _SMALL = {
     "tools.experimental_request_user_input.enabled": "false",
     **{f"features.{name}": "false" for name in _OFF_FEATURES},
 }
+
+
+_WITHOUT_CATALOG = {
+    "model_context_window": str(_UNLIMITED),
+    "model_auto_compact_token_limit": str(_UNLIMITED),
+    "model_verbosity": '"medium"',
+}
+"""For a Codex that cannot print its catalog (before about 0.120). The verbosity is the API's default, not Codex's."""
 
 
 def build_overrides(
@@ -72,8 +78,7 @@ def build_overrides(
     if not native_tools:
         values |= _SMALL
         values |= switches or {}
-        if catalog is not None:
-            values["model_catalog_json"] = _toml_string(catalog)
+        values |= {"model_catalog_json": _toml_string(catalog)} if catalog is not None else _WITHOUT_CATALOG
         if base_instructions is not None:
             values["model_instructions_file"] = _toml_string(base_instructions)
     return list(_flags(values))
@@ -104,6 +109,11 @@ _PLAIN: dict[str, Any] = {
     "auto_compact_token_limit": None,
     "default_verbosity": None,
     "supports_image_detail_original": False,
+    # Codex leaves out a tier that a model does not list; whether the account has it, the provider knows.
+    "service_tiers": [
+        {"id": "priority", "name": "Fast", "description": ""},
+        {"id": "flex", "name": "Flex", "description": ""},
+    ],
 }
 _ANY_MODEL: dict[str, Any] = {
     # Codex takes the entry with the longest slug that a model's name begins with: this one fits all that have none.
@@ -115,14 +125,13 @@ _ANY_MODEL: dict[str, Any] = {
     "default_reasoning_level": None,
     "supported_reasoning_levels": [],
     "default_reasoning_summary": "auto",
-    "support_verbosity": False,
+    "support_verbosity": True,
     "additional_speed_tiers": [],
-    "service_tiers": [],
     "upgrade": None,
     "availability_nux": None,
     "web_search_tool_type": "text",
 }
-"""As Codex itself describes a model that it does not know."""
+"""As Codex itself describes a model that it does not know, but for the verbosity, which goes out if asked for."""
 
 
 def _flags(values: dict[str, str]) -> Iterator[str]:

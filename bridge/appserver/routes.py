@@ -135,11 +135,12 @@ class RunningTurn(EventBuffer, ABC):
             )
 
 
-def usage_from(*counts: Any) -> Usage:
+def usage_from(*counts: Any, cache_write: Any = 0) -> Usage:
     """Usage from the child's numbers: input, cached, output, reasoning. Raises TypeError for anything else."""
-    if not all(type(count) is int for count in counts):
+    if not all(type(count) is int for count in (*counts, cache_write)):
         raise TypeError(counts)
-    return Usage(*counts)
+    tokens, cached, output, reasoning = counts
+    return Usage(tokens, cached, output, reasoning, cache_write=cache_write)
 
 
 class Decoder(Protocol):

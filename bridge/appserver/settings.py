@@ -28,6 +28,8 @@ class ChildSettings:
     native_tools: bool = False
     tool_mode: Literal["auto", "text", "native"] = "auto"
     web_search: Literal["off", "cached", "live"] = "off"
+    enforce_max_tokens: bool = True
+    """End an answer at the client's limit of tokens: Codex has none."""
     kept_threads: int = 0
     """Conversations whose threads are kept for their next turns."""
 

@@ -1,4 +1,4 @@
-"""What the bridge itself does around a backend's answer: stop sequences, and several answers to one request."""
+"""What the bridge itself does around a backend's answer: where it ends early, and several answers to one request."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import trio
 from bridge.backends.base import Backend, EventStream
 from bridge.turn.estimate import estimate_input, estimate_text
 from bridge.turn.events import Choice, Finished, TextDelta, TurnEvent, Usage, UsageUpdate
+from bridge.turn.limit import LimitStage
 from bridge.turn.stop import StopStage
 from bridge.turn.turn import Turn
 
@@ -35,16 +36,18 @@ def attempt_id(req_id: str, index: int) -> str:
 
 async def _start_one(backend: Backend, turn: Turn, req_id: str) -> EventStream:
     stream = await backend.start(turn, req_id)
-    return StoppingStream(stream, turn) if turn.stop else stream
+    if turn.max_output_tokens is not None and backend.takes.counts_tokens:
+        stream = CutStream(stream, turn, LimitStage(turn.max_output_tokens))
+    return CutStream(stream, turn, StopStage(turn.stop)) if turn.stop else stream
 
 
-class StoppingStream:
-    """A turn that ends at the first stop sequence; the model's work is interrupted there."""
+class CutStream:
+    """A turn that ends where `stage` says, at a stop sequence or a limit; the model's work is interrupted there."""
 
-    def __init__(self, stream: EventStream, turn: Turn) -> None:
+    def __init__(self, stream: EventStream, turn: Turn, stage: StopStage | LimitStage) -> None:
         self._stream = stream
         self._turn = turn
-        self._stage = StopStage(turn.stop)
+        self._stage = stage
         self._said: list[str] = []
 
     async def next(self) -> list[TurnEvent]:
@@ -56,7 +59,7 @@ class StoppingStream:
                 # The model had no time to count.
                 said = estimate_text("".join(self._said))
                 usage = Usage(estimate_input(self._turn), 0, said, estimated=True)
-                return [*events, UsageUpdate(usage), Finished("completed")]
+                return [*events, UsageUpdate(usage), self._stage.end]
             if events:
                 return events
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -12,18 +13,20 @@ import orjson
 import trio
 
 from bridge.appserver.affinity import AnswerDigest, conversation_number
+from bridge.appserver.current import TIERS
 from bridge.appserver.dialect import DialectName
 from bridge.appserver.pool import Pool
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import TurnStream
 from bridge.appserver.transcript import tool_text
-from bridge.backends.base import NOTHING_MORE, EventStream
+from bridge.backends.base import Abilities, EventStream
 from bridge.errors import LOG_IN, Forbidden, InvalidRequest, Overloaded, UpstreamError
 from bridge.threads import in_thread
 from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
 from bridge.turn.events import Finished, TurnEvent
-from bridge.turn.items import Message
+from bridge.turn.images import inspect_image
+from bridge.turn.items import FunctionOutput, Image, Message
 from bridge.turn.models import DEFAULT_ALIASES, EFFORT_SUFFIXES, FALLBACK_MODEL, ModelChoice, resolve_model
 from bridge.turn.turn import Turn
 
@@ -31,6 +34,9 @@ LARGE_SCHEMAS = 32 * 1024
 MAX_SCHEMAS = 4 * 1024 * 1024
 MAX_TEXTS = 1024 * 1024
 """Characters of injected texts that are remembered."""
+
+MAX_PIXELS, PATCH, MAX_PATCHES = 2048, 32, 2500
+"""Codex makes an image smaller that is longer than this, or has more patches of 32 by 32 pixels."""
 
 NOT_LOGGED_IN = f"Codex is not logged in. {LOG_IN} The mock models work without a login."
 
@@ -83,7 +89,7 @@ class AppServerBackend:
         recorder: Callable[[str], Record] | None = None,
     ) -> None:
         self.name = name
-        self.takes = NOTHING_MORE
+        self.takes = Abilities(counts_tokens=settings.enforce_max_tokens)
         self.pool = pool
         self._new_id = new_id
         self._settings = settings
@@ -137,8 +143,11 @@ class AppServerBackend:
             names.append("system messages (PROXY_IGNORE_CLIENT_SYSTEM_PROMPT)")
         if turn.web_search is not None and (dialect == "legacy" or self._settings.web_search == "off"):
             names.append("web_search_options" if chat else "tools:web_search")
-        if turn.verbosity is not None and (dialect == "legacy" or turn.model not in self.efforts()):
+        if turn.verbosity is not None and dialect == "legacy":
             names.append("verbosity" if chat else "text.verbosity")
+        if turn.service_tier is not None and (dialect == "legacy" or turn.service_tier not in TIERS):
+            names.append("service_tier")
+        names += _image_drops(turn)
         if turn.encrypted_reasoning and not self._takes_items():
             names.append("include:reasoning.encrypted_content")
         if dialect == "legacy":
@@ -222,6 +231,20 @@ class AppServerBackend:
     def _listed(self) -> list[dict[str, Any]]:
         child = self.pool.child
         return child.account.models if child is not None else []
+
+
+def _image_drops(turn: Turn) -> Iterator[str]:
+    """What Codex changes of images: `low` cannot be asked for, and larger ones are made smaller."""
+    images = [part for item in turn.items if isinstance(item, Message | FunctionOutput) for part in item.parts]
+    for image in images:
+        if isinstance(image, Image):
+            if image.detail in ("low", "original"):
+                yield f"detail:{image.detail}"
+            with suppress(InvalidRequest):  # it is refused when it is sent
+                size = inspect_image(image.url)
+                patches = -(-size.width // PATCH) * -(-size.height // PATCH)
+                if max(size.width, size.height) > MAX_PIXELS or patches > MAX_PATCHES:
+                    yield "image size"
 
 
 def _efforts(entry: Mapping[str, Any]) -> list[str]:

@@ -27,6 +27,8 @@ class Abilities:
 
     sampling: bool = False
     """A temperature and a limit of tokens."""
+    counts_tokens: bool = False
+    """It has no limit of tokens, so the bridge counts them and ends the answer there."""
     hosted_tools: bool = False
     """Tools that the provider runs itself (file_search, mcp, …), passed on as they are."""
     provider_key: bool = False

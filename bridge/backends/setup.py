@@ -32,6 +32,7 @@ def child_settings(settings: Settings) -> ChildSettings:
         tool_mode=settings.tool_mode,
         web_search=settings.web_search,
         kept_threads=settings.kept_threads,
+        enforce_max_tokens=settings.enforce_max_tokens,
     )
 
 

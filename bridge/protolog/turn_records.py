@@ -10,14 +10,17 @@ from bridge.turn.events import Choice, Finished, ToolCall, TurnEvent, Usage
 from bridge.turn.turn import Turn
 
 
-def turn_start(turn: Turn, backend: str, dropped: Sequence[str]) -> dict[str, Any]:
-    """The payload of `turn_start`: who is asked, and what is not passed on."""
+def turn_start(turn: Turn, backend: str, dropped: Sequence[str], *, counts_tokens: bool = False) -> dict[str, Any]:
+    """The payload of `turn_start`: who is asked, what is not passed on, and whether the bridge itself keeps the limit
+    of tokens.
+    """
     return {
         "model": turn.model,
         "requested_model": turn.requested_model,
         "effort": turn.effort,
         "backend": backend,
         "dropped": list(dropped),
+        **({"counts_tokens": True} if counts_tokens and turn.max_output_tokens is not None else {}),
     }
 
 

@@ -149,7 +149,12 @@ class Exchange:
             self._place = await self._service.admission.enter(self._key, backend.name, turn.n or 1, self._expel)
         else:
             await self._service.admission.count(self._key)
-        self.record("turn", "none", "turn_start", turn_start(turn, backend.name, names))
+        self.record(
+            "turn",
+            "none",
+            "turn_start",
+            turn_start(turn, backend.name, names, counts_tokens=backend.takes.counts_tokens),
+        )
         self.turn, self.encoder, self._backend = turn, encoder, backend
         self._stream = await start_answer(backend, turn, self.id) if generate else _Silence()
         self._begun = trio.current_time()

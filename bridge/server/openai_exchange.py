@@ -67,7 +67,14 @@ class OpenAiExchange(Exchange):
             turn = replace(turn, provider_key=self.provider_key)
         self._data, self._continued = data, continuation
         takes = backend.takes
-        dropped = dropped_fields(data, turn, self._path, samples=takes.sampling, hosted=takes.hosted_tools)
+        dropped = dropped_fields(
+            data,
+            turn,
+            self._path,
+            samples=takes.sampling,
+            limits=takes.counts_tokens,
+            hosted=takes.hosted_tools,
+        )
         encoder = self._make_encoder(data, turn)
         await self._start(turn, encoder, backend, dropped, generate=generate)
         if isinstance(encoder, ResponsesEncoder):

@@ -98,6 +98,8 @@ class Usage:
     reasoning: int = 0
     estimated: bool = False
     """Counted by us, because the provider was interrupted before it told."""
+    cache_write: int = 0
+    """Of the input, what the provider has put into its cache, where it tells."""
 
     @property
     def total(self) -> int:
@@ -110,6 +112,7 @@ class Usage:
             self.cached - other.cached,
             self.output - other.output,
             self.reasoning - other.reasoning,
+            cache_write=self.cache_write - other.cache_write,
         )
 
     def __add__(self, other: Usage) -> Usage:
@@ -119,6 +122,7 @@ class Usage:
             self.output + other.output,
             self.reasoning + other.reasoning,
             self.estimated or other.estimated,
+            self.cache_write + other.cache_write,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Role = Literal["system", "developer", "user", "assistant"]
@@ -120,6 +120,16 @@ class RawTool:
 
 
 Tool = FunctionTool | RawTool
+
+
+@dataclass(frozen=True, slots=True)
+class WebSearchOptions:
+    """How the provider may search the web. `location` has city, region, country and timezone, as far as known."""
+
+    mode: Literal["cached", "live"] = "live"
+    allowed_domains: tuple[str, ...] = ()
+    context_size: str | None = None
+    location: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ class StopStage:
     pieces, but not over other events.
     """
 
+    end = Finished("completed")
+
     def __init__(self, stops: Sequence[str]) -> None:
         self.hit = False
         self._stops = tuple(stops)

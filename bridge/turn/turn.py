@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bridge.turn.items import FunctionTool, Item, OutputFormat, Tool, ToolChoice
+from bridge.turn.items import FunctionTool, Item, OutputFormat, Tool, ToolChoice, WebSearchOptions
 
 Endpoint = Literal["responses", "chat"]
 AUTO = ToolChoice()
@@ -41,7 +41,9 @@ class Turn:
     stop: tuple[str, ...] = ()
     """Texts that end the answer; they are not part of it."""
     verbosity: str | None = None
-    web_search: Literal["cached", "live"] | None = None
+    web_search: WebSearchOptions | None = None
+    service_tier: str | None = None
+    """`priority`, `flex`, … as the client wrote it; None for the provider's usual one."""
     encrypted_reasoning: bool = False
     """The client wants to give the reasoning back later, as the provider encrypts it."""
     session: str | None = None

@@ -49,7 +49,6 @@ def test_a_plain_request_drops_nothing() -> None:
         ("prediction", {"type": "content"}),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
-        ("service_tier", "flex"),
         ("store", True),
         ("background", True),
         ("moderation", {"model": "x"}),
@@ -69,7 +68,6 @@ def test_a_chat_field_without_effect_is_named(field: str, value: Any) -> None:
         ("max_tool_calls", 1),
         ("truncation", "auto"),
         ("top_logprobs", 3),
-        ("service_tier", "priority"),
         ("context_management", [{"type": "compaction"}]),
         ("stop", "x"),
         ("n", 2),
@@ -253,3 +251,37 @@ def test_rejecting_misses_nothing_because_of_its_name() -> None:
     """What has no name that a header could carry is not served in silence either."""
     with pytest.raises(InvalidRequest):
         apply_policy("reject", dropped(RESPONSES | {"tools": [{"type": "é"}]}))
+
+
+def test_a_limit_of_tokens_that_is_kept_is_not_named() -> None:
+    """Where the bridge counts them itself; a temperature has no place there all the same."""
+    body = CHAT | {"max_tokens": 5, "temperature": 1}
+    turn = parse_request(body, "chat", same)
+    assert dropped_fields(body, turn, "chat", limits=True) == ["temperature"]
+
+
+def test_the_service_tier_is_the_backends_to_name() -> None:
+    """It is part of the turn."""
+    assert dropped(CHAT | {"service_tier": "flex"}) == []
+    assert parse_request(CHAT | {"service_tier": "flex"}, "chat", same).service_tier == "flex"
+    for usual in ("auto", "default", None):
+        assert parse_request(RESPONSES | {"service_tier": usual}, "responses", same).service_tier is None
+
+
+def test_names_of_people_are_named() -> None:
+    """In either shape, once; a tool's name is no person's."""
+    said = {"role": "user", "content": "hi", "name": "ada"}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    tool = [
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "name": "f", "content": "x"},
+    ]
+    assert dropped({"model": "m", "messages": [said, said]}) == ["messages.name"]
+    assert dropped({"model": "m", "input": [said]}) == ["input.name"]
+    assert dropped({"model": "m", "messages": [{"role": "user", "content": "hi"}, *tool]}) == []
+
+
+def test_members_of_options_are_named() -> None:
+    """`reasoning` and `text` grow new members; those that nobody reads are named."""
+    asked = {"reasoning": {"effort": "low", "context": "auto", "mode": None}, "text": {"stops": ["x"]}}
+    assert dropped(RESPONSES | asked) == ["reasoning.context", "text.stops"]

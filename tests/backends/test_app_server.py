@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,7 +19,7 @@ from bridge.appserver.dialect import ChildInfo, DialectName
 from bridge.appserver.settings import ChildSettings
 from bridge.backends.app_server import AppServerBackend
 from bridge.backends.router import MOCK_MODELS
-from bridge.turn.items import FunctionTool, Message, OutputFormat, Text
+from bridge.turn.items import FunctionTool, Image, Message, OutputFormat, Text, WebSearchOptions
 from bridge.turn.turn import Turn
 
 LISTING = """#!{python} -Wignore
@@ -204,15 +205,37 @@ def test_nothing_is_left_out_of_a_plain_turn(dialect: DialectName, endpoint: Any
     assert backend(dialect).drops(turn) == []
 
 
+SEARCH = WebSearchOptions()
+
+
+def pictured(detail: str, width: int = 2048) -> tuple[Message, ...]:
+    """A message with an image."""
+    data = b"GIF89a" + width.to_bytes(2, "little") + b"\1\0" + b"\0" * 8
+    return (Message("user", (Image(f"data:image/gif;base64,{b64encode(data).decode()}", detail),)),)
+
+
 @pytest.mark.parametrize(
     ("dialect", "settings", "wish", "responses", "chat"),
     [
         ("current", {}, {"web_search": "live"}, "tools:web_search", "web_search_options"),
-        ("current", {"web_search": "cached"}, {"web_search": "live"}, None, None),
-        ("current", {"web_search": "live"}, {"web_search": "live"}, None, None),
-        ("legacy", {"web_search": "live"}, {"web_search": "live"}, "tools:web_search", "web_search_options"),
+        ("current", {"web_search": "cached"}, {"web_search": SEARCH}, None, None),
+        ("current", {"web_search": "live"}, {"web_search": SEARCH}, None, None),
+        (
+            "legacy",
+            {"web_search": "live"},
+            {"web_search": SEARCH},
+            "tools:web_search",
+            "web_search_options",
+        ),
         ("current", {}, {"verbosity": "low"}, None, None),
-        ("current", {}, {"verbosity": "low", "model": "other"}, "text.verbosity", "verbosity"),
+        ("current", {}, {"verbosity": "low", "model": "other"}, None, None),
+        ("current", {}, {"service_tier": "flex"}, None, None),
+        ("current", {}, {"service_tier": "scale"}, "service_tier", "service_tier"),
+        ("legacy", {}, {"service_tier": "flex"}, "service_tier", "service_tier"),
+        ("current", {}, {"items": pictured("low")}, "detail:low", "detail:low"),
+        ("current", {}, {"items": pictured("original")}, "detail:original", "detail:original"),
+        ("current", {}, {"items": pictured("high")}, None, None),
+        ("current", {}, {"items": pictured("high", 2049)}, "image size", "image size"),
         ("legacy", {}, {"verbosity": "low"}, "text.verbosity", "verbosity"),
         ("current", {}, {"output_format": JSON}, None, None),
         ("legacy", {}, {"output_format": JSON}, "text.format", "response_format"),
@@ -251,6 +274,6 @@ def test_before_the_child_is_known_it_is_taken_for_a_current_one() -> None:
     """There is nothing to leave out yet but what the operator forbids."""
     nobody: Any = SimpleNamespace(child=None)
     early = AppServerBackend("test", nobody, new_id=str, settings=ChildSettings())
-    assert early.drops(replace(PLAIN, output_format=JSON, web_search="live")) == ["tools:web_search"]
+    assert early.drops(replace(PLAIN, output_format=JSON, web_search=SEARCH)) == ["tools:web_search"]
     assert early.rate_limits() is None
     assert early.can_answer

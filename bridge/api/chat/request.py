@@ -10,8 +10,15 @@ from pydantic import Field
 
 from bridge.api.body import Body, Effort, validate
 from bridge.api.items import read_items
-from bridge.api.reading import sensible_limit
-from bridge.api.tooling import Offer, read_format, read_offer, read_old_function_call, read_old_functions
+from bridge.api.reading import read_tier, sensible_limit
+from bridge.api.tooling import (
+    Offer,
+    read_format,
+    read_offer,
+    read_old_function_call,
+    read_old_functions,
+    read_search,
+)
 from bridge.errors import InvalidRequest
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
@@ -46,6 +53,7 @@ class ChatBody(Body):
     max_completion_tokens: int | None = None
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     stop: Any = None
+    service_tier: str | None = None
 
 
 def parse_chat(
@@ -81,6 +89,7 @@ def parse_chat(
         stop=_stops(body.stop),
         verbosity=body.verbosity,
         web_search=offer.search,
+        service_tier=read_tier(body.service_tier),
     )
 
 
@@ -96,7 +105,7 @@ def _offer(body: ChatBody) -> Offer:
     else:
         offer = read_offer(body.tools, body.tool_choice, body.messages)
     if body.web_search_options is not None and offer.choice.mode != "none":
-        return replace(offer, search=offer.search or "live")
+        return replace(offer, search=offer.search or read_search(body.web_search_options))
     return offer
 
 

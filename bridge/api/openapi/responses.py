@@ -86,7 +86,7 @@ _ECHOED = {
 
 _USAGE = {
     "input_tokens": COUNT,
-    "input_tokens_details": closed({"cached_tokens": COUNT, "cache_write_tokens": const(0)}),
+    "input_tokens_details": closed({"cached_tokens": COUNT, "cache_write_tokens": COUNT}),
     "output_tokens": COUNT,
     "output_tokens_details": closed({"reasoning_tokens": COUNT}),
     "total_tokens": COUNT,

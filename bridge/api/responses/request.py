@@ -9,7 +9,7 @@ from pydantic import Field
 
 from bridge.api.body import Body, Effort, validate
 from bridge.api.items import read_items
-from bridge.api.reading import sensible_limit
+from bridge.api.reading import read_tier, sensible_limit
 from bridge.api.tooling import read_format, read_offer
 from bridge.errors import InvalidRequest
 from bridge.turn.items import Item, Message, Text
@@ -56,6 +56,7 @@ class ResponsesBody(Body):
     background: bool | None = None
     previous_response_id: str | None = None
     prompt: Any = None
+    service_tier: str | None = None
 
 
 def parse_responses(
@@ -94,6 +95,7 @@ def parse_responses(
         parallel=body.parallel_tool_calls is not False,
         verbosity=text.verbosity,
         web_search=offer.search,
+        service_tier=read_tier(body.service_tier),
         encrypted_reasoning=ENCRYPTED in (body.include or ()),
     )
 

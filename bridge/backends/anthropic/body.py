@@ -72,6 +72,10 @@ def dropped(turn: Turn) -> list[str]:
         names.append("tool_choice")
     if turn.verbosity is not None:
         names.append("verbosity" if chat else "text.verbosity")
+    if turn.service_tier is not None:
+        names.append("service_tier")
+    if turn.web_search is not None and turn.web_search.context_size is not None:
+        names.append("search_context_size")
     return names
 
 

@@ -218,7 +218,7 @@ class MessagesBuffer(UpstreamBuffer):
 
     def _usage(self) -> Usage:
         fresh, written, read, output = (self._counts.get(name, 0) for name in _COUNTS)
-        return Usage(fresh + written + read, read, output, min(self._thought, output))
+        return Usage(fresh + written + read, read, output, min(self._thought, output), cache_write=written)
 
 
 def _is_json(text: str) -> bool:

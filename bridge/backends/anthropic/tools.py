@@ -10,7 +10,7 @@ from typing import Any
 from bridge.backends.anthropic.models import traits_of
 from bridge.errors import InvalidRequest
 from bridge.tools.schema import compact_json
-from bridge.turn.items import FunctionCall, FunctionTool, RawTool
+from bridge.turn.items import FunctionCall, FunctionTool
 from bridge.turn.turn import Turn
 
 SEARCH = "web_search"
@@ -133,17 +133,9 @@ def _input_schema(tool: FunctionTool) -> tuple[dict[str, Any], str]:
 
 def _search(turn: Turn) -> dict[str, Any]:
     tool: dict[str, Any] = {"type": SEARCH_TYPE, "name": SEARCH}
-    asked = next((each.data for each in turn.tools if isinstance(each, RawTool) and each.type.startswith(SEARCH)), {})
-    filters, place = asked.get("filters"), asked.get("user_location")
-    domains = filters.get("allowed_domains") if isinstance(filters, Mapping) else None
-    if isinstance(domains, list) and domains and all(isinstance(domain, str) for domain in domains):
-        tool["allowed_domains"] = domains
-    if isinstance(place, Mapping):
-        known = {name: place[name] for name in ("city", "region", "country", "timezone") if _is_text(place.get(name))}
-        if known:
-            tool["user_location"] = {"type": "approximate", **known}
+    wanted = turn.web_search
+    if wanted is not None and wanted.allowed_domains:
+        tool["allowed_domains"] = list(wanted.allowed_domains)
+    if wanted is not None and wanted.location:
+        tool["user_location"] = {"type": "approximate", **wanted.location}
     return tool
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)

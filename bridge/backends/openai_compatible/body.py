@@ -29,6 +29,8 @@ def build_body(turn: Turn, preset: Preset) -> Json:
         body["reasoning_effort"] = turn.effort
     if turn.verbosity is not None and preset.verbosity:
         body["verbosity"] = turn.verbosity
+    if turn.service_tier is not None and preset.service_tier:
+        body["service_tier"] = turn.service_tier
     return body | {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -42,6 +44,8 @@ def dropped(turn: Turn, preset: Preset) -> list[str]:
         names.append("reasoning.summary")
     if turn.verbosity is not None and not preset.verbosity:
         names.append("verbosity" if chat else "text.verbosity")
+    if turn.service_tier is not None and not preset.service_tier:
+        names.append("service_tier")
     if turn.web_search is not None:
         names.append("web_search_options" if chat else "tools:web_search")
     if turn.encrypted_reasoning and not preset.signatures:

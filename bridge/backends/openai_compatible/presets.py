@@ -31,6 +31,8 @@ class Preset:
     """Whether it takes `response_format` json_object."""
     verbosity: bool = False
     """Whether it takes `verbosity`."""
+    service_tier: bool = False
+    """Whether it takes `service_tier`."""
     one_system: bool = False
     """Whether the system messages at the beginning are sent as one."""
     signatures: bool = False
@@ -55,6 +57,7 @@ PRESETS: Mapping[str, Preset] = {
         "OPENAI_API_KEY",
         limit="max_completion_tokens",
         verbosity=True,
+        service_tier=True,
         longest_id=40,
     ),
     # ai.google.dev/gemini-api/docs/openai: the address, and reasoning_effort none, minimal, low, medium, high.

@@ -47,8 +47,6 @@ class Playback(Protocol):
 class ReplayBackend(PlainBackend):
     """Plays one recording. `new_id` names the calls in its text; `recorder` notes all, as for a live answer."""
 
-    takes = Abilities(sampling=True, hosted_tools=True)
-
     def __init__(
         self,
         recording: Recording,
@@ -59,6 +57,7 @@ class ReplayBackend(PlainBackend):
     ) -> None:
         start = recording.start or {}
         self.name = str(start.get("backend") or "replay")
+        self.takes = Abilities(sampling=True, counts_tokens=start.get("counts_tokens") is True, hosted_tools=True)
         self._recording = recording
         self._new_id = new_id
         self._speed = speed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.backends.base import Abilities
-from bridge.backends.responses.body import build_body, build_plain, check_pairs
+from bridge.backends.responses.body import TIERS, build_body, build_plain, check_pairs
 from bridge.backends.responses.decode import ResponsesBuffer
 from bridge.backends.upstream.backend import Door, UpstreamBackend
 from bridge.backends.upstream.client import Upstream
@@ -16,7 +16,7 @@ from bridge.turn.turn import Turn
 class ResponsesApi:
     """The Responses API as Codex uses it (seed 001), streamed and not stored."""
 
-    takes = Abilities(hosted_tools=True, provider_key=True)
+    takes = Abilities(counts_tokens=True, hosted_tools=True, provider_key=True)
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         check_pairs(turn.items)
@@ -26,7 +26,7 @@ class ResponsesApi:
         return ResponsesBuffer(turn.functions)
 
     def drops(self, turn: Turn) -> list[str]:
-        return []
+        return ["service_tier"] if turn.service_tier is not None and turn.service_tier not in TIERS else []
 
 
 class PlainResponsesApi(ResponsesApi):
@@ -36,6 +36,9 @@ class PlainResponsesApi(ResponsesApi):
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         return build_plain(super().build(turn, session), turn)
+
+    def drops(self, turn: Turn) -> list[str]:
+        return []
 
 
 class ResponsesBackend(UpstreamBackend):

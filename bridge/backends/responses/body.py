@@ -21,6 +21,9 @@ from bridge.turn.items import (
 )
 from bridge.turn.turn import Turn
 
+TIERS = {"priority": "priority", "fast": "priority", "flex": "flex"}
+"""The service tiers that Codex's login can be asked for; `fast` is Codex's own word."""
+
 
 def build_body(turn: Turn, session: str) -> dict[str, Any]:
     """What is sent upstream. It is never stored there, always streamed, and never refers to an earlier response."""
@@ -37,6 +40,8 @@ def build_body(turn: Turn, session: str) -> dict[str, Any]:
         "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": session,
     }
+    if turn.service_tier in TIERS:
+        body["service_tier"] = TIERS[turn.service_tier]
     return body | {"text": _text(turn)}
 
 
@@ -57,7 +62,7 @@ def build_plain(body: dict[str, Any], turn: Turn) -> dict[str, Any]:
     if not turn.tools:
         for name in ("tools", "tool_choice", "parallel_tool_calls"):
             del plain[name]
-    for name in ("temperature", "top_p", "max_output_tokens"):
+    for name in ("temperature", "top_p", "max_output_tokens", "service_tier"):
         if getattr(turn, name) is not None:
             plain[name] = getattr(turn, name)
     return plain

@@ -89,13 +89,15 @@ class ResponsesBuffer(UpstreamBuffer):
         usage = response.get("usage")
         if usage is None:
             return
+        given = usage.get("input_tokens_details") or {}
         self.usage(
             UsageUpdate(
                 Usage(
                     int(usage["input_tokens"]),
-                    int((usage.get("input_tokens_details") or {}).get("cached_tokens") or 0),
+                    int(given.get("cached_tokens") or 0),
                     int(usage["output_tokens"]),
                     int((usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0),
+                    cache_write=int(given.get("cache_write_tokens") or 0),
                 )
             )
         )

@@ -23,7 +23,7 @@ from bridge.api.wire.request import (
 from bridge.appserver.standin.script import MODES
 from bridge.cli.streams import read_stdin
 from bridge.errors import UsageError
-from bridge.turn.items import Item
+from bridge.turn.items import Item, WebSearchOptions
 from bridge.turn.models import FALLBACK_MODEL
 from bridge.turn.turn import Turn
 from bridge.urls import api_base, is_header_safe
@@ -149,7 +149,7 @@ def make_turn(options: Options, *, verbatim: bool, parallel: bool) -> Turn:
         output_format=make_format(schema),
         stream=True,
         parallel=parallel,
-        web_search="live" if options.web_search else None,
+        web_search=WebSearchOptions() if options.web_search else None,
         encrypted_reasoning=True,
         session=read_session(options.session_id),
         provider_key=options.provider_key,

@@ -10,7 +10,7 @@ from backends.anthropic.rig import ADD, PIXEL, built, called, gave, reasoning, s
 from bridge.backends.anthropic.body import dropped
 from bridge.backends.anthropic.thinking import pack_thought
 from bridge.tools.freeform import function_of
-from bridge.turn.items import FunctionTool, Image, Message, OutputFormat, Text, ToolChoice
+from bridge.turn.items import FunctionTool, Image, Message, OutputFormat, Text, ToolChoice, WebSearchOptions
 
 Json = dict[str, Any]
 CACHED = {"type": "ephemeral"}
@@ -50,7 +50,7 @@ def test_everything() -> None:
         output_format=OutputFormat("json_object", {}),
         max_output_tokens=100_000,
         temperature=0.3,
-        web_search="cached",
+        web_search=WebSearchOptions("cached"),
         verbosity="low",
         stop=("x",),
         session="s",

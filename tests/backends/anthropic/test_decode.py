@@ -27,7 +27,7 @@ from bridge.errors import BridgeError, UpstreamError
 from bridge.tools.freeform import function_of
 from bridge.turn.collect import ReasoningOutput, Result, TextOutput, collect
 from bridge.turn.events import Finished, TextDelta, ToolCall, Usage, UsageUpdate, WebSearch
-from bridge.turn.items import FunctionTool
+from bridge.turn.items import FunctionTool, WebSearchOptions
 
 Json = dict[str, Any]
 MODEL = "claude-sonnet-4-5"
@@ -188,14 +188,14 @@ FOUND = (search('{"query": ', '"bern"}'), found("https://example.com"), text("a"
 
 
 def test_a_search_is_told_where_it_was_wanted() -> None:
-    result = decoded(answer(*FOUND, tag="7"), web_search="live")
+    result = decoded(answer(*FOUND, tag="7"), web_search=WebSearchOptions())
     assert result.outputs[0] == WebSearch("msg_7_0", {"type": "search", "query": "bern"})
     assert result.text == "a"
     assert [type(output) for output in decoded(answer(*FOUND)).outputs] == [TextOutput]
 
 
 def test_a_search_that_was_cut_off_breaks_nothing() -> None:
-    result = decoded(answer(search('{"query": "be'), stop="max_tokens"), web_search="live")
+    result = decoded(answer(search('{"query": "be'), stop="max_tokens"), web_search=WebSearchOptions())
     assert outcome(result) == ("incomplete", "max_output_tokens")
 
 
@@ -211,17 +211,17 @@ def test_blocks_and_events_of_unknown_kinds_are_left_out() -> None:
 
 def test_usage_includes_what_was_cached_and_thought() -> None:
     result = decoded(answer(text("a"), fresh=11, written=2, read=3, output=7, thinking_tokens=4))
-    assert result.usage == Usage(16, 3, 7, 4)
+    assert result.usage == Usage(16, 3, 7, 4, cache_write=2)
 
 
 def test_the_last_counts_hold() -> None:
     events = answer(text("a"))
     events[-2]["usage"] = {"input_tokens": 100, "cache_read_input_tokens": 50, "output_tokens": 9}
-    assert decoded(events).usage == Usage(152, 50, 9)
+    assert decoded(events).usage == Usage(152, 50, 9, cache_write=2)
 
 
 def test_usage_is_known_from_the_beginning() -> None:
-    assert decoded(answer(text("a"))[:1]).usage == Usage(16, 3, 1)
+    assert decoded(answer(text("a"))[:1]).usage == Usage(16, 3, 1, cache_write=2)
 
 
 @pytest.mark.parametrize("where", [0, -2])
@@ -249,7 +249,7 @@ def test_usage_may_be_missing(where: int) -> None:
 )
 def test_why_it_stopped(stop: str, end: Any) -> None:
     result = decoded(answer(text("a"), stop=stop))
-    assert (outcome(result), result.text, result.usage) == (end, "a", Usage(16, 3, 7))
+    assert (outcome(result), result.text, result.usage) == (end, "a", Usage(16, 3, 7, cache_write=2))
 
 
 def test_an_answer_with_nothing_in_it_is_a_failure() -> None:
@@ -282,7 +282,7 @@ def test_an_error_in_the_stream(kind: str, code: str, status: int, severity: str
     assert (problem.code, problem.http_status, problem.severity) == (code, status, severity)
     assert problem.message == "what happened"
     assert result.text == "a"
-    assert result.usage == Usage(16, 3, 1)
+    assert result.usage == Usage(16, 3, 1, cache_write=2)
 
 
 def test_an_error_may_be_a_mere_word() -> None:

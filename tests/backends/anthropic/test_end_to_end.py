@@ -14,14 +14,14 @@ from bridge.backends.anthropic.thinking import thought_in
 from bridge.turn.collect import ReasoningOutput
 from bridge.turn.events import TextDelta, Usage, WebSearch
 from bridge.turn.follow_up import follow_up
-from bridge.turn.items import Image, Message, RawItem, Text, ToolChoice
+from bridge.turn.items import Image, Message, RawItem, Text, ToolChoice, WebSearchOptions
 
 
 async def test_a_text() -> None:
     async with rigged() as rig:
         result = await rig.answered(turn(instructions="be kind"))
         assert result.text == DEFAULT_TEXT
-        assert result.usage == Usage(16, 3, 7)
+        assert result.usage == Usage(16, 3, 7, cache_write=2)
         (request,) = rig.api.requests
         assert request.headers["x-api-key"] == KEY
         assert "authorization" not in request.headers
@@ -109,7 +109,7 @@ async def test_images_go_out() -> None:
 async def test_the_web_is_searched() -> None:
     async with rigged() as rig:
         rig.api.will(Stream(answer(search('{"query": "bern"}'), text("sunny"))))
-        result = await rig.answered(turn(web_search="live"))
+        result = await rig.answered(turn(web_search=WebSearchOptions()))
         assert isinstance(result.outputs[0], WebSearch)
         assert result.text == "sunny"
 
@@ -132,7 +132,7 @@ async def test_an_answer_that_is_cut_short_keeps_its_words(stop: str, reason: st
         result = await rig.ask()
         assert result.end is not None
         assert (result.end.outcome, result.end.reason, result.text) == ("incomplete", reason, "half")
-        assert result.usage == Usage(16, 3, 7)
+        assert result.usage == Usage(16, 3, 7, cache_write=2)
 
 
 @pytest.mark.parametrize(

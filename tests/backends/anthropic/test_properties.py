@@ -34,6 +34,7 @@ from bridge.turn.items import (
     RawItem,
     Text,
     ToolChoice,
+    WebSearchOptions,
 )
 from bridge.turn.turn import Turn
 
@@ -112,7 +113,7 @@ def turns(draw: st.DrawFn) -> Turn:
         top_p=draw(st.sampled_from([None, 0.5, 1])),
         max_output_tokens=draw(st.sampled_from([None, 1, 1366, 5000, 100_000])),
         parallel=draw(st.booleans()),
-        web_search=draw(st.sampled_from([None, "live"])),
+        web_search=draw(st.sampled_from([None, WebSearchOptions()])),
     )
 
 
@@ -153,7 +154,7 @@ streams = st.builds(
     ends,
     st.booleans(),
 )
-ASKED = Turn("responses", MODEL, MODEL, (Message("user", (Text("hi"),)),), web_search="live")
+ASKED = Turn("responses", MODEL, MODEL, (Message("user", (Text("hi"),)),), web_search=WebSearchOptions())
 
 
 @given(streams, st.integers(1, 40), st.booleans())
@@ -209,7 +210,9 @@ def test_a_stream_that_makes_no_sense_is_an_error_and_nothing_else(events: Any, 
 def test_an_answer_goes_back_as_it_came(first: Any, second: Any) -> None:
     """Two steps of a tool loop: each answer is one message, thoughts and calls in it, its results in the next."""
     tool = FunctionTool("add")
-    turn = Turn("responses", MODEL, MODEL, (Message("user", (Text("hi"),)),), tools=(tool,), web_search="live")
+    turn = Turn(
+        "responses", MODEL, MODEL, (Message("user", (Text("hi"),)),), tools=(tool,), web_search=WebSearchOptions()
+    )
     for number, parts in enumerate((first, second)):
         buffer = MessagesBuffer(turn)
         for event in answer(*parts, tool_use("add", "{}"), tag=str(number)):

@@ -12,7 +12,7 @@ from bridge.backends.anthropic.body import build_body, dropped
 from bridge.backends.anthropic.tools import ToolNames
 from bridge.errors import InvalidRequest
 from bridge.tools.freeform import function_of
-from bridge.turn.items import FunctionTool, RawTool, ToolChoice
+from bridge.turn.items import FunctionTool, RawTool, ToolChoice, WebSearchOptions
 from bridge.turn.turn import Turn
 
 Json = dict[str, Any]
@@ -86,7 +86,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-@pytest.mark.parametrize("search", [None, "live"])
+@pytest.mark.parametrize("search", [None, WebSearchOptions()], ids=["plain", "search"])
 def test_names_are_legal_unlike_and_lead_back(search: Any, backwards: bool) -> None:
     tools = tuple(FunctionTool(name, namespace=space) for name, space in (NAMES[::-1] if backwards else NAMES))
     asked = turn(tools=tools, web_search=search)
@@ -190,18 +190,13 @@ def test_a_choice_without_tools_is_none() -> None:
 
 
 def test_the_web_is_searched_by_the_provider() -> None:
-    assert offered(ADD, web_search="live")[1:] == [{"type": "web_search_20250305", "name": "web_search"}]
-    assert built(web_search="live")["tool_choice"] == {"type": "auto"}
+    assert offered(ADD, web_search=WebSearchOptions())[1:] == [{"type": "web_search_20250305", "name": "web_search"}]
+    assert built(web_search=WebSearchOptions())["tool_choice"] == {"type": "auto"}
 
 
 def test_a_search_may_be_limited() -> None:
-    asked = {
-        "type": "web_search",
-        "filters": {"allowed_domains": ["example.com"]},
-        "user_location": {"type": "approximate", "city": "Bern", "country": "CH", "region": None, "surprise": "x"},
-        "search_context_size": "low",
-    }
-    assert offered(RawTool("web_search", asked), web_search="live") == [
+    search = WebSearchOptions("live", ("example.com",), "low", {"city": "Bern", "country": "CH"})
+    assert offered(web_search=search) == [
         {
             "type": "web_search_20250305",
             "name": "web_search",

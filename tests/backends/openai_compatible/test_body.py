@@ -11,7 +11,7 @@ from backends.openai_compatible.rig import CLOCK, WEATHER, body_of, turn
 from bridge.backends.openai_compatible.body import dropped
 from bridge.backends.openai_compatible.presets import CUSTOM, PRESETS, Preset
 from bridge.tools.freeform import function_of
-from bridge.turn.items import FunctionTool, OutputFormat, RawTool, ToolChoice
+from bridge.turn.items import FunctionTool, OutputFormat, RawTool, ToolChoice, WebSearchOptions
 
 Json = dict[str, Any]
 
@@ -163,7 +163,9 @@ def test_an_effort_is_sent_where_it_is_known_and_named_where_it_is_not(name: str
 
 
 def test_what_has_no_place_is_named_as_the_client_calls_it() -> None:
-    asked = turn(verbosity="low", web_search="live", summary="auto", encrypted_reasoning=True, effort="ultra")
+    asked = turn(
+        verbosity="low", web_search=WebSearchOptions(), summary="auto", encrypted_reasoning=True, effort="ultra"
+    )
     assert dropped(asked, CUSTOM) == [
         "reasoning.effort",
         "reasoning.summary",

@@ -1,0 +1,94 @@
+"""The limit of output tokens, for backends that have none of their own."""
+
+from __future__ import annotations
+
+import re
+
+from bridge.turn.events import Finished, Restarted, TextDelta, TurnEvent
+
+LONGEST = 64
+"""Characters of a word that count as one token. No tokenizer that is known has longer ones."""
+
+_PIECES = re.compile(r"(?i:[a-z]|[^\x00-\x7f\s\d])+(?i:'(?:s|t|re|ve|m|ll|d))?|\d{1,3}|[^\w\s]+|_+|\s+")
+"""Words, numbers, and what stands between them.
+
+Tokenizers cut a text in this way, or finer, before they look for tokens, and no token spans two words or more than
+three digits. What stands between may be part of a token with the word behind it. So a text has at least as many tokens
+as it has words and numbers.
+"""
+
+
+class LimitStage:
+    """Events in, events out, until the text surely has `limit` tokens. `hit` says that it was cut there.
+
+    The count is a lower bound, so that no answer ends before the client's limit: thoughts and calls are not counted,
+    and of a text only what must be a token of its own.
+    """
+
+    end = Finished("incomplete", reason="max_output_tokens")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._reset()
+
+    def _reset(self) -> None:
+        self.hit = False
+        self._count = 0
+        self._size = 0
+        self._waiting: list[str] = []
+        """What has not been counted: while a text has fewer characters than the limit, nothing needs to be."""
+        self._open = ""
+        """The last word so far, which the next piece may continue."""
+
+    def feed(self, events: list[TurnEvent]) -> list[TurnEvent]:
+        """What may be shown of these events. After a hit: nothing more, the caller ends the turn."""
+        out: list[TurnEvent] = []
+        for event in events:
+            if isinstance(event, TextDelta):
+                shown = self._text(event.pieces)
+                if shown:
+                    out.append(TextDelta(event.item, shown))
+                if self.hit:
+                    break
+            else:
+                if isinstance(event, Restarted):
+                    self._reset()
+                out.append(event)
+        return out
+
+    def _text(self, pieces: list[str]) -> list[str]:
+        self._size += sum(map(len, pieces))
+        if self._size < self._limit:
+            self._waiting += pieces
+            return pieces
+        self._add("".join(self._waiting))
+        self._waiting.clear()
+        shown: list[str] = []
+        for piece in pieces:
+            kept = self._add(piece)
+            if kept:
+                shown.append(piece[:kept])
+            if self.hit:
+                break
+        return shown
+
+    def _add(self, text: str) -> int:
+        """Count a text in; how many of its characters may be shown."""
+        begun = len(self._open)
+        text = self._open + text
+        last = 0
+        for found in _PIECES.finditer(text):
+            word, last = found[0], found.start()
+            if found.end() == len(text):
+                break
+            if tokens := _at_least(word):
+                if self._count + tokens > self._limit:
+                    self.hit = True
+                    return max(0, last - begun)
+                self._count += tokens
+        self._open = text[last:]
+        return len(text) - begun
+
+
+def _at_least(piece: str) -> int:
+    return -(-len(piece) // LONGEST) if piece[0].isalnum() or piece[0] > "\x7f" else 0
