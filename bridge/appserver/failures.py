@@ -1,13 +1,16 @@
 """Codex's error kinds as our errors.
 
-`codexErrorInfo` is a string or an object with one key; the legacy dialect spells it in snake case. What is unknown
-is an upstream error with Codex's own words.
+`codexErrorInfo` is a string or an object with one key; the legacy dialect spells it in snake case. An unknown kind is
+an upstream error with Codex's own message.
+
+The status decides what clients do: the SDKs repeat a request after 408, 409, 429 and every 5xx. So a failure that will
+be the same the next time gets a status that they do not repeat.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,23 +24,76 @@ MAX_SAID = 4096
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 _RETRY_IN = re.compile(r"try again in (\d+(?:\.\d+)?) ?s", re.IGNORECASE)
 _STATUS = re.compile(r"\b(?:status|unexpected status)[: ]+(\d{3})\b")
+_MISSING_VARIABLE = re.compile(r"Missing environment variable: `")
+_MODEL = re.compile(r"\bmodel\b", re.IGNORECASE)
 
-_POLICIES = ("cyberpolicy", "misalignmentpolicyviolation")
-_CAUSES: dict[str, tuple[str, Severity]] = {
-    "sandboxerror": ("sandbox_error", "fatal"),
-    "threadrollbackfailed": ("thread_rollback_failed", "fatal"),
-    "httpconnectionfailed": ("upstream_unavailable", "transient"),
-    "responsestreamconnectionfailed": ("upstream_unavailable", "transient"),
-    "responsestreamdisconnected": ("upstream_stream_disconnected", "transient"),
-    "responsetoomanyfailedattempts": ("upstream_retries_exhausted", "transient"),
-    "internalservererror": ("upstream_internal_error", "transient"),
-    "activeturnnotsteerable": ("turn_busy", "transient"),
-}
-"""What is `upstream_error` to OpenAI's clients, in particular."""
-_UNKNOWN: tuple[None, Severity] = (None, "transient")
+
+class _Meaning(NamedTuple):
+    """What a failure means to a client. `cause` is what CAP calls it, where `code` stands for several."""
+
+    status: int
+    code: str
+    type: str
+    severity: Severity = "fatal"
+    cause: str | None = None
+
+
+_REJECTED = _Meaning(400, "upstream_rejected", "invalid_request_error")
+_NO_MODEL = _Meaning(404, "model_not_found", "invalid_request_error")
+_NO_QUOTA = _Meaning(429, "insufficient_quota", "insufficient_quota")
+_TOO_FAST = _Meaning(429, "rate_limit_exceeded", "rate_limit_error", "transient")
+_OVERLOADED = _Meaning(503, "overloaded", "server_error", "transient")
+_UNAUTHORIZED = _Meaning(401, "upstream_unauthorized", "authentication_error")
+# 401 like a missing login, and not 500: it is the operator's to set the variable, and no second try will find it.
+_MISCONFIGURED = _Meaning(401, "codex_misconfigured", "authentication_error")
+_UNKNOWN = _Meaning(502, "upstream_error", "server_error", "transient")
 """Codex says `other` of much that passes: of a stream that broke, for example."""
-_PASSING = (408, 409, 425, 429)
-"""Statuses of a client's fault that may be gone the next time."""
+
+_KINDS = {
+    "contextwindowexceeded": _Meaning(400, "context_length_exceeded", "invalid_request_error"),
+    "cyberpolicy": _Meaning(400, "upstream_rejected", "invalid_request_error", cause="policy_violation"),
+    "misalignmentpolicyviolation": _Meaning(
+        400, "upstream_rejected", "invalid_request_error", cause="policy_violation"
+    ),
+    "unauthorized": _UNAUTHORIZED,
+    "inferencehookdenied": _Meaning(403, "upstream_forbidden", "permission_error", cause="policy_violation"),
+    # Codex's reviewer of approvals has rejected so many actions of one turn that Codex ended it.
+    "toomanydenials": _Meaning(403, "too_many_denials", "permission_error", cause="policy_violation"),
+    "modelnotfound": _NO_MODEL,
+    "usagelimitexceeded": _NO_QUOTA,
+    "sessionbudgetexceeded": _Meaning(429, "insufficient_quota", "insufficient_quota", cause="session_budget_exceeded"),
+    "ratelimitexceeded": _TOO_FAST,
+    "flexunavailable": _Meaning(429, "flex_unavailable", "rate_limit_error", "transient"),
+    "serveroverloaded": _OVERLOADED,
+    "policycapacityunavailable": _OVERLOADED,
+    "sandboxerror": _Meaning(502, "upstream_error", "server_error", cause="sandbox_error"),
+    "threadrollbackfailed": _Meaning(502, "upstream_error", "server_error", cause="thread_rollback_failed"),
+    "activeturnnotsteerable": _Meaning(502, "upstream_error", "server_error", "transient", "turn_busy"),
+}
+"""Kinds that stand for one failure each."""
+
+_VAGUE_KINDS = {
+    "badrequest": _REJECTED,
+    "httpconnectionfailed": _UNKNOWN._replace(cause="upstream_unavailable"),
+    "responsestreamconnectionfailed": _UNKNOWN._replace(cause="upstream_unavailable"),
+    "responsestreamdisconnected": _UNKNOWN._replace(cause="upstream_stream_disconnected"),
+    "responsetoomanyfailedattempts": _UNKNOWN._replace(cause="upstream_retries_exhausted"),
+    "internalservererror": _UNKNOWN._replace(cause="upstream_internal_error"),
+    "other": _UNKNOWN,
+}
+"""Kinds that stand for many failures. Which one it is says the provider's status or body, where there is one."""
+
+_STATUSES = {
+    401: _UNAUTHORIZED,
+    402: _NO_QUOTA,
+    403: _Meaning(403, "upstream_forbidden", "permission_error"),
+    413: _Meaning(413, "request_too_large", "invalid_request_error"),
+    429: _TOO_FAST,
+    503: _OVERLOADED._replace(cause="upstream_unavailable"),
+    529: _OVERLOADED,
+}
+"""The provider's statuses. Of the others, those from 400 to 499 reject the request, unless they pass by themselves."""
+_PASSING = (408, 409, 425)
 
 
 def finished_from_error(message: str, info: object, details: object = None) -> Finished:
@@ -58,41 +114,46 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
     text = harmless((said if isinstance(said, str) and said else message)[:MAX_SAID])
     if isinstance(details, str) and details and (more := harmless(details[:MAX_SAID])) not in text:
         text = f"{text} ({more})"
-    if kind == "contextwindowexceeded":
-        return InvalidRequest(text, code="context_length_exceeded")
-    if kind in ("usagelimitexceeded", "sessionbudgetexceeded"):
-        cause = "session_budget_exceeded" if kind == "sessionbudgetexceeded" else None
-        return UpstreamError(text, code="insufficient_quota", http_status=429, kind="insufficient_quota", cause=cause)
-    if kind == "ratelimitexceeded" or status == 429:
-        wait = _RETRY_IN.search(message)
-        return UpstreamError(
-            text,
-            code="rate_limit_exceeded",
-            http_status=429,
-            kind="rate_limit_error",
-            severity="transient",
-            retry_after=float(wait[1]) if wait else None,
-        )
-    if kind == "unauthorized" or status == 401:
-        return UpstreamError(
-            f"{text} {LOG_IN}",
-            code="upstream_unauthorized",
-            http_status=401,
-            kind="authentication_error",
-        )
-    if kind in ("badrequest", *_POLICIES) or status in (400, 404, 422) or upstream:
-        param = upstream.get("param")
-        code = str(upstream.get("code") or "upstream_rejected")
-        cause = "policy_violation" if kind in _POLICIES else None
-        return InvalidRequest(text, code=code, param=param if isinstance(param, str) else None, cause=cause)
-    if status == 403:
-        return UpstreamError(text, code="upstream_forbidden", http_status=403, kind="permission_error")
-    if kind == "serveroverloaded":
-        return UpstreamError(text, code="overloaded", http_status=503, severity="transient")
-    cause, severity = _CAUSES.get(kind, _UNKNOWN)
-    if status is not None and 400 <= status < 500 and status not in _PASSING:
-        severity = "fatal"
-    return UpstreamError(text, severity=severity, cause=cause)
+    meaning = _KINDS.get(kind) or _meaning_of_status(kind, status, upstream, text)
+    code, param = meaning.code, upstream.get("param")
+    if meaning.code == _REJECTED.code and upstream.get("code"):
+        code = str(upstream["code"])
+    if meaning.code == _UNAUTHORIZED.code:
+        text = f"{text} {LOG_IN}"
+    elif meaning is _MISCONFIGURED:
+        text = f"{text} Set it where the bridge is started; `codex-bridge doctor` checks it."
+    wait = _RETRY_IN.search(message) if meaning.code == _TOO_FAST.code else None
+    make = InvalidRequest if meaning.type == InvalidRequest.kind else UpstreamError
+    return make(
+        text,
+        code=code,
+        http_status=meaning.status,
+        kind=meaning.type,
+        severity=meaning.severity,
+        cause=meaning.cause,
+        param=param if isinstance(param, str) else None,
+        retry_after=float(wait[1]) if wait else None,
+    )
+
+
+def has_meaning(kind: str) -> bool:
+    """Whether a kind of `codexErrorInfo`, in either spelling, is mapped."""
+    name = _plain(kind)
+    return name in _KINDS or name in _VAGUE_KINDS
+
+
+def _meaning_of_status(kind: str, status: int | None, upstream: dict[str, Any], text: str) -> _Meaning:
+    """The meaning of a failure whose kind does not tell it: by the provider's status, its body, or Codex's message."""
+    if status in _STATUSES:
+        return _STATUSES[status]
+    # Before 0.166 Codex has no kind for this, and keeps of the provider's 404 the message alone.
+    if upstream.get("code") == _NO_MODEL.code or (status == 404 and _MODEL.search(text)):
+        return _NO_MODEL
+    if upstream or (status is not None and 400 <= status < 500 and status not in _PASSING):
+        return _REJECTED
+    if _MISSING_VARIABLE.match(text):
+        return _MISCONFIGURED
+    return _VAGUE_KINDS.get(kind, _UNKNOWN)
 
 
 def _split_info(info: object) -> tuple[str, int | None]:
@@ -100,11 +161,15 @@ def _split_info(info: object) -> tuple[str, int | None]:
     detail: object = None
     if isinstance(info, dict) and len(info) == 1:
         info, detail = next(iter(info.items()))
-    kind = info.replace("_", "").lower() if isinstance(info, str) else ""
+    kind = _plain(info) if isinstance(info, str) else ""
     status = None
     if isinstance(detail, dict):
         status = detail.get("httpStatusCode", detail.get("http_status_code"))
     return kind, status if isinstance(status, int) else None
+
+
+def _plain(kind: str) -> str:
+    return kind.replace("_", "").lower()
 
 
 def _upstream_body(message: str) -> dict[str, Any]:
