@@ -216,8 +216,10 @@ class Child:
                 turn,
                 settings,
                 can_inject=self.info.can_inject,
+                needs_input=self.info.needs_input,
                 native=self.offers_natively(turn),
-                threads=self._threads if settings.kept_threads else None,
+                # What is new may all be input: then no call tells whether the child still has the thread.
+                threads=self._threads if settings.kept_threads and not self.info.needs_input else None,
                 now=trio.current_time(),
             )
         else:
