@@ -18,6 +18,8 @@ import trio
 
 from bridge.appserver.account import Account
 from bridge.appserver.affinity import KEEP_SECONDS, KeptThreads
+from bridge.appserver.config_warning import METHOD as CONFIG_WARNING
+from bridge.appserver.config_warning import ConfigWarning, read_config_warning
 from bridge.appserver.counts import ChildCounts
 from bridge.appserver.current import CurrentDecoder, CurrentTurn, unsubscribe
 from bridge.appserver.dialect import ChildInfo
@@ -73,6 +75,7 @@ class Child:
         self.process = process
         self.info: ChildInfo | None = None
         self.account = Account(self.call)
+        self.config_warnings: list[ConfigWarning] = []
         self.turns = 0
         self._settings = settings
         self._threads = KeptThreads(settings.kept_threads)
@@ -153,6 +156,11 @@ class Child:
         """Whether the functions of a turn are offered natively, and not in text."""
         wanted = self._settings.tool_mode == "native" if turn.native is None else turn.native
         return wanted and self.info is not None and self.info.has_native_tools
+
+    @property
+    def config_fault(self) -> str | None:
+        """Why the child ignores its config.toml; None where it does not. It names paths."""
+        return next((each.details or each.summary for each in self.config_warnings if each.is_fatal), None)
 
     @property
     def closed(self) -> bool:
@@ -390,6 +398,8 @@ class Child:
 
     def _notification(self, method: str, params: dict[str, Any]) -> None:
         self.account.notice(method, params)
+        if method == CONFIG_WARNING and (warning := read_config_warning(params)):
+            self.config_warnings.append(warning)
         self._routes.notify(key_of(params), method, params)
 
     def _flush(self) -> None:

@@ -17,6 +17,8 @@ class CodexHome:
     provider: str | None = None
     variables: frozenset[str] = frozenset()
     """Environment variables that its providers read their keys from."""
+    env_key: str | None = None
+    """The one that `provider` cannot do without."""
     has_login: bool = False
     fault: str | None = None
 
@@ -31,11 +33,15 @@ def read_codex_home(path: Path) -> CodexHome:
         return CodexHome(path, has_login=has_login)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return CodexHome(path, has_login=has_login, fault=str(error))
+    provider = _string(config.get("model_provider"))
+    providers = config.get("model_providers")
+    chosen = providers.get(provider) if isinstance(providers, dict) else None
     return CodexHome(
         path,
         model=_string(config.get("model")),
-        provider=_string(config.get("model_provider")),
-        variables=frozenset(_variables(config.get("model_providers"))),
+        provider=provider,
+        variables=frozenset(_variables(providers)),
+        env_key=_string(chosen.get("env_key")) if isinstance(chosen, dict) else None,
         has_login=has_login,
     )
 

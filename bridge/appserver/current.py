@@ -31,7 +31,6 @@ from bridge.turn.searches import search_action
 from bridge.turn.turn import Turn
 
 OPT_OUT = (
-    "configWarning",
     "warning",
     "deprecationNotice",
     "remoteControl/status/changed",
