@@ -28,8 +28,8 @@ _MISSING_VARIABLE = re.compile(r"Missing environment variable: `")
 _MODEL = re.compile(r"\bmodel\b", re.IGNORECASE)
 
 
-class _Meaning(NamedTuple):
-    """What a failure means to a client. `cause` is what CAP calls it, where `code` stands for several."""
+class Row(NamedTuple):
+    """What one failure means to a client. `cause` is what CAP calls it, where `code` stands for several."""
 
     status: int
     code: str
@@ -38,62 +38,68 @@ class _Meaning(NamedTuple):
     cause: str | None = None
 
 
-_REJECTED = _Meaning(400, "upstream_rejected", "invalid_request_error")
-_NO_MODEL = _Meaning(404, "model_not_found", "invalid_request_error")
-_NO_QUOTA = _Meaning(429, "insufficient_quota", "insufficient_quota")
-_TOO_FAST = _Meaning(429, "rate_limit_exceeded", "rate_limit_error", "transient")
-_OVERLOADED = _Meaning(503, "overloaded", "server_error", "transient")
-_UNAUTHORIZED = _Meaning(401, "upstream_unauthorized", "authentication_error")
-# 401 like a missing login, and not 500: it is the operator's to set the variable, and no second try will find it.
-_MISCONFIGURED = _Meaning(401, "codex_misconfigured", "authentication_error")
-_UNKNOWN = _Meaning(502, "upstream_error", "server_error", "transient")
-"""Codex says `other` of much that passes: of a stream that broke, for example."""
+INVALID, AUTH, DENIED = "invalid_request_error", "authentication_error", "permission_error"
+QUOTA, RATE, SERVER = "insufficient_quota", "rate_limit_error", "server_error"
+FATAL: Severity = "fatal"
+TRANSIENT: Severity = "transient"
 
+# fmt: off
 _KINDS = {
-    "contextwindowexceeded": _Meaning(400, "context_length_exceeded", "invalid_request_error"),
-    "cyberpolicy": _Meaning(400, "upstream_rejected", "invalid_request_error", cause="policy_violation"),
-    "misalignmentpolicyviolation": _Meaning(
-        400, "upstream_rejected", "invalid_request_error", cause="policy_violation"
-    ),
-    "unauthorized": _UNAUTHORIZED,
-    "inferencehookdenied": _Meaning(403, "upstream_forbidden", "permission_error", cause="policy_violation"),
-    # Codex's reviewer of approvals has rejected so many actions of one turn that Codex ended it.
-    "toomanydenials": _Meaning(403, "too_many_denials", "permission_error", cause="policy_violation"),
-    "modelnotfound": _NO_MODEL,
-    "usagelimitexceeded": _NO_QUOTA,
-    "sessionbudgetexceeded": _Meaning(429, "insufficient_quota", "insufficient_quota", cause="session_budget_exceeded"),
-    "ratelimitexceeded": _TOO_FAST,
-    "flexunavailable": _Meaning(429, "flex_unavailable", "rate_limit_error", "transient"),
-    "serveroverloaded": _OVERLOADED,
-    "policycapacityunavailable": _OVERLOADED,
-    "sandboxerror": _Meaning(502, "upstream_error", "server_error", cause="sandbox_error"),
-    "threadrollbackfailed": _Meaning(502, "upstream_error", "server_error", cause="thread_rollback_failed"),
-    "activeturnnotsteerable": _Meaning(502, "upstream_error", "server_error", "transient", "turn_busy"),
+    "contextwindowexceeded":       Row(400, "context_length_exceeded", INVALID, FATAL,     None),
+    "cyberpolicy":                 Row(400, "upstream_rejected",       INVALID, FATAL,     "policy_violation"),
+    "misalignmentpolicyviolation": Row(400, "upstream_rejected",       INVALID, FATAL,     "policy_violation"),
+    "unauthorized":                Row(401, "upstream_unauthorized",   AUTH,    FATAL,     None),
+    "inferencehookdenied":         Row(403, "upstream_forbidden",      DENIED,  FATAL,     "policy_violation"),
+    "toomanydenials":              Row(403, "too_many_denials",        DENIED,  FATAL,     "policy_violation"),
+    "modelnotfound":               Row(404, "model_not_found",         INVALID, FATAL,     None),
+    "usagelimitexceeded":          Row(429, "insufficient_quota",      QUOTA,   FATAL,     None),
+    "sessionbudgetexceeded":       Row(429, "insufficient_quota",      QUOTA,   FATAL,     "session_budget_exceeded"),
+    "ratelimitexceeded":           Row(429, "rate_limit_exceeded",     RATE,    TRANSIENT, None),
+    "flexunavailable":             Row(429, "flex_unavailable",        RATE,    TRANSIENT, None),
+    "sandboxerror":                Row(502, "upstream_error",          SERVER,  FATAL,     "sandbox_error"),
+    "threadrollbackfailed":        Row(502, "upstream_error",          SERVER,  FATAL,     "thread_rollback_failed"),
+    "activeturnnotsteerable":      Row(502, "upstream_error",          SERVER,  TRANSIENT, "turn_busy"),
+    "serveroverloaded":            Row(503, "overloaded",              SERVER,  TRANSIENT, None),
+    "policycapacityunavailable":   Row(503, "overloaded",              SERVER,  TRANSIENT, None),
 }
-"""Kinds that stand for one failure each."""
+"""Kinds that stand for one failure each.
+
+`tooManyDenials` ends a turn of which Codex's reviewer of approvals has rejected too many actions: nothing that a second
+try would change.
+"""
 
 _VAGUE_KINDS = {
-    "badrequest": _REJECTED,
-    "httpconnectionfailed": _UNKNOWN._replace(cause="upstream_unavailable"),
-    "responsestreamconnectionfailed": _UNKNOWN._replace(cause="upstream_unavailable"),
-    "responsestreamdisconnected": _UNKNOWN._replace(cause="upstream_stream_disconnected"),
-    "responsetoomanyfailedattempts": _UNKNOWN._replace(cause="upstream_retries_exhausted"),
-    "internalservererror": _UNKNOWN._replace(cause="upstream_internal_error"),
-    "other": _UNKNOWN,
+    "badrequest":                     Row(400, "upstream_rejected", INVALID, FATAL,     None),
+    "httpconnectionfailed":           Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_unavailable"),
+    "responsestreamconnectionfailed": Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_unavailable"),
+    "responsestreamdisconnected":     Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_stream_disconnected"),
+    "responsetoomanyfailedattempts":  Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_retries_exhausted"),
+    "internalservererror":            Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_internal_error"),
+    "other":                          Row(502, "upstream_error",    SERVER,  TRANSIENT, None),
 }
-"""Kinds that stand for many failures. Which one it is says the provider's status or body, where there is one."""
+"""Kinds that stand for many failures: the provider's status or body says which, where there is one.
+
+Of `other`, much passes: a stream that broke, for example.
+"""
 
 _STATUSES = {
-    401: _UNAUTHORIZED,
-    402: _NO_QUOTA,
-    403: _Meaning(403, "upstream_forbidden", "permission_error"),
-    413: _Meaning(413, "request_too_large", "invalid_request_error"),
-    429: _TOO_FAST,
-    503: _OVERLOADED._replace(cause="upstream_unavailable"),
-    529: _OVERLOADED,
+    401: Row(401, "upstream_unauthorized",   AUTH,    FATAL,     None),
+    402: Row(429, "insufficient_quota",      QUOTA,   FATAL,     None),
+    403: Row(403, "upstream_forbidden",      DENIED,  FATAL,     None),
+    413: Row(413, "request_too_large",       INVALID, FATAL,     None),
+    429: Row(429, "rate_limit_exceeded",     RATE,    TRANSIENT, None),
+    503: Row(503, "overloaded",              SERVER,  TRANSIENT, "upstream_unavailable"),
+    529: Row(503, "overloaded",              SERVER,  TRANSIENT, None),
 }
-"""The provider's statuses. Of the others, those from 400 to 499 reject the request, unless they pass by themselves."""
+"""The provider's statuses. Of the others, those from 400 to 499 reject the request, unless they pass by themselves.
+
+402 is 429 `insufficient_quota`, as in OpenAI's API and the other backends; a header tells the SDKs not to retry it.
+"""
+# fmt: on
 _PASSING = (408, 409, 425)
+_REJECTED, _NO_MODEL, _UNKNOWN = _VAGUE_KINDS["badrequest"], _KINDS["modelnotfound"], _VAGUE_KINDS["other"]
+# 401 like a missing login, and not 500: it is the operator's to set the variable, and no second try will find it.
+_MISCONFIGURED = Row(401, "codex_misconfigured", AUTH)
 
 
 def finished_from_error(message: str, info: object, details: object = None) -> Finished:
@@ -118,12 +124,12 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
     code, param = meaning.code, upstream.get("param")
     if meaning.code == _REJECTED.code and upstream.get("code"):
         code = str(upstream["code"])
-    if meaning.code == _UNAUTHORIZED.code:
+    if meaning.code == "upstream_unauthorized":
         text = f"{text} {LOG_IN}"
     elif meaning is _MISCONFIGURED:
         text = f"{text} Set it where the bridge is started; `codex-bridge doctor` checks it."
-    wait = _RETRY_IN.search(message) if meaning.code == _TOO_FAST.code else None
-    make = InvalidRequest if meaning.type == InvalidRequest.kind else UpstreamError
+    wait = _RETRY_IN.search(message) if meaning.code == "rate_limit_exceeded" else None
+    make = InvalidRequest if meaning.type == INVALID else UpstreamError
     return make(
         text,
         code=code,
@@ -142,7 +148,7 @@ def has_meaning(kind: str) -> bool:
     return name in _KINDS or name in _VAGUE_KINDS
 
 
-def _meaning_of_status(kind: str, status: int | None, upstream: dict[str, Any], text: str) -> _Meaning:
+def _meaning_of_status(kind: str, status: int | None, upstream: dict[str, Any], text: str) -> Row:
     """The meaning of a failure whose kind does not tell it: by the provider's status, its body, or Codex's message."""
     if status in _STATUSES:
         return _STATUSES[status]
