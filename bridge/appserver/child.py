@@ -18,6 +18,8 @@ import trio
 
 from bridge.appserver.account import Account
 from bridge.appserver.affinity import KEEP_SECONDS, KeptThreads
+from bridge.appserver.config_warning import METHOD as CONFIG_WARNING
+from bridge.appserver.config_warning import ConfigWarning, read_config_warning
 from bridge.appserver.counts import ChildCounts
 from bridge.appserver.current import CurrentDecoder, CurrentTurn, unsubscribe
 from bridge.appserver.dialect import ChildInfo
@@ -73,6 +75,7 @@ class Child:
         self.process = process
         self.info: ChildInfo | None = None
         self.account = Account(self.call)
+        self.config_warnings: list[ConfigWarning] = []
         self.turns = 0
         self._settings = settings
         self._threads = KeptThreads(settings.kept_threads)
@@ -155,6 +158,11 @@ class Child:
         return wanted and self.info is not None and self.info.has_native_tools
 
     @property
+    def config_fault(self) -> str | None:
+        """Why the child ignores its config.toml; None where it does not. It names paths."""
+        return next((each.details or each.summary for each in self.config_warnings if each.is_fatal), None)
+
+    @property
     def closed(self) -> bool:
         """Whether it takes no more calls."""
         return self._closed is not None
@@ -216,8 +224,10 @@ class Child:
                 turn,
                 settings,
                 can_inject=self.info.can_inject,
+                needs_input=self.info.needs_input,
                 native=self.offers_natively(turn),
-                threads=self._threads if settings.kept_threads else None,
+                # What is new may all be input: then no call tells whether the child still has the thread.
+                threads=self._threads if settings.kept_threads and not self.info.needs_input else None,
                 now=trio.current_time(),
             )
         else:
@@ -388,6 +398,8 @@ class Child:
 
     def _notification(self, method: str, params: dict[str, Any]) -> None:
         self.account.notice(method, params)
+        if method == CONFIG_WARNING and (warning := read_config_warning(params)):
+            self.config_warnings.append(warning)
         self._routes.notify(key_of(params), method, params)
 
     def _flush(self) -> None:

@@ -47,6 +47,8 @@ class CodexHome:
     provider: str | None = None
     variables: frozenset[str] = frozenset()
     """Environment variables that its providers read their keys from."""
+    env_key: str | None = None
+    """The one that `provider` cannot do without."""
     has_login: bool = False
     fault: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -68,11 +70,14 @@ def read_codex_home(path: Path) -> CodexHome:
         return CodexHome(path, has_login=has_login, fault=str(error))
     passed = _passed(config)
     store = config.get("cli_auth_credentials_store")
+    provider = _string(passed.get("model_provider"))
+    providers = _table(config.get("model_providers"))
     return CodexHome(
         path,
         model=_string(passed.get("model")),
-        provider=_string(passed.get("model_provider")),
-        variables=frozenset(_variables(config.get("model_providers"))),
+        provider=provider,
+        variables=frozenset(_variables(providers)),
+        env_key=_string(_table(providers.get(provider or "")).get("env_key")),
         has_login=has_login,
         config=passed,
         switches=_switches(config),

@@ -32,7 +32,6 @@ from bridge.turn.searches import search_action
 from bridge.turn.turn import Turn
 
 OPT_OUT = (
-    "configWarning",
     "warning",
     "deprecationNotice",
     "remoteControl/status/changed",
@@ -72,7 +71,8 @@ class CurrentDecoder:
 class CurrentTurn(RunningTurn):
     """One turn in the current dialect. With `native` tools its calls come as raw items, and end it.
 
-    With `threads`, the conversation's thread is continued where there is one, and may be kept for the next turn.
+    With `threads`, the conversation's thread is continued where there is one, and may be kept for the next turn. A turn
+    that `needs_input` has no such threads.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class CurrentTurn(RunningTurn):
         settings: ChildSettings,
         *,
         can_inject: bool,
+        needs_input: bool = False,
         native: bool = False,
         threads: KeptThreads | None = None,
         now: float = 0.0,
@@ -89,6 +90,7 @@ class CurrentTurn(RunningTurn):
         self._turn = turn
         self._settings = settings
         self._can_inject = can_inject
+        self._needs_input = needs_input and can_inject
         self._turn_id: str | None = None
         # With the choice `none` nothing is offered, but the history may still hold calls.
         offered = turn.functions if turn.parses_tool_calls else ()
@@ -116,6 +118,7 @@ class CurrentTurn(RunningTurn):
         items = build_items(self._turn, self._settings, self._native) if self._can_inject else []
         if self._can_inject and not items:
             raise InvalidRequest("Nothing but system messages, which are left out here: there is nothing to answer.")
+        items, spoken = split_input(items) if self._needs_input else (items, [])
         thread_id = yield from self._continue_thread()
         if thread_id is None:
             start, self._start = self._start, {}
@@ -126,12 +129,12 @@ class CurrentTurn(RunningTurn):
                     raise InvalidRequest(f"Codex cannot offer a tool: {error.rpc_message}", param="tools") from error
                 raise
             thread_id = str(result["thread"]["id"])
-            if self._can_inject:
+            if items:
                 yield Call("thread/inject_items", {"threadId": thread_id, "items": items})
-        result = yield Call(
-            "turn/start",
-            build_turn_start(self._turn, thread_id, history_as_text=not self._can_inject),
-        )
+        params = build_turn_start(self._turn, thread_id, history_as_text=not self._can_inject)
+        if spoken:
+            params["input"] = spoken
+        result = yield Call("turn/start", params)
         self._turn_id = result["turn"]["id"]
 
     def _continue_thread(self) -> Generator[Call, Any, str | None]:
@@ -338,6 +341,19 @@ def build_items(turn: Turn, settings: ChildSettings, native: NativeTools | None 
         for item in turn.items
         if keep_system or not (isinstance(item, Message) and item.role in ("system", "developer"))
     ]
+
+
+def split_input(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(what to inject, the turn's input) for a child that refuses empty input.
+
+    A text of the user's at the end is the input: it reaches the model as if it had been injected. Anything else would
+    not (Codex puts tags around images, and has no tool outputs in an input), so it is injected and followed by an empty
+    text, which adds an empty message.
+    """
+    last = items[-1]
+    if last.get("role") == "user" and last["content"] and all(part["type"] == "input_text" for part in last["content"]):
+        return items[:-1], [{"type": "text", "text": part["text"]} for part in last["content"]]
+    return items, [{"type": "text", "text": ""}]
 
 
 def _system_items(turn: Turn, settings: ChildSettings) -> tuple[Item, ...]:

@@ -36,6 +36,11 @@ class ChildInfo:
         return "thread/inject_items" in self.methods
 
     @property
+    def needs_input(self) -> bool:
+        """Whether it refuses a turn with empty input, although the history was given item by item."""
+        return self.is_codex and self.version is not None and (0, 121) <= _numbers(self.version) <= (0, 132)
+
+    @property
     def has_native_tools(self) -> bool:
         """Whether it takes functions, and tells when a model has made all its calls."""
         if self.dialect != "current" or not self.is_codex or self.version is None:

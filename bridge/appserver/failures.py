@@ -1,13 +1,16 @@
 """Codex's error kinds as our errors.
 
-`codexErrorInfo` is a string or an object with one key; the legacy dialect spells it in snake case. What is unknown
-is an upstream error with Codex's own words.
+`codexErrorInfo` is a string or an object with one key; the legacy dialect spells it in snake case. An unknown kind is
+an upstream error with Codex's own message.
+
+The status decides what clients do: the SDKs repeat a request after 408, 409, 429 and every 5xx. So a failure that will
+be the same the next time gets a status that they do not repeat.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,23 +24,82 @@ MAX_SAID = 4096
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 _RETRY_IN = re.compile(r"try again in (\d+(?:\.\d+)?) ?s", re.IGNORECASE)
 _STATUS = re.compile(r"\b(?:status|unexpected status)[: ]+(\d{3})\b")
+_MISSING_VARIABLE = re.compile(r"Missing environment variable: `")
+_MODEL = re.compile(r"\bmodel\b", re.IGNORECASE)
 
-_POLICIES = ("cyberpolicy", "misalignmentpolicyviolation")
-_CAUSES: dict[str, tuple[str, Severity]] = {
-    "sandboxerror": ("sandbox_error", "fatal"),
-    "threadrollbackfailed": ("thread_rollback_failed", "fatal"),
-    "httpconnectionfailed": ("upstream_unavailable", "transient"),
-    "responsestreamconnectionfailed": ("upstream_unavailable", "transient"),
-    "responsestreamdisconnected": ("upstream_stream_disconnected", "transient"),
-    "responsetoomanyfailedattempts": ("upstream_retries_exhausted", "transient"),
-    "internalservererror": ("upstream_internal_error", "transient"),
-    "activeturnnotsteerable": ("turn_busy", "transient"),
+
+class Row(NamedTuple):
+    """What one failure means to a client. `cause` is what CAP calls it, where `code` stands for several."""
+
+    status: int
+    code: str
+    type: str
+    severity: Severity = "fatal"
+    cause: str | None = None
+
+
+INVALID, AUTH, DENIED = "invalid_request_error", "authentication_error", "permission_error"
+QUOTA, RATE, SERVER = "insufficient_quota", "rate_limit_error", "server_error"
+FATAL: Severity = "fatal"
+TRANSIENT: Severity = "transient"
+
+# fmt: off
+_KINDS = {
+    "contextwindowexceeded":       Row(400, "context_length_exceeded", INVALID, FATAL,     None),
+    "cyberpolicy":                 Row(400, "upstream_rejected",       INVALID, FATAL,     "policy_violation"),
+    "misalignmentpolicyviolation": Row(400, "upstream_rejected",       INVALID, FATAL,     "policy_violation"),
+    "unauthorized":                Row(401, "upstream_unauthorized",   AUTH,    FATAL,     None),
+    "inferencehookdenied":         Row(403, "upstream_forbidden",      DENIED,  FATAL,     "policy_violation"),
+    "toomanydenials":              Row(403, "too_many_denials",        DENIED,  FATAL,     "policy_violation"),
+    "modelnotfound":               Row(404, "model_not_found",         INVALID, FATAL,     None),
+    "usagelimitexceeded":          Row(429, "insufficient_quota",      QUOTA,   FATAL,     None),
+    "sessionbudgetexceeded":       Row(429, "insufficient_quota",      QUOTA,   FATAL,     "session_budget_exceeded"),
+    "ratelimitexceeded":           Row(429, "rate_limit_exceeded",     RATE,    TRANSIENT, None),
+    "flexunavailable":             Row(429, "flex_unavailable",        RATE,    TRANSIENT, None),
+    "sandboxerror":                Row(502, "upstream_error",          SERVER,  FATAL,     "sandbox_error"),
+    "threadrollbackfailed":        Row(502, "upstream_error",          SERVER,  FATAL,     "thread_rollback_failed"),
+    "activeturnnotsteerable":      Row(502, "upstream_error",          SERVER,  TRANSIENT, "turn_busy"),
+    "serveroverloaded":            Row(503, "overloaded",              SERVER,  TRANSIENT, None),
+    "policycapacityunavailable":   Row(503, "overloaded",              SERVER,  TRANSIENT, None),
 }
-"""What is `upstream_error` to OpenAI's clients, in particular."""
-_UNKNOWN: tuple[None, Severity] = (None, "transient")
-"""Codex says `other` of much that passes: of a stream that broke, for example."""
-_PASSING = (408, 409, 425, 429)
-"""Statuses of a client's fault that may be gone the next time."""
+"""Kinds that stand for one failure each.
+
+`tooManyDenials` ends a turn of which Codex's reviewer of approvals has rejected too many actions: nothing that a second
+try would change.
+"""
+
+_VAGUE_KINDS = {
+    "badrequest":                     Row(400, "upstream_rejected", INVALID, FATAL,     None),
+    "httpconnectionfailed":           Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_unavailable"),
+    "responsestreamconnectionfailed": Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_unavailable"),
+    "responsestreamdisconnected":     Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_stream_disconnected"),
+    "responsetoomanyfailedattempts":  Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_retries_exhausted"),
+    "internalservererror":            Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_internal_error"),
+    "other":                          Row(502, "upstream_error",    SERVER,  TRANSIENT, None),
+}
+"""Kinds that stand for many failures: the provider's status or body says which, where there is one.
+
+Of `other`, much passes: a stream that broke, for example.
+"""
+
+_STATUSES = {
+    401: Row(401, "upstream_unauthorized",   AUTH,    FATAL,     None),
+    402: Row(429, "insufficient_quota",      QUOTA,   FATAL,     None),
+    403: Row(403, "upstream_forbidden",      DENIED,  FATAL,     None),
+    413: Row(413, "request_too_large",       INVALID, FATAL,     None),
+    429: Row(429, "rate_limit_exceeded",     RATE,    TRANSIENT, None),
+    503: Row(503, "overloaded",              SERVER,  TRANSIENT, "upstream_unavailable"),
+    529: Row(503, "overloaded",              SERVER,  TRANSIENT, None),
+}
+"""The provider's statuses. Of the others, those from 400 to 499 reject the request, unless they pass by themselves.
+
+402 is 429 `insufficient_quota`, as in OpenAI's API and the other backends; a header tells the SDKs not to retry it.
+"""
+# fmt: on
+_PASSING = (408, 409, 425)
+_REJECTED, _NO_MODEL, _UNKNOWN = _VAGUE_KINDS["badrequest"], _KINDS["modelnotfound"], _VAGUE_KINDS["other"]
+# 401 like a missing login, and not 500: it is the operator's to set the variable, and no second try will find it.
+_MISCONFIGURED = Row(401, "codex_misconfigured", AUTH)
 
 
 def finished_from_error(message: str, info: object, details: object = None) -> Finished:
@@ -58,41 +120,46 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
     text = harmless((said if isinstance(said, str) and said else message)[:MAX_SAID])
     if isinstance(details, str) and details and (more := harmless(details[:MAX_SAID])) not in text:
         text = f"{text} ({more})"
-    if kind == "contextwindowexceeded":
-        return InvalidRequest(text, code="context_length_exceeded")
-    if kind in ("usagelimitexceeded", "sessionbudgetexceeded"):
-        cause = "session_budget_exceeded" if kind == "sessionbudgetexceeded" else None
-        return UpstreamError(text, code="insufficient_quota", http_status=429, kind="insufficient_quota", cause=cause)
-    if kind == "ratelimitexceeded" or status == 429:
-        wait = _RETRY_IN.search(message)
-        return UpstreamError(
-            text,
-            code="rate_limit_exceeded",
-            http_status=429,
-            kind="rate_limit_error",
-            severity="transient",
-            retry_after=float(wait[1]) if wait else None,
-        )
-    if kind == "unauthorized" or status == 401:
-        return UpstreamError(
-            f"{text} {LOG_IN}",
-            code="upstream_unauthorized",
-            http_status=401,
-            kind="authentication_error",
-        )
-    if kind in ("badrequest", *_POLICIES) or status in (400, 404, 422) or upstream:
-        param = upstream.get("param")
-        code = str(upstream.get("code") or "upstream_rejected")
-        cause = "policy_violation" if kind in _POLICIES else None
-        return InvalidRequest(text, code=code, param=param if isinstance(param, str) else None, cause=cause)
-    if status == 403:
-        return UpstreamError(text, code="upstream_forbidden", http_status=403, kind="permission_error")
-    if kind == "serveroverloaded":
-        return UpstreamError(text, code="overloaded", http_status=503, severity="transient")
-    cause, severity = _CAUSES.get(kind, _UNKNOWN)
-    if status is not None and 400 <= status < 500 and status not in _PASSING:
-        severity = "fatal"
-    return UpstreamError(text, severity=severity, cause=cause)
+    meaning = _KINDS.get(kind) or _meaning_of_status(kind, status, upstream, text)
+    code, param = meaning.code, upstream.get("param")
+    if meaning.code == _REJECTED.code and upstream.get("code"):
+        code = str(upstream["code"])
+    if meaning.code == "upstream_unauthorized":
+        text = f"{text} {LOG_IN}"
+    elif meaning is _MISCONFIGURED:
+        text = f"{text} Set it where the bridge is started; `codex-bridge doctor` checks it."
+    wait = _RETRY_IN.search(message) if meaning.code == "rate_limit_exceeded" else None
+    make = InvalidRequest if meaning.type == INVALID else UpstreamError
+    return make(
+        text,
+        code=code,
+        http_status=meaning.status,
+        kind=meaning.type,
+        severity=meaning.severity,
+        cause=meaning.cause,
+        param=param if isinstance(param, str) else None,
+        retry_after=float(wait[1]) if wait else None,
+    )
+
+
+def has_meaning(kind: str) -> bool:
+    """Whether a kind of `codexErrorInfo`, in either spelling, is mapped."""
+    name = _plain(kind)
+    return name in _KINDS or name in _VAGUE_KINDS
+
+
+def _meaning_of_status(kind: str, status: int | None, upstream: dict[str, Any], text: str) -> Row:
+    """The meaning of a failure whose kind does not tell it: by the provider's status, its body, or Codex's message."""
+    if status in _STATUSES:
+        return _STATUSES[status]
+    # Before 0.166 Codex has no kind for this, and keeps of the provider's 404 the message alone.
+    if upstream.get("code") == _NO_MODEL.code or (status == 404 and _MODEL.search(text)):
+        return _NO_MODEL
+    if upstream or (status is not None and 400 <= status < 500 and status not in _PASSING):
+        return _REJECTED
+    if _MISSING_VARIABLE.match(text):
+        return _MISCONFIGURED
+    return _VAGUE_KINDS.get(kind, _UNKNOWN)
 
 
 def _split_info(info: object) -> tuple[str, int | None]:
@@ -100,11 +167,15 @@ def _split_info(info: object) -> tuple[str, int | None]:
     detail: object = None
     if isinstance(info, dict) and len(info) == 1:
         info, detail = next(iter(info.items()))
-    kind = info.replace("_", "").lower() if isinstance(info, str) else ""
+    kind = _plain(info) if isinstance(info, str) else ""
     status = None
     if isinstance(detail, dict):
         status = detail.get("httpStatusCode", detail.get("http_status_code"))
     return kind, status if isinstance(status, int) else None
+
+
+def _plain(kind: str) -> str:
+    return kind.replace("_", "").lower()
 
 
 def _upstream_body(message: str) -> dict[str, Any]:

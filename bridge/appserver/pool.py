@@ -66,6 +66,11 @@ class Pool:
         return next((supervisor.child for supervisor in self.supervisors if supervisor.child), None)
 
     @property
+    def config_fault(self) -> str | None:
+        """Why the children ignore their config.toml; None where they do not, or where none runs."""
+        return self.child.config_fault if self.child is not None else None
+
+    @property
     def turns(self) -> int:
         """Turns running now."""
         return sum(supervisor.child.turns for supervisor in self.supervisors if supervisor.child)

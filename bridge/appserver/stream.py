@@ -25,6 +25,8 @@ class Limits:
     turn: float = 3600
     tail: float = 10
     """After all has been said. Now and then a Codex 0.107 forgets to tell that a turn is over."""
+    after_error: float = 2
+    """After an error that Codex does not retry. Codex 0.121 to 0.132 do not end a turn whose input they refuse."""
 
 
 class TurnStream:
@@ -65,7 +67,7 @@ class TurnStream:
             with trio.move_on_at(deadline) as waiting:
                 await self._wakeup.wait()
             if waiting.cancelled_caught and (deadline == self._end_of_turn or not overslept(deadline)):
-                if self._is_whole:
+                if self._is_whole or self.running.will_fail:
                     log.warning("the child does not say that turn %s is over: it is taken as over", self.running.req_id)
                     self.running.conclude()
                 else:
@@ -91,6 +93,8 @@ class TurnStream:
         self._is_whole = before and isinstance(events[-1], UsageUpdate) and self.running.ends_with_usage
 
     def _patience(self) -> float:
+        if self.running.will_fail:
+            return min(self._limits.after_error, self._limits.idle)
         if self._is_whole:
             return min(self._limits.tail, self._limits.idle)
         return self._limits.idle if self._heard else self._limits.first_event

@@ -16,6 +16,7 @@ from typing import Literal
 import trio
 
 from bridge.appserver.child import GONE, Child
+from bridge.appserver.config_warning import ConfigWarning
 from bridge.appserver.counts import ChildCounts
 from bridge.appserver.launch import Command, Launcher
 from bridge.appserver.process import spawn, stop
@@ -80,6 +81,7 @@ class Supervisor:
         self._policy = policy or RestartPolicy()
         self._tap = tap
         self._jitter = jitter
+        self._warned: set[ConfigWarning] = set()
         self._deaths: collections.deque[float] = collections.deque(maxlen=self._policy.max_deaths)
         self._changed = trio.Event()
         self._wanted = trio.Event()
@@ -208,6 +210,11 @@ class Supervisor:
             return False
         self._child = child
         self._become("handshake_complete", "ready")
+        for warning in child.config_warnings:
+            # Once, and not again for each child that follows.
+            if warning not in self._warned:
+                self._warned.add(warning)
+                log.warning("%s child: Codex warns about its configuration: %s", self._launcher.name, warning)
         log.info("%s child ready: version %s, %s dialect", self._launcher.name, info.version, info.dialect)
         return False
 

@@ -21,6 +21,7 @@ from bridge.appserver.stream import TurnStream
 from bridge.appserver.transcript import tool_text
 from bridge.backends.base import Abilities, EventStream
 from bridge.errors import LOG_IN, Forbidden, InvalidRequest, Overloaded, UpstreamError
+from bridge.redact import harmless
 from bridge.threads import in_thread
 from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
@@ -39,6 +40,13 @@ MAX_PIXELS, PATCH, MAX_PATCHES = 2048, 32, 2500
 """Codex makes an image smaller that is longer than this, or has more patches of 32 by 32 pixels."""
 
 NOT_LOGGED_IN = f"Codex is not logged in. {LOG_IN} The mock models work without a login."
+
+
+def not_logged_in(config_fault: str | None) -> str:
+    """The message for a missing login. Codex may want one only because it ignores the provider in config.toml."""
+    if config_fault is None:
+        return NOT_LOGGED_IN
+    return f"Codex ignores its config.toml ({harmless(config_fault)}). Fix config.toml first. {NOT_LOGGED_IN}"
 
 
 class AnswerStream:
@@ -101,7 +109,12 @@ class AppServerBackend:
     async def start(self, turn: Turn, req_id: str) -> EventStream:
         child = await self.pool.acquire(conversation_number(turn.items))
         if await child.account.check_login() == "missing":
-            raise UpstreamError(NOT_LOGGED_IN, code="codex_not_logged_in", http_status=401, kind="authentication_error")
+            raise UpstreamError(
+                not_logged_in(child.config_fault),
+                code="codex_not_logged_in",
+                http_status=401,
+                kind="authentication_error",
+            )
         if "cwd" in turn.narrowed:
             await _check_inside(turn.narrowed["cwd"], self._settings.workdir)
         in_text = turn.functions and not child.offers_natively(turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,8 @@ def command(
 ) -> None:
     """Check that everything is there, and say what to do.
 
-    Looked at are the Codex binary, its version, dialect and login, CODEX_HOME, the port and the working directory.
+    Looked at are the Codex binary, its version, dialect and login, CODEX_HOME and its provider's key, the port and the
+    working directory.
 
     Exit code 0 when everything is in order, 1 when something needs doing.
     """
@@ -57,6 +59,14 @@ def _check_home(settings: Any, report: Report) -> None:
             None,
             f"{home.path} (model {home.model or 'not set'}, provider {home.provider or 'openai'})",
         )
+    if home.env_key is not None:
+        missing = None
+        if not os.environ.get(home.env_key):
+            missing = (
+                f"The environment variable {home.env_key} is not set. The provider {home.provider} reads its key "
+                "from it (env_key in config.toml): set it where the bridge is started"
+            )
+        report("env_key", missing, f"{home.env_key} is set (provider {home.provider})")
 
 
 def _check_port(settings: Any, report: Report) -> None:
@@ -128,9 +138,11 @@ async def _ask_codex(settings: Any, report: Report) -> None:
                 f"{info.version or 'unknown'}{'' if info.is_codex else ' (not a Codex release)'}",
             )
             report("dialect", None, f"{info.dialect}, {len(info.methods)} methods")
+            for warning in child.config_warnings:
+                fault = f"Codex ignores config.toml and uses its defaults: {child.config_fault}"
+                report("config", fault if warning.is_fatal else None, f"Codex warns: {warning}")
             words = {"logged_in": "logged in", "not_needed": "not needed by this provider", None: "unknown"}
-            report(
-                "login", NOT_LOGGED_IN if child.account.login == "missing" else None, words.get(child.account.login, "")
-            )
+            missing = NOT_LOGGED_IN if child.config_fault is None else "Codex is not logged in. Fix config.toml first"
+            report("login", missing if child.account.login == "missing" else None, words.get(child.account.login, ""))
             report("models", None, ", ".join(entry["id"] for entry in child.account.models) or "none listed")
         nursery.cancel_scope.cancel()

@@ -188,6 +188,9 @@ def error_headers(error: BridgeError) -> Headers:
     extra = []
     if error.retry_after is not None:
         extra.append((b"retry-after", str(math.ceil(error.retry_after)).encode()))
+    if error.http_status == 429 and error.severity == "fatal":
+        # OpenAI's SDKs repeat a request after any 429; a quota that is used up is still used up a second later.
+        extra.append((b"x-should-retry", b"false"))
     if error.http_status == 401 and error.code == "invalid_api_key":
         extra.append((b"www-authenticate", b"Bearer"))
     return extra

@@ -248,6 +248,8 @@ class Bridge:
             return "store_failing"
         if self.keyring.fault is not None:
             return "key_store_failing"
+        if any(isinstance(runner, Pool) and runner.config_fault is not None for runner in self.runners):
+            return "codex_config_invalid"
         return None
 
     async def _drain(self, stop: Stop) -> None:

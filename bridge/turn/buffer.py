@@ -125,6 +125,11 @@ class EventBuffer:
         """Remember why the turn will fail; the other side's own end of it is still to come."""
         self._failure = failure
 
+    @property
+    def will_fail(self) -> bool:
+        """Whether a failure is remembered."""
+        return self._failure is not None
+
     def complete(self) -> None:
         """The other side says that the turn is over: success, unless a failure was remembered or nothing was said."""
         self.ended = True

@@ -349,6 +349,25 @@ async def test_a_turn_that_has_all_but_its_end_is_over_soon(prompted: Program) -
     assert tape.calls().count("turn/interrupt") == 2
 
 
+@BOTH
+async def test_an_error_without_an_end_ends_the_turn(prompted: Program, dialect: Dialect) -> None:
+    """It fails with that error, long before it would fail of silence, and is interrupted. What was said is kept."""
+    tape = Tape()
+    refused = {"error": {"message": "input must not be empty", "info": "badRequest", "ends": False}}
+    limits = Limits(first_event=120, idle=300, after_error=0.5)
+    async with supervised(prompted, dialect=dialect, limits=limits, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        with trio.fail_after(20):
+            for steps in ([refused], [{"text": "one"}, refused]):
+                result = await finish(child.start(turn(*steps, {"hang": True})))
+                error = error_of(result)
+                assert (error.http_status, error.message) == (400, "input must not be empty")
+                assert result.text == ("one" if len(steps) > 1 else "")
+            await until(lambda: not child.turns, "all turns are let go")
+    stopped = "turn/interrupt" if dialect == "current" else "interruptConversation"
+    assert tape.calls().count(stopped) == 2
+
+
 async def test_a_child_that_answers_no_call_is_replaced() -> None:
     """Each call has its deadline; after three in a row without an answer the child is started anew."""
     async with supervised(python(TINY, "mute"), limits=Limits(rpc=5)) as supervisor:

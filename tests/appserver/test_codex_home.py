@@ -32,6 +32,23 @@ def test_model_provider_and_variables_are_read(tmp_path: Path) -> None:
     home = read_codex_home(tmp_path)
     assert (home.model, home.provider, home.fault) == ("house-model", "house", None)
     assert home.variables == {"HOUSE_KEY", "HOUSE_ORG", "OTHER_KEY"}
+    assert home.env_key == "HOUSE_KEY"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        'model_provider = "nope"',
+        'model_providers = "none"',
+        "[model_providers.p]\nenv_key = 'A'",
+        "model_provider = 'p'\n[model_providers]\np = 1",
+    ],
+)
+def test_no_key_is_needed_where_no_provider_names_one(tmp_path: Path, config: str) -> None:
+    """The key of a provider that is not used does not matter."""
+    (tmp_path / "config.toml").write_text(config)
+    home = read_codex_home(tmp_path)
+    assert (home.env_key, home.fault) == (None, None)
 
 
 def test_a_missing_home_is_an_empty_one(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from bridge.appserver.current import (
     build_items,
     build_thread_start,
     build_turn_start,
+    split_input,
 )
 from bridge.appserver.routes import Routes
 from bridge.appserver.rpc import RpcError, key_of
@@ -352,6 +353,39 @@ def test_the_flow_of_a_turn(can_inject: bool) -> None:
     assert stop is not None
     assert (stop.method, stop.params) == ("turn/interrupt", {"threadId": "t", "turnId": "u"})
     assert [(call.method, call.params) for call in turn.end()] == [("thread/unsubscribe", {"threadId": "t"})]
+
+
+def test_a_child_that_needs_input_gets_the_last_text_of_the_user() -> None:
+    """It is not injected; where nothing else is left, nothing is."""
+    earlier, last = Message("assistant", (Text("a"),)), Message("user", (Text("b"), Text("c")))
+    for items, injected in (((USER, earlier, last), [USER, earlier]), ((last,), [])):
+        turn = replace(TURN, items=items)
+        flow = CurrentTurn(turn, SETTINGS, can_inject=True, needs_input=True).begin()
+        assert next(flow).method == "thread/start"
+        call = flow.send({"thread": {"id": "t"}})
+        if injected:
+            assert call.method == "thread/inject_items"
+            assert call.params["items"] == build_items(replace(TURN, items=tuple(injected)), SETTINGS)
+            call = flow.send({})
+        assert call.method == "turn/start"
+        assert call.params["input"] == [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        FunctionOutput("c", (Text("sunny"),)),
+        Message("assistant", (Text("a"),)),
+        Message("developer", (Text("d"),)),
+        Message("user", (Text("look"), Image("data:image/png;base64,AA=="))),
+        Message("user", ()),
+    ],
+    ids=["output", "assistant", "developer", "image", "nothing"],
+)
+def test_what_cannot_be_input_is_injected_and_an_empty_text_begins_the_turn(last: Item) -> None:
+    """So the model gets every item as it is."""
+    items = build_items(replace(TURN, items=(USER, FunctionCall("c", "find", "{}"), last)), SETTINGS)
+    assert split_input(items) == (items, [{"type": "text", "text": ""}])
 
 
 def test_a_turn_can_be_stopped_as_soon_as_it_has_begun() -> None:

@@ -97,6 +97,23 @@ def test_items_can_be_injected_where_the_method_is_known() -> None:
     assert not ChildInfo("0.107.0", True, "current", frozenset({"turn/start"})).can_inject
 
 
+@pytest.mark.parametrize(
+    ("version", "is_codex", "needs"),
+    [
+        ("0.120.0", True, False),
+        ("0.121.0", True, True),
+        ("0.132.5", True, True),
+        ("0.133.0-alpha.1", True, False),
+        ("0.163.0", True, False),
+        ("0.125.0", False, False),
+        (None, False, False),
+    ],
+)
+def test_some_versions_refuse_empty_input(version: str | None, is_codex: bool, needs: bool) -> None:
+    """Those from 0.121 to 0.132; others take the history alone."""
+    assert ChildInfo(version, is_codex, "current").needs_input is needs
+
+
 @pytest.mark.parametrize("acts", [False, True])
 async def test_a_child_with_its_own_tools_tells_what_it_begins(acts: bool) -> None:
     """Nobody else wants to hear of it."""

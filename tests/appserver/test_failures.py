@@ -12,6 +12,7 @@ from bridge.errors import InvalidRequest, UpstreamError
 
 TOO_MANY = "exceeded retry limit, last status: 429 Too Many Requests"
 DENIED = "unexpected status 401 Unauthorized: scripted HTTP 401"
+NO_MODEL = '{"error":{"message":"No such model","param":"model","code":"model_not_found"}}'
 BAD_BODY = '{"error":{"message":"bad schema","type":"invalid_request_error","param":"tools","code":"invalid_schema"}}'
 
 
@@ -32,6 +33,23 @@ BAD_BODY = '{"error":{"message":"bad schema","type":"invalid_request_error","par
         ("x", "unauthorized", 401, "upstream_unauthorized"),
         ("x", {"httpConnectionFailed": {"httpStatusCode": 403}}, 403, "upstream_forbidden"),
         ("x", {"httpConnectionFailed": {"httpStatusCode": 404}}, 400, "upstream_rejected"),
+        ("The model `x` is not here", {"httpConnectionFailed": {"httpStatusCode": 404}}, 404, "model_not_found"),
+        ("unexpected status 404 Not Found: no such model", "other", 404, "model_not_found"),
+        ("x", "modelNotFound", 404, "model_not_found"),
+        (NO_MODEL, "other", 404, "model_not_found"),
+        (NO_MODEL, "badRequest", 404, "model_not_found"),
+        ("x", "inferenceHookDenied", 403, "upstream_forbidden"),
+        ("x", "tooManyDenials", 403, "too_many_denials"),
+        ("x", "policyCapacityUnavailable", 503, "overloaded"),
+        ("x", "flexUnavailable", 429, "flex_unavailable"),
+        ("x", {"httpConnectionFailed": {"httpStatusCode": 402}}, 429, "insufficient_quota"),
+        ("x", {"httpConnectionFailed": {"httpStatusCode": 408}}, 502, "upstream_error"),
+        ("x", {"httpConnectionFailed": {"httpStatusCode": 413}}, 413, "request_too_large"),
+        ("x", {"httpConnectionFailed": {"httpStatusCode": 451}}, 400, "upstream_rejected"),
+        ("x", {"httpConnectionFailed": {"httpStatusCode": 503}}, 503, "overloaded"),
+        ("x", {"httpConnectionFailed": {"httpStatusCode": 529}}, 503, "overloaded"),
+        ("unexpected status 529 <unknown status code>: x", "other", 503, "overloaded"),
+        ("Missing environment variable: `HOUSE_KEY`.", "other", 401, "codex_misconfigured"),
         ("x", "badRequest", 400, "upstream_rejected"),
         (BAD_BODY, "other", 400, "invalid_schema"),
         ("x", "cyberPolicy", 400, "upstream_rejected"),
@@ -113,6 +131,13 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
 def test_a_missing_login_says_what_to_do() -> None:
     """401 names the command that helps."""
     assert "codex-bridge auth login" in error_from_codex(DENIED, "other").message
+
+
+def test_a_missing_variable_says_what_to_do() -> None:
+    """The name of the variable is passed on, with where to set it."""
+    told = error_from_codex("Missing environment variable: `HOUSE_KEY`.", "other")
+    assert "`HOUSE_KEY`" in told.message
+    assert "codex-bridge doctor" in told.message
 
 
 @pytest.mark.parametrize("reason", ["max_output_tokens", "content_filter"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -95,6 +96,39 @@ def test_a_codex_without_a_login_is_told_how_to_get_one(tmp_path: Path) -> None:
     assert code == 1
     assert lines["login"].startswith("!! ")
     assert "codex-bridge auth login" in lines["login"]
+
+
+def test_what_codex_says_of_its_configuration_is_shown(tmp_path: Path) -> None:
+    """A config.toml that Codex ignores is something to do; other warnings are shown, and bubblewrap's is not."""
+    (tmp_path / ".codex").mkdir()
+    said = [
+        {"summary": "Codex could not find bubblewrap on PATH. Install it."},
+        {"summary": "Codex is ignoring 1 unrecognized configuration setting.\n  `nonsense` is ignored."},
+        {"summary": "Invalid configuration; using defaults.", "details": "Model provider `nope` not found"},
+    ]
+    for count, expected in ((2, 0), (3, 1)):
+        lines = [json.dumps({"method": "configWarning", "params": each}) for each in said[:count]]
+        codex = scripted_codex(tmp_path, turns([{"text": "hi"}], startup=[{"garbage": line} for line in lines]))
+        code, _, printed = doctor(tmp_path, CODEX_BIN=str(codex))
+        assert code == expected, printed
+        assert "ok  config     Codex warns: Codex is ignoring 1 unrecognized" in printed
+        assert ("!!  config     Codex ignores config.toml" in printed) is bool(expected)
+        assert ("Model provider `nope` not found" in printed) is bool(expected)
+        assert "bubblewrap" not in printed
+
+
+@pytest.mark.parametrize("value", [None, "", "secret"])
+def test_the_key_of_the_provider_is_looked_for(tmp_path: Path, value: str | None) -> None:
+    """The variable and the provider are named; its value is not shown."""
+    (tmp_path / ".codex").mkdir()
+    config = 'model_provider = "house"\n[model_providers.house]\nenv_key = "HOUSE_KEY"\n'
+    (tmp_path / ".codex" / "config.toml").write_text(config)
+    environment = {} if value is None else {"HOUSE_KEY": value}
+    _, lines, printed = doctor(tmp_path, CODEX_BIN=str(tmp_path / "none"), **environment)
+    assert lines["env_key"].startswith("ok " if value else "!! "), printed
+    assert "HOUSE_KEY" in lines["env_key"]
+    assert "house" in lines["env_key"]
+    assert "secret" not in printed
 
 
 def test_a_codex_that_does_not_start_is_quoted(tmp_path: Path) -> None:

@@ -273,6 +273,19 @@ def test_a_retry_by_the_client(rig: Rig, client: OpenAI, api: Api) -> None:
     assert len(rig.posts) == 2
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(402, None), (404, "model_not_found"), (413, None), (429, "insufficient_quota")],
+    ids=["payment", "model", "size", "quota"],
+)
+def test_what_will_fail_again_is_not_retried(rig: Rig, client: OpenAI, api: Api, status: int, code: str | None) -> None:
+    """The client gives up at once, although it may retry, and the provider is asked once."""
+    action = {"do": "error", "status": status, "message": "no such model"} | ({"code": code} if code else {})
+    with pytest.raises(openai.APIStatusError):
+        api.create(client.with_options(max_retries=2), said(action))
+    assert len(rig.posts) == 1
+
+
 # Around an answer
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 CURRENT = "0.163.0"
 LEGACY = "0.107.0"
+NEWEST = "0.169.0"
 
-_INSIDE = {CURRENT: "codex_cli_bin/bin/codex", LEGACY: "codex"}
+_INSIDE = {CURRENT: "codex_cli_bin/bin/codex", LEGACY: "codex", NEWEST: "bin/codex"}
 
 
 def cache_dir() -> Path:
@@ -18,7 +19,7 @@ def cache_dir() -> Path:
 def find(version: str) -> Path | str:
     """The binary's path; or one line, fit for a skip message, on why there is none.
 
-    CODEX_BRIDGE_CODEX_0_163 and CODEX_BRIDGE_CODEX_0_107 name a binary to use instead of the fetched one.
+    CODEX_BRIDGE_CODEX_0_163, …_0_107 and …_0_169 name a binary to use instead of the fetched one.
     """
     variable = "CODEX_BRIDGE_CODEX_" + "_".join(version.split(".")[:2])
     if override := os.environ.get(variable):

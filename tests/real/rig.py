@@ -42,6 +42,7 @@ class Target:
 
 
 CURRENT = Target(codex_binaries.CURRENT, "auto", injects=True)
+NEWEST = Target(codex_binaries.NEWEST, "auto", injects=True)
 LEGACY = Target(codex_binaries.LEGACY, "legacy", injects=False)
 TEXT_HISTORY = Target(codex_binaries.LEGACY, "auto", injects=False)
 """Speaks the current dialect, but without thread/inject_items."""

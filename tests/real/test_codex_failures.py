@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
-from real.rig import CHAT, RESPONSES, Answer, Api, Rig, Target, UseRig
+from harness import ROOT
+from real import codex_binaries
+from real.provider import Provider, codex_home
+from real.rig import (
+    CHAT,
+    CURRENT,
+    NEWEST,
+    RESPONSES,
+    TEXT_HISTORY,
+    Answer,
+    Api,
+    Rig,
+    Target,
+    UseRig,
+    start_rig,
+)
+
+from bridge.appserver.failures import has_meaning
 
 
 def is_still_well(rig: Rig, api: Api) -> bool:
@@ -105,3 +126,91 @@ def test_a_retry_after_visible_output_fails_the_stream(use: UseRig, target: Targ
     assert answer.end == ("failed" if api is RESPONSES else None)
     assert code_of(answer) == "stream_interrupted"
     assert is_still_well(rig, api)
+
+
+# The table in docs/http-api.md
+
+TARGETS = (TEXT_HISTORY, CURRENT, NEWEST)
+"""The columns of the table: what `--dialect auto` does with the oldest, the pinned and the newest Codex."""
+NO_VARIABLE = "no request: the variable that `env_key` names is not set"
+
+
+def table() -> dict[str, list[str]]:
+    """The rows of the table by their first cell: what the provider does, and the outcome for each Codex."""
+    page = (ROOT / "docs" / "http-api.md").read_text()
+    section = page.partition("### What becomes of the provider's errors\n")[2].partition("\n#")[0]
+    header, _, *lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    assert header[1:] == [f"Codex {target.version}" for target in TARGETS]
+    return {cause: outcomes for cause, *outcomes in lines}
+
+
+def action_of(cause: str) -> dict[str, Any]:
+    """The provider's script for the first cell of a row."""
+    if found := re.fullmatch(r"HTTP (\d{3})(?: `(\w+)`)?", cause):
+        action = {"do": "error", "status": int(found[1])}
+        return action | ({"code": found[2], "message": f"scripted {found[2].replace('_', ' ')}"} if found[2] else {})
+    if found := re.fullmatch(r"`response.failed` `(\w+)`", cause):
+        return {"do": "failed", "code": found[1]}
+    assert cause == "the stream breaks off", cause
+    return {"do": "drop", "n": 3}
+
+
+def outcome_of(answer: Answer) -> str:
+    """A cell of the table. OpenAI's SDKs repeat what their rules and the answer's header let them repeat."""
+    repeated = answer.status in (408, 409, 429) or answer.status >= 500
+    if answer.headers.get("x-should-retry") == "false":
+        repeated = False
+    return f"{answer.status} `{answer.error['code']}`" + (", retried" if repeated else "")
+
+
+@pytest.mark.parametrize("column", range(len(TARGETS)), ids=[target.version for target in TARGETS])
+@pytest.mark.parametrize("cause", [cause for cause in table() if cause != NO_VARIABLE])
+def test_the_table_of_the_documentation(use: UseRig, cause: str, column: int) -> None:
+    """Status, code and whether it is retried are as documented, and the provider was asked once."""
+    rig = use(TARGETS[column])
+    answer = rig.ask(RESPONSES, action_of(cause))
+    assert outcome_of(answer) == table()[cause][column], answer.error["message"]
+    assert len(rig.posts) == 1
+
+
+@pytest.mark.parametrize("column", range(len(TARGETS)), ids=[target.version for target in TARGETS])
+def test_a_missing_key_of_the_provider_is_not_retried(tmp_path: Path, column: int) -> None:
+    """The variable is named, with what to do."""
+    with Provider() as provider:
+        home = codex_home(tmp_path / "own", provider)
+        config = home / "config.toml"
+        config.write_text(config.read_text().replace("wire_api", 'env_key = "HOUSE_KEY"\nwire_api'))
+        with start_rig(tmp_path, TARGETS[column], CODEX_HOME=str(home)) as rig:
+            answer = rig.ask(RESPONSES, "hello")
+    assert outcome_of(answer) == table()[NO_VARIABLE][column]
+    assert "HOUSE_KEY" in answer.error["message"]
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_every_kind_of_error_has_a_meaning(tmp_path: Path, target: Target) -> None:
+    """Each kind in Codex's own schema is mapped; a new one would be a 502, which every client repeats."""
+    binary = codex_binaries.find(target.version)
+    if isinstance(binary, str):
+        pytest.skip(binary)
+    subprocess.run(
+        [binary, "app-server", "generate-json-schema", "--out", tmp_path / "schema"],
+        env={"CODEX_HOME": str(tmp_path), "HOME": str(tmp_path)},
+        check=True,
+        capture_output=True,
+    )
+    kinds = set[str]()
+    for file in (tmp_path / "schema").rglob("*.json"):
+        for alternative in definition(orjson.loads(file.read_bytes()), "CodexErrorInfo"):
+            kinds.update(alternative.get("enum", ()), alternative.get("properties", ()))
+    assert "contextWindowExceeded" in kinds
+    assert [kind for kind in sorted(kinds) if not has_meaning(kind)] == []
+
+
+def definition(schema: Any, name: str) -> list[dict[str, Any]]:
+    """The alternatives of the type of this name, wherever it is defined in a schema."""
+    if not isinstance(schema, dict):
+        return []
+    found = schema.get(name)
+    here = found.get("oneOf") or found.get("anyOf") if isinstance(found, dict) else None
+    return [*(here or ()), *(each for value in schema.values() for each in definition(value, name))]

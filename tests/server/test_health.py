@@ -30,7 +30,14 @@ from bridge.store.memory import MemoryStore
 
 NEVER_AGAIN = RestartPolicy(first_delay=3600)
 GIVES_UP = RestartPolicy(first_delay=0.01, max_deaths=2)
-FAULTS = ("shutdown_initiated", MEMORY_PRESSURE, "event_log_failing", "store_failing", "key_store_failing")
+FAULTS = (
+    "shutdown_initiated",
+    MEMORY_PRESSURE,
+    "event_log_failing",
+    "store_failing",
+    "key_store_failing",
+    "codex_config_invalid",
+)
 
 
 def pages_of(supervisor: Supervisor, fault: Callable[[], str | None] = lambda: None) -> Pages:
@@ -103,4 +110,5 @@ def test_the_docs_have_them_all() -> None:
         "event_log_failing",
         "store_failing",
         "key_store_failing",
+        "codex_config_invalid",
     }

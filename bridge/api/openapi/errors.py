@@ -26,10 +26,12 @@ _DESCRIPTIONS = {
     400: "The request cannot be served as it is: `error.param` names the place (`invalid_request`, `invalid_json`, "
     "`model_not_found`, `unsupported_parameter`, `unsupported_item`, …), or the provider refused it.",
     401: "No key, a wrong or a revoked one, or several (`invalid_api_key`). Where a model is asked also: the login or "
-    "the key for its provider is missing or refused (`codex_not_logged_in`, `upstream_unauthorized`, …).",
+    "the key for its provider is missing or refused (`codex_not_logged_in`, `codex_misconfigured`, "
+    "`upstream_unauthorized`, …).",
     403: "The Host or the Origin is not let in (`host_not_allowed`, `origin_not_allowed`). Where a model is asked "
     "also: the account may not do this (`upstream_forbidden`).",
-    404: "It is not there: it expired, was deleted, or belongs to another key.",
+    404: "It is not there: it expired, was deleted, or belongs to another key. Where a model is asked also: the "
+    "provider does not know the model (`model_not_found`).",
     408: "The body did not come within 60 seconds (`timeout`).",
     413: "The body is larger than `PROXY_MAX_BODY` or the key's own limit (`request_too_large`), or than the provider "
     "takes.",
@@ -59,6 +61,8 @@ def refusals(statuses: Iterable[int], *, numbered: bool = False) -> Json:
 
 def _refusal(status: int, *, numbered: bool) -> Json:
     headers = header_ref("retry-after") if status in OF_A_MODEL else {}
+    if status == 429:
+        headers |= header_ref("x-should-retry")
     if status == 401:
         headers = header_ref("www-authenticate")
     if numbered:

@@ -36,6 +36,10 @@ HEADERS: dict[str, Json] = {
         "description": "Whole seconds after which trying again is sensible.",
         "schema": {"type": "integer", "minimum": 0},
     },
+    "x-should-retry": {
+        "description": "There when trying again is of no use although the status suggests it.",
+        "schema": {"const": "false"},
+    },
     "www-authenticate": {"description": "There when the key is missing or wrong.", "schema": {"const": "Bearer"}},
     **_quota("primary"),
     **_quota("secondary"),

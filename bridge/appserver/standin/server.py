@@ -258,8 +258,11 @@ class Standin:
                 said, item = [], f"msg-{next(self._ids)}"
                 await self._say(voice.retry(step["retry"]))
             elif "error" in step:
-                await self._say(voice.failed(step["error"]["message"], step["error"].get("info")))
-                return True
+                error, *end = voice.failed(step["error"]["message"], step["error"].get("info"))
+                if step["error"].get("ends", True):
+                    await self._say([error, *end])
+                    return True
+                await self._say([error])
             elif "interrupted" in step:
                 await self._say(voice.interrupted())
                 return True

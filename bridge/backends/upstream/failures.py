@@ -97,7 +97,7 @@ def _error(status: int, said: Mapping[str, Any], text: str, wait: float | None) 
     return InvalidRequest(
         text,
         code=code or "upstream_rejected",
-        http_status=413 if status == 413 else 400,
+        http_status=413 if status == 413 else 404 if code == "model_not_found" else 400,
         param=_text(said.get("param")),
     )
 

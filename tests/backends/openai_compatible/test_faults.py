@@ -23,9 +23,9 @@ STORY = answer(text("one ", "two ", "three"))
         (refusal(400, "context_length_exceeded", "too long"), "context_length_exceeded", 400),
         (refusal(401, "invalid_api_key", "who?"), "upstream_unauthorized", 401),
         (refusal(403, None, "not you"), "upstream_forbidden", 403),
-        (refusal(404, "model_not_found", "no such model"), "model_not_found", 400),
+        (refusal(404, "model_not_found", "no such model"), "model_not_found", 404),
         (refusal(429, "insufficient_quota", "no money"), "insufficient_quota", 429),
-        (plain_json(404, {"error": "model 'x' not found, try pulling it first"}), "model_not_found", 400),
+        (plain_json(404, {"error": "model 'x' not found, try pulling it first"}), "model_not_found", 404),
         (
             plain_json(400, {"object": "error", "message": "vLLM says no", "type": "BadRequestError"}),
             "BadRequestError",

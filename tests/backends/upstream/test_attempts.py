@@ -210,7 +210,7 @@ async def test_nobody_there_is_tried_again_and_told(tmp_path: Path, autojump_clo
 
 FINAL: list[tuple[Any, str, int, str]] = [
     (refusal(400, "context_length_exceeded", "too long"), "context_length_exceeded", 400, "too long"),
-    (refusal(404, "model_not_found", "no such model"), "model_not_found", 400, "no such model"),
+    (refusal(404, "model_not_found", "no such model"), "model_not_found", 404, "no such model"),
     (plain_json(400, {"detail": "not supported"}), "upstream_rejected", 400, "not supported"),
     (plain_json(422, {"detail": [{"msg": "x"}]}), "upstream_rejected", 400, "422"),
     (Plain(400, b"plain words\n of a refusal"), "upstream_rejected", 400, "plain words of a refusal"),

@@ -35,7 +35,7 @@ def said(code: str | None = None, kind: str | None = None, message: str = "words
         (401, said("token_expired"), "upstream_unauthorized", 401, "fatal"),
         (402, said(), "insufficient_quota", 429, "fatal"),
         (403, said("x"), "upstream_forbidden", 403, "fatal"),
-        (404, said("model_not_found"), "model_not_found", 400, "fatal"),
+        (404, said("model_not_found"), "model_not_found", 404, "fatal"),
         (413, said(), "request_too_large", 413, "fatal"),
         (429, said("rate_limit_exceeded"), "rate_limit_exceeded", 429, "transient"),
         (429, said(), "rate_limit_exceeded", 429, "transient"),

@@ -1,0 +1,37 @@
+"""What Codex finds wrong with its configuration when it starts: its `configWarning` notifications. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+METHOD = "configWarning"
+_INVALID = "Invalid configuration"
+_SANDBOX = "bubblewrap"
+"""Codex recommends its sandbox's program at every start, although it has one of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWarning:
+    """One warning, each text on one line."""
+
+    summary: str
+    details: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.summary} {self.details}".rstrip()
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether Codex ignores the whole of config.toml: its providers, its model, everything."""
+        return self.summary.startswith(_INVALID)
+
+
+def read_config_warning(params: dict[str, Any]) -> ConfigWarning | None:
+    """The warning in a notification; None for one that is not about the user's configuration."""
+    summary, details = _line(params.get("summary")), _line(params.get("details"))
+    return None if not summary or _SANDBOX in summary else ConfigWarning(summary, details)
+
+
+def _line(value: object) -> str:
+    return " ".join(value.split()) if isinstance(value, str) else ""
