@@ -255,3 +255,16 @@ def test_a_misspelt_variable_is_noticed() -> None:
     """Only those that look like ours."""
     environment = {"PROXY_STOER": "off", "PROXY_STORE": "off", "PORT": "0", "HTTP_PROXY": "x", "PROXY_": ""}
     assert unknown_variables(environment) == ["PROXY_", "PROXY_STOER"]
+
+
+def test_paths_of_codex_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the environment, a flag or the file; `~` is the home directory, and a bare name is left for PATH."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/ada")
+    settings = load_settings({"CODEX_HOME": "home", "PROXY_CODEX_WORKDIR": "~/work"}, codex_bin="./bin/codex")
+    assert settings.codex_home == tmp_path / "home"
+    assert settings.workdir == Path("/home/ada/work")
+    assert settings.codex_bin == str(tmp_path / "bin/codex")
+    assert load_settings({"CODEX_BIN": "~/bin/codex"}).codex_bin == "/home/ada/bin/codex"
+    assert load_settings({}, {"codex_home": "~/other", "codex_bin": "codex"}).codex_home == Path("/home/ada/other")
+    assert load_settings({"CODEX_BIN": "codex"}).codex_bin == "codex"
