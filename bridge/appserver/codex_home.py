@@ -17,6 +17,8 @@ class CodexHome:
     provider: str | None = None
     variables: frozenset[str] = frozenset()
     """Environment variables that its providers read their keys from."""
+    providers: tuple[str, ...] = ()
+    """The providers that it defines, in its order."""
     has_login: bool = False
     fault: str | None = None
 
@@ -36,6 +38,7 @@ def read_codex_home(path: Path) -> CodexHome:
         model=_string(config.get("model")),
         provider=_string(config.get("model_provider")),
         variables=frozenset(_variables(config.get("model_providers"))),
+        providers=tuple(config["model_providers"]) if isinstance(config.get("model_providers"), dict) else (),
         has_login=has_login,
     )
 

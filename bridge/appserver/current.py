@@ -263,6 +263,8 @@ def build_thread_start(
             tools, client_instructions(turn, guard_tags=guard), *texts, format_text(turn)
         ),
     }
+    if turn.provider is not None:
+        params["modelProvider"] = turn.provider
     if not settings.native_tools:
         params["baseInstructions"] = ""
     if native is not None and (specs := native.specs()):

@@ -24,7 +24,14 @@ from bridge.tools.schema import compact_json
 from bridge.tools.stage import Record, ToolStage
 from bridge.turn.events import Finished, TurnEvent
 from bridge.turn.items import Message
-from bridge.turn.models import DEFAULT_ALIASES, EFFORT_SUFFIXES, FALLBACK_MODEL, ModelChoice, resolve_model
+from bridge.turn.models import (
+    DEFAULT_ALIASES,
+    DEFAULT_MODEL,
+    FALLBACK_MODEL,
+    ModelChoice,
+    resolve_model,
+    split_provider,
+)
 from bridge.turn.turn import Turn
 
 LARGE_SCHEMAS = 32 * 1024
@@ -67,8 +74,9 @@ class AnswerStream:
 class AppServerBackend:
     """Turns in the children of a pool.
 
-    `configured` are models that the operator or CODEX_HOME name beside those that the child lists; `recorder(req_id)`
-    gives the place where tool parsing is noted.
+    `configured` are models that the operator or CODEX_HOME name beside those that the child lists, `providers` the
+    providers that CODEX_HOME defines, `windows()` the models' context windows in tokens, as far as known.
+    `recorder(req_id)` gives the place where tool parsing is noted.
     """
 
     def __init__(
@@ -79,6 +87,8 @@ class AppServerBackend:
         new_id: Callable[[str], str],
         settings: ChildSettings,
         configured: Sequence[str] = (),
+        providers: Sequence[str] = (),
+        windows: Callable[[], Mapping[str, int]] = dict,
         max_turns: int = 256,
         recorder: Callable[[str], Record] | None = None,
     ) -> None:
@@ -88,6 +98,8 @@ class AppServerBackend:
         self._new_id = new_id
         self._settings = settings
         self._configured = tuple(configured)
+        self.providers = tuple(providers)
+        self._windows = windows
         self._max_turns = max_turns
         self._recorder = recorder
         self._texts: OrderedDict[bytes, str] = OrderedDict()
@@ -165,19 +177,37 @@ class AppServerBackend:
     def names(self) -> list[str]:
         if not self.can_answer:
             return []
-        with_efforts = [
-            f"{model}-{effort}"
-            for model, efforts in self.efforts().items()
-            for effort in efforts
-            if f"-{effort}" in EFFORT_SUFFIXES
-        ]
-        return [*self.models(), *DEFAULT_ALIASES, *with_efforts]
+        models = self.models()
+        with_efforts = [f"{model}-{effort}" for model, efforts in self.efforts().items() for effort in efforts]
+        # Each alias resolves all the same, but is offered only where its model is.
+        default = self.default_model(FALLBACK_MODEL)
+        targets = {alias: default if model == DEFAULT_MODEL else model for alias, model in DEFAULT_ALIASES.items()}
+        return [*models, *(alias for alias, model in targets.items() if model in models), *with_efforts]
+
+    def details(self, model: str) -> Mapping[str, Any]:
+        entry: dict[str, Any] = next((entry for entry in self._listed() if entry["id"] == model), {})
+        efforts, inputs = _efforts(entry), entry.get("inputModalities")
+        found = {
+            "name": entry.get("displayName"),
+            "description": entry.get("description"),
+            "context_length": self._windows().get(model),
+            "max_model_len": self._windows().get(model),
+            "reasoning_efforts": efforts,
+            "default_reasoning_effort": entry.get("defaultReasoningEffort"),
+            "architecture": {"input_modalities": inputs, "output_modalities": ["text"]} if inputs else None,
+        }
+        return {name: value for name, value in found.items() if value}
 
     def knows(self, name: str) -> bool:
         return self.resolve(name) is not None
 
     def resolve(self, name: str) -> ModelChoice | None:
-        return resolve_model(name, known=self.models(), default=self.default_model(FALLBACK_MODEL))
+        default = self.default_model(FALLBACK_MODEL)
+        found = resolve_model(name, known=self.models(), default=default, efforts=self.efforts())
+        if found is None and (named := split_provider(name, self.providers)) is not None:
+            provider, model = named
+            return ModelChoice(name, model, provider=provider)
+        return found
 
     def preferred(self) -> str | None:
         return self.default_model(FALLBACK_MODEL)
