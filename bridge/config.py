@@ -76,6 +76,11 @@ def _host(text: str) -> str:
     return host
 
 
+def _absolute(path: Path) -> Path:
+    # os.path.expanduser leaves `~nobody` as it is, where Path.expanduser raises.
+    return Path(os.path.expanduser(path)).absolute()
+
+
 class Settings(BaseModel):
     """All settings of `codex-bridge serve`; the alias of a field is its environment variable."""
 
@@ -117,6 +122,8 @@ class Settings(BaseModel):
 
     stream_default: bool = Field(False, validation_alias="PROXY_STREAM_DEFAULT")
     aliases: dict[str, str] = Field({}, validation_alias="PROXY_MODEL_ALIASES")
+    list_models: Literal["all", "models"] = Field("all", validation_alias="PROXY_LIST_MODELS")
+    """`models`: GET /v1/models leaves out aliases and names with efforts."""
     unsupported: Literal["drop", "reject"] = Field("drop", validation_alias="PROXY_UNSUPPORTED")
     reasoning: Literal["content", "think", "hidden"] = Field("content", validation_alias="PROXY_REASONING")
 
@@ -179,6 +186,18 @@ class Settings(BaseModel):
         if any(not key.strip() for key in keys):
             raise ValueError("an API key must not be empty")
         return keys
+
+    @field_validator("codex_home", "workdir")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        """The child has another working directory than we, so a relative path would lead it elsewhere."""
+        return path and _absolute(path)
+
+    @field_validator("codex_bin")
+    @classmethod
+    def _program(cls, program: str | None) -> str | None:
+        """A name without a slash is looked up on PATH."""
+        return str(_absolute(Path(program))) if program and "/" in program else program
 
     @field_validator("codex_base_url", "codex_api_base_url", "codex_token_url")
     @classmethod

@@ -81,18 +81,30 @@ class InvalidRequest(BridgeError):
     kind = "invalid_request_error"
 
 
+def _nearest(name: str, known: Sequence[str]) -> list[str]:
+    """Up to three known names that are spelled nearly so, the nearest first."""
+    from difflib import get_close_matches  # slow to import, and seldom wanted
+
+    spelled = {each.lower(): each for each in known}
+    return [spelled[each] for each in get_close_matches(name[:80].lower(), spelled, cutoff=0.8)]
+
+
 class ModelNotFound(InvalidRequest):
     """No backend serves the model that was asked for."""
 
     code = "model_not_found"
 
     def __init__(self, model: str, known: list[str], reason: str | None = None, patterns: Sequence[str] = ()) -> None:
-        some = f" Some that do: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}." if known else ""
         why = f" {reason}" if reason else ""
-        if patterns:
-            why += f" Names that lead somewhere begin with, or match: {', '.join(patterns[:16])}."
+        if near := _nearest(model, known):
+            why += f" Did you mean {' or '.join(near)}?"
+        else:
+            if patterns:
+                why += f" Names that lead somewhere begin with, or match: {', '.join(patterns[:16])}."
+            if known:
+                why += f" Some that do: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}."
         super().__init__(
-            f"The model {model[:80]!r} does not exist here.{why}{some} "
+            f"The model {model[:80]!r} does not exist here.{why} "
             "GET /v1/models lists all, and so does `codex-bridge models`.",
             param="model",
         )

@@ -46,6 +46,7 @@ OTHERS = {
     "PROXY_STREAM_DEFAULT": False,
     "PROXY_MODEL_ALIASES": {},
     "PROXY_UNSUPPORTED": "drop",
+    "PROXY_LIST_MODELS": "all",
     "PROXY_REASONING": "content",
     "PROXY_CAP_MODEL": None,
     "PROXY_CAP_AGENTS": {},
@@ -134,6 +135,7 @@ def test_the_documented_names_have_the_documented_defaults() -> None:
         ("PROXY_STREAM_DEFAULT", "true", True),
         ("PROXY_MODEL_ALIASES", "fast=gpt-5.5, smart = gpt-6", {"fast": "gpt-5.5", "smart": "gpt-6"}),
         ("PROXY_UNSUPPORTED", "reject", "reject"),
+        ("PROXY_LIST_MODELS", "models", "models"),
         ("PROXY_REASONING", "think", "think"),
         ("PROXY_REASONING", "hidden", "hidden"),
         ("PROXY_STORE", "memory", "memory"),
@@ -187,6 +189,7 @@ def test_an_empty_key_is_refused(keys: tuple[str, ...]) -> None:
         ("PROXY_MODEL_ALIASES", "fast"),
         ("PROXY_MODEL_ALIASES", "=gpt-5.5"),
         ("PROXY_UNSUPPORTED", "ignore"),
+        ("PROXY_LIST_MODELS", "none"),
         ("PROXY_REASONING", "true"),
         ("PROXY_STORE", "redis"),
         ("PROXY_STORE_TTL", "0"),
@@ -255,3 +258,16 @@ def test_a_misspelt_variable_is_noticed() -> None:
     """Only those that look like ours."""
     environment = {"PROXY_STOER": "off", "PROXY_STORE": "off", "PORT": "0", "HTTP_PROXY": "x", "PROXY_": ""}
     assert unknown_variables(environment) == ["PROXY_", "PROXY_STOER"]
+
+
+def test_paths_of_codex_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the environment, a flag or the file; `~` is the home directory, and a bare name is left for PATH."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/ada")
+    settings = load_settings({"CODEX_HOME": "home", "PROXY_CODEX_WORKDIR": "~/work"}, codex_bin="./bin/codex")
+    assert settings.codex_home == tmp_path / "home"
+    assert settings.workdir == Path("/home/ada/work")
+    assert settings.codex_bin == str(tmp_path / "bin/codex")
+    assert load_settings({"CODEX_BIN": "~/bin/codex"}).codex_bin == "/home/ada/bin/codex"
+    assert load_settings({}, {"codex_home": "~/other", "codex_bin": "codex"}).codex_home == Path("/home/ada/other")
+    assert load_settings({"CODEX_BIN": "codex"}).codex_bin == "codex"

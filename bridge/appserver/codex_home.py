@@ -49,6 +49,8 @@ class CodexHome:
     """Environment variables that its providers read their keys from."""
     env_key: str | None = None
     """The one that `provider` cannot do without."""
+    providers: tuple[str, ...] = ()
+    """The providers that it defines, in its order."""
     has_login: bool = False
     fault: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -78,6 +80,7 @@ def read_codex_home(path: Path) -> CodexHome:
         provider=provider,
         variables=frozenset(_variables(providers)),
         env_key=_string(_table(providers.get(provider or "")).get("env_key")),
+        providers=tuple(name for name, entry in providers.items() if isinstance(entry, dict)),
         has_login=has_login,
         config=passed,
         switches=_switches(config),

@@ -6,6 +6,7 @@ without `thread/inject_items` gets the conversation as text instead.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,11 +26,13 @@ from bridge.tools.instructions import join_developer_text
 from bridge.tools.output import can_enforce, format_text
 from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise, neutralise_parts
-from bridge.turn.events import Acted, Finished, ReasoningDone, Usage, UsageUpdate
+from bridge.turn.events import Acted, Finished, ReasoningDone, Rerouted, Usage, UsageUpdate
 from bridge.turn.images import inspect_image
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.turn.searches import search_action
 from bridge.turn.turn import Turn
+
+log = logging.getLogger("bridge.child")
 
 OPT_OUT = (
     "warning",
@@ -204,6 +207,13 @@ class CurrentTurn(RunningTurn):
                 self.usage(UsageUpdate(self._thread_total - self._used + read_counts(params["usage"])))
             # The model has made all its calls. Codex waits for their results; the client has them to come.
             self.finish(Finished("completed"))
+        elif method == "model/rerouted":
+            self._rerouted(params)
+
+    def _rerouted(self, params: dict[str, Any]) -> None:
+        asked, model, reason = params["fromModel"], params["toModel"], params.get("reason")
+        log.warning("request %s: %r answers instead of %r (%s)", self.req_id, model, asked, reason)
+        self.add(Rerouted(str(model)))
 
     def _item_completed(self, item: dict[str, Any]) -> None:
         if item["type"] == "agentMessage":
@@ -278,6 +288,8 @@ def build_thread_start(
             tools, client_instructions(turn, guard_tags=guard), *texts, format_text(turn)
         ),
     }
+    if turn.provider is not None:
+        params["modelProvider"] = turn.provider
     if not settings.native_tools:
         params["baseInstructions"] = ""
     if turn.service_tier in TIERS:

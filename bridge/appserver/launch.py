@@ -103,6 +103,8 @@ class CodexLauncher:
         self._prepare = prepare
         self._asked = False
         self._asking = trio.Lock()
+        self.context_windows: dict[str, int] = {}
+        """The models' context windows in tokens, as far as Codex has told them."""
 
     async def command(self) -> Command:
         binary = find_codex(self._binary)
@@ -136,14 +138,17 @@ class CodexLauncher:
             if not self._asked:
                 self._asked = True
                 await self._refresh_catalog(binary, path)
+                self.context_windows = _read_windows(_windows_file(path))
         return _is_fresh(path, math.inf) and not any(str(path) in argument for argument in command.argv)
 
     async def _refresh_catalog(self, binary: str, path: Path) -> None:
         has_login = read_codex_home(self._home).has_login
-        if _is_fresh(path, CATALOG_AGE if has_login else math.inf):
+        if _is_fresh(path, CATALOG_AGE if has_login else math.inf) and _windows_file(path).is_file():
             return
         catalog = await self._ask_catalog(binary, has_login)
         if catalog is not None:
+            # The child is not told the models' true windows, so they are kept beside its catalog.
+            write_private(_windows_file(path), orjson.dumps(context_windows(catalog)))
             write_private(path, orjson.dumps(shrink_catalog(catalog)))
 
     async def _ask_catalog(self, binary: str, has_login: bool) -> dict[str, Any] | None:
@@ -209,6 +214,24 @@ class StandinLauncher:
 
     async def learn(self, info: ChildInfo, command: Command) -> bool:
         return False
+
+
+def context_windows(catalog: Mapping[str, Any]) -> dict[str, int]:
+    """The context window of each model in Codex's own catalog, in tokens."""
+    told = [(entry.get("slug"), entry.get("context_window")) for entry in catalog["models"]]
+    return {slug: size for slug, size in told if isinstance(slug, str) and type(size) is int and size > 0}
+
+
+def _windows_file(catalog: Path) -> Path:
+    return catalog.with_name(catalog.name.replace("catalog-", "context-windows-"))
+
+
+def _read_windows(path: Path) -> dict[str, int]:
+    try:
+        found = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _is_fresh(path: Path, age: float) -> bool:

@@ -236,6 +236,8 @@ def build_new_conversation(turn: Turn, settings: ChildSettings) -> dict[str, Any
         "approvalPolicy": settings.approval_policy,
         "sandbox": settings.sandbox_mode,
     }
+    if turn.provider is not None:
+        params["modelProvider"] = turn.provider
     developer = developer_instructions(turn)
     if developer is not None:
         params["developerInstructions"] = developer
@@ -271,6 +273,8 @@ def build_send_user_turn(
     params |= _tools(turn, settings)
     schema = turn.output_format.schema if turn.output_format else None
     params |= {"outputSchema": schema, "output_schema": schema}
+    if turn.provider is not None:
+        params["modelProvider"] = turn.provider
     developer = developer_instructions(turn)
     if developer is not None:
         params["developerInstructions"] = developer

@@ -28,7 +28,14 @@ from bridge.tools.stage import Record, ToolStage
 from bridge.turn.events import Finished, TurnEvent
 from bridge.turn.images import inspect_image
 from bridge.turn.items import FunctionOutput, Image, Message
-from bridge.turn.models import DEFAULT_ALIASES, EFFORT_SUFFIXES, FALLBACK_MODEL, ModelChoice, resolve_model
+from bridge.turn.models import (
+    DEFAULT_ALIASES,
+    DEFAULT_MODEL,
+    FALLBACK_MODEL,
+    ModelChoice,
+    resolve_model,
+    split_provider,
+)
 from bridge.turn.turn import Turn
 
 LARGE_SCHEMAS = 32 * 1024
@@ -81,8 +88,9 @@ class AnswerStream:
 class AppServerBackend:
     """Turns in the children of a pool.
 
-    `configured` are models that the operator or CODEX_HOME name beside those that the child lists; `recorder(req_id)`
-    gives the place where tool parsing is noted.
+    `configured` are models that the operator or CODEX_HOME name beside those that the child lists, `providers` the
+    providers that CODEX_HOME defines, `windows()` the models' context windows in tokens, as far as known.
+    `recorder(req_id)` gives the place where tool parsing is noted.
     """
 
     def __init__(
@@ -93,6 +101,8 @@ class AppServerBackend:
         new_id: Callable[[str], str],
         settings: ChildSettings,
         configured: Sequence[str] = (),
+        providers: Sequence[str] = (),
+        windows: Callable[[], Mapping[str, int]] = dict,
         max_turns: int = 256,
         recorder: Callable[[str], Record] | None = None,
     ) -> None:
@@ -102,6 +112,8 @@ class AppServerBackend:
         self._new_id = new_id
         self._settings = settings
         self._configured = tuple(configured)
+        self.providers = tuple(providers)
+        self._windows = windows
         self._max_turns = max_turns
         self._recorder = recorder
         self._texts: OrderedDict[bytes, str] = OrderedDict()
@@ -187,19 +199,38 @@ class AppServerBackend:
     def names(self) -> list[str]:
         if not self.can_answer:
             return []
-        with_efforts = [
-            f"{model}-{effort}"
-            for model, efforts in self.efforts().items()
-            for effort in efforts
-            if f"-{effort}" in EFFORT_SUFFIXES
-        ]
-        return [*self.models(), *DEFAULT_ALIASES, *with_efforts]
+        models = self.models()
+        with_efforts = [f"{model}-{effort}" for model, efforts in self.efforts().items() for effort in efforts]
+        # Each alias resolves all the same, but is offered only where its model is.
+        default = self.default_model(FALLBACK_MODEL)
+        targets = {alias: default if model == DEFAULT_MODEL else model for alias, model in DEFAULT_ALIASES.items()}
+        return [*models, *(alias for alias, model in targets.items() if model in models), *with_efforts]
+
+    def details(self, model: str) -> Mapping[str, Any]:
+        entry: dict[str, Any] = next((entry for entry in self._listed() if entry["id"] == model), {})
+        window, inputs = self._windows().get(model), entry.get("inputModalities")
+        found = {
+            "name": _text(entry.get("displayName")),
+            "description": _text(entry.get("description")),
+            "context_length": window,
+            "max_model_len": window,
+            "reasoning_efforts": _efforts(entry),
+            "default_reasoning_effort": _text(entry.get("defaultReasoningEffort")),
+        }
+        if isinstance(inputs, list) and all(map(_text, inputs)):
+            found["architecture"] = {"input_modalities": inputs, "output_modalities": ["text"]}
+        return {name: value for name, value in found.items() if value}
 
     def knows(self, name: str) -> bool:
         return self.resolve(name) is not None
 
     def resolve(self, name: str) -> ModelChoice | None:
-        return resolve_model(name, known=self.models(), default=self.default_model(FALLBACK_MODEL))
+        default = self.default_model(FALLBACK_MODEL)
+        found = resolve_model(name, known=self.models(), default=default, efforts=self.efforts())
+        if found is None and (named := split_provider(name, self.providers)) is not None:
+            provider, model = named
+            return ModelChoice(name, model, provider=provider)
+        return found
 
     def preferred(self) -> str | None:
         return self.default_model(FALLBACK_MODEL)
@@ -258,6 +289,10 @@ def _image_drops(turn: Turn) -> Iterator[str]:
                 patches = -(-size.width // PATCH) * -(-size.height // PATCH)
                 if max(size.width, size.height) > MAX_PIXELS or patches > MAX_PATCHES:
                     yield "image size"
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _efforts(entry: Mapping[str, Any]) -> list[str]:

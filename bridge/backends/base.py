@@ -61,6 +61,9 @@ class Backend(Protocol):
     def preferred(self) -> str | None:
         """The model for a request that names none; None when nothing is known."""
 
+    def details(self, model: str) -> Mapping[str, Any]:
+        """What is known of a model beside its name, by the members that GET /v1/models gives it."""
+
     def knows(self, name: str) -> bool:
         """Whether a name is one of its own."""
 
@@ -97,6 +100,9 @@ class PlainBackend:
 
     def preferred(self) -> str | None:
         return next(iter(self.models()), None)
+
+    def details(self, model: str) -> Mapping[str, Any]:
+        return {}
 
     def knows(self, name: str) -> bool:
         return name.lower() in {model.lower() for model in self.models()}

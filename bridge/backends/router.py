@@ -11,7 +11,7 @@ import trio
 
 from bridge.appserver.standin.script import MODES
 from bridge.backends.base import Backend
-from bridge.backends.routing import BUILT_IN_ALIASES, MOCK, Place, Rule, Table
+from bridge.backends.routing import BUILT_IN_ALIASES, MOCK, Place, Rule, Table, is_pattern
 from bridge.errors import BridgeError, ModelNotFound, NotReady
 from bridge.turn.models import ModelChoice
 
@@ -29,14 +29,15 @@ class Served:
     kind: str = ""
     models: tuple[str, ...] = ()
     off: str | None = None
+    providers: tuple[str, ...] = ()
 
 
 class Router:
     """Finds the backend of each request.
 
     In this order: the user's aliases (one level), the user's patterns, models that the operator or CODEX_HOME name,
-    built-in names and patterns of other providers, what the default backend knows, what the others have listed.
-    The keywords are those of its Table.
+    `provider/model` for the providers of CODEX_HOME, built-in names and patterns of other providers, what the default
+    backend knows, what the others have listed. The keywords are those of its Table.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Router:
     ) -> None:
         self._served = {each.backend.name: each for each in (Served(mock), *served)}
         self.default = self._served[default].backend if default is not None else mock
-        places = [Place(name, each.kind, each.models, each.off) for name, each in self._served.items()]
+        places = [Place(name, each.kind, each.models, each.off, each.providers) for name, each in self._served.items()]
         self._table = Table(places, default=self.default.name, rules=rules, aliases=aliases, missing=missing)
 
     def backend(self, name: str) -> Backend:
@@ -63,22 +64,25 @@ class Router:
 
         `keyed`: the request brings a key for its provider.
         """
-        name, effort = self._table.unalias(requested)
+        name, effort = self._table.unalias(requested, self._is_model)
         if name.lower() in MOCK_MODELS:
             return ModelChoice(requested, name.lower(), backend=MOCK)
         for backend in self._candidates(name, keyed):
             choice = backend.resolve(name)
             if choice is not None:
-                return ModelChoice(requested, choice.effective, effort or choice.effort, backend.name)
+                effort = effort or choice.effort
+                return ModelChoice(requested, choice.effective, effort, backend.name, choice.provider)
         why = self._table.reason(name)
         if why is None and name != requested and self.default.name != MOCK and self._is_usable(self.default, keyed):
             # Whoever made the alias knows the model, even if nobody lists it.
             return ModelChoice(requested, name, effort, self.default.name)
-        raise ModelNotFound(requested, self.models(), why, [pattern for pattern, _ in self._table.patterns()])
+        # Codex serves the models that it lists; to name the beginnings of their names would promise more.
+        patterns = [pattern for pattern, backend in self._table.patterns() if self._served[backend].kind != APP_SERVER]
+        raise ModelNotFound(requested, self.models(), why, patterns)
 
     def decide(self, requested: str, *, keyed: bool = False) -> tuple[Backend | None, str]:
         """(the backend that a name leads to, whatever any of them may list; the name without its alias)."""
-        name, _ = self._table.unalias(requested)
+        name, _ = self._table.unalias(requested, self._is_model)
         found = self._table.known_at_once(name, keyed=keyed)
         return (None if found is None else self._served[found].backend), name
 
@@ -133,15 +137,66 @@ class Router:
             raise NotReady("The default backend has not told any model yet; name one.", retry_after=2)
         return found
 
-    def models(self) -> list[str]:
-        """All names that a request may use: what each backend offers, mock models, aliases."""
+    def models(self, *, aliases: bool = True) -> list[str]:
+        """The names that a request may use: what each backend offers, mock models, aliases.
+
+        Without `aliases` the models alone, each under its own name.
+        """
         names = [name for each in self._on() for name in (*each.backend.names(), *each.models)]
         if not names and not self._on():
             return list(MOCK_MODELS)
+        if not aliases:
+            own = {model for each in self._on() for model in (*each.backend.models(), *each.models)}
+            return list(dict.fromkeys([*(name for name in names if name in own), *MOCK_MODELS]))
         table = self._table
         others = [alias for alias, target in BUILT_IN_ALIASES.items() if table.built_in(target, keyed=False)]
-        aliases = [alias for alias in table.spelled if names and table.reason(table.unalias(alias)[0]) is None]
-        return list(dict.fromkeys([*names, *MOCK_MODELS, *aliases, *others]))
+        own_aliases = [
+            alias
+            for alias, target in table.aliases.items()
+            if names and not is_pattern(alias) and table.reason(target) is None
+        ]
+        return list(dict.fromkeys([*names, *MOCK_MODELS, *own_aliases, *others]))
+
+    def details(self, name: str) -> Mapping[str, Any]:
+        """What is known of the model behind a name, for GET /v1/models. Raises ModelNotFound."""
+        choice = self.resolve(name)
+        found = self.backend(choice.backend).details(choice.effective)
+        if choice.effort is not None and found:
+            return {**found, "default_reasoning_effort": choice.effort}
+        return found
+
+    @property
+    def has_aliases(self) -> bool:
+        """Whether the user has made any."""
+        return bool(self._table.aliases)
+
+    def stray_aliases(self) -> list[tuple[str, str, str]]:
+        """(alias, its model, what is wrong) for each of the user's aliases whose model no backend offers."""
+        can_tell = bool(self.default.models()) and self.default.status()[0]
+        found = []
+        for alias, target in self._table.aliases.items():
+            why = self._table.reason(target)
+            if (
+                why is None
+                and can_tell
+                and self._table.known_at_once(target, keyed=False) is None
+                and not self._is_model(target)
+            ):
+                why = "No backend offers this model."
+            if why is not None:
+                found.append((alias, target, why))
+        return found
+
+    def _is_model(self, name: str) -> bool:
+        """Whether a name is that of a model which somebody offers, with or without an effort."""
+        if name.lower() in MOCK_MODELS:
+            return True
+        for each in self._on():
+            choice = each.backend.resolve(name)
+            offered = {model.lower() for model in (*each.backend.models(), *each.models)}
+            if choice is not None and (choice.provider is not None or choice.effective.lower() in offered):
+                return True
+        return False
 
     def _backend_of(self, name: str) -> str | None:
         try:
@@ -162,7 +217,13 @@ class Router:
                 for name in self.models()
                 if (backend := self._backend_of(name)) is not None and backend not in off
             ],
-            "patterns": [{"pattern": pattern, "backend": backend} for pattern, backend in self._table.patterns()],
+            "patterns": [
+                *(
+                    {"pattern": rule.pattern, "backend": self._backend_of(rule.target), "model": rule.target}
+                    for rule in self._table.alias_rules
+                ),
+                *({"pattern": pattern, "backend": backend} for pattern, backend in self._table.patterns()),
+            ],
             "off": {**{kind: why for kind, why in self._table.missing.items() if why not in off.values()}, **off},
         }
 

@@ -1,17 +1,18 @@
 """Which backend a model's name leads to. Pure, and the same every time.
 
-The user's aliases come first (one level), then the user's patterns, of which the longest match wins, then what comes
-with the program.
+The user's aliases come first (one level; exact ones before patterns), then the user's patterns, of which the longest
+match wins, then models that the operator names, then `provider/model` for the providers of Codex's config.toml, then
+what comes with the program.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 
-from bridge.turn.models import effort_in_name
+from bridge.turn.models import effort_in_name, split_provider
 
 MOCK = "mock"
 DEFAULT = "<default>"
@@ -44,10 +45,13 @@ _BRACKETS = re.compile(r"\[[^\]]+\]")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A pattern and the backend that it leads to. Without `*`, `?` or `[` a pattern is a prefix."""
+    """A pattern and the backend (of an alias: the model) that it leads to.
+
+    Without `*`, `?` or `[` a pattern is a prefix.
+    """
 
     pattern: str
-    backend: str
+    target: str
     matches: re.Pattern[str] = field(repr=False, compare=False)
 
     @property
@@ -56,10 +60,15 @@ class Rule:
         return len(_OPEN.sub("", _BRACKETS.sub("x", self.pattern)))
 
 
-def make_rule(pattern: str, backend: str) -> Rule:
+def make_rule(pattern: str, target: str) -> Rule:
     """A rule from what a person wrote; case does not matter."""
-    shape = pattern if _GLOB.search(pattern) else f"{_escape(pattern)}*"
-    return Rule(pattern, backend, re.compile(translate(shape.lower())))
+    shape = pattern if is_pattern(pattern) else f"{_escape(pattern)}*"
+    return Rule(pattern, target, re.compile(translate(shape.lower())))
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name stands for several."""
+    return _GLOB.search(name) is not None
 
 
 def best_rule(name: str, rules: Iterable[Rule]) -> Rule | None:
@@ -79,21 +88,23 @@ _BUILT_IN = tuple(make_rule(pattern, kind) for pattern, kind in BUILT_IN_PATTERN
 class Place:
     """A backend, as far as it matters where names lead.
 
-    `kind` is what built-in patterns lead to. `models` are those that the operator names for it. `off` tells why it
-    cannot answer by itself: it then serves only requests that bring a key of their own (`keyed`).
+    `kind` is what built-in patterns lead to. `models` are those that the operator names for it, `providers` those that
+    a name may ask for as `provider/model`. `off` tells why it cannot answer by itself: it then serves only requests
+    that bring a key of their own (`keyed`).
     """
 
     name: str
     kind: str = ""
     models: tuple[str, ...] = ()
     off: str | None = None
+    providers: tuple[str, ...] = ()
 
 
 class Table:
     """Which backend a name leads to without anybody being asked; backends go by their names.
 
     Rules that lead to no place do not count. `missing` tells of kinds of backends that nobody configured, why they are
-    not there.
+    not there. An alias with `*`, `?` or `[` in it is a pattern.
     """
 
     def __init__(
@@ -106,15 +117,19 @@ class Table:
         missing: Mapping[str, str] | None = None,
     ) -> None:
         self._places = {place.name: place for place in places}
-        self._rules = [rule for rule in rules if rule.backend in self._places]
-        self._aliases = {alias.lower(): target for alias, target in (aliases or {}).items()}
-        self._default = default
-        self.spelled = tuple(aliases or ())
+        self._rules = [rule for rule in rules if rule.target in self._places]
+        self.aliases = dict(aliases or {})
         """The user's aliases, as they were written."""
+        self._aliases = {alias.lower(): target for alias, target in self.aliases.items()}
+        self.alias_rules = [make_rule(alias, target) for alias, target in self.aliases.items() if is_pattern(alias)]
+        self._default = default
         self.missing = missing or {}
 
-    def unalias(self, requested: str) -> tuple[str, str | None]:
-        """(the name that is meant, the effort that an alias with a suffix implies)."""
+    def unalias(self, requested: str, is_model: Callable[[str], bool] = lambda _: False) -> tuple[str, str | None]:
+        """(the name that is meant, the effort that an alias with a suffix implies).
+
+        Exact aliases come first, then models (`is_model`), so that a pattern such as `*` hides none of them.
+        """
         target = self._aliases.get(requested.lower())
         if target is not None:
             return target, None
@@ -122,15 +137,21 @@ class Table:
         target = self._aliases.get(base.lower())
         if target is not None:
             return target, effort
+        rule = best_rule(requested, self.alias_rules)
+        if rule is not None and not is_model(requested):
+            return rule.target, effort
         return BUILT_IN_ALIASES.get(requested.lower(), requested), None
 
     def known_at_once(self, name: str, *, keyed: bool) -> str | None:
         """The backend that a name leads to whatever the default backend may list."""
-        rule = best_rule(name, (rule for rule in self._rules if self.is_usable(rule.backend, keyed=keyed)))
+        rule = best_rule(name, (rule for rule in self._rules if self.is_usable(rule.target, keyed=keyed)))
         if rule is not None:
-            return rule.backend
+            return rule.target
         for place in self._usable(keyed):
             if name.lower() in {model.lower() for model in place.models}:
+                return place.name
+        for place in self._usable(keyed):
+            if split_provider(name, place.providers) is not None:
                 return place.name
         found = self.built_in(name, keyed=keyed)
         return None if found == self._default else found
@@ -138,7 +159,7 @@ class Table:
     def built_in(self, name: str, *, keyed: bool) -> str | None:
         """The backend that a name leads to by what comes with the program."""
         rule = best_rule(name, _BUILT_IN)
-        return None if rule is None else self._of_kind(rule.backend, keyed)
+        return None if rule is None else self._of_kind(rule.target, keyed)
 
     def is_usable(self, backend: str, *, keyed: bool) -> bool:
         """Whether a backend can answer such a request."""
@@ -150,15 +171,16 @@ class Table:
         if found is not None:
             return self._places[found].off
         rule = best_rule(name, _BUILT_IN)
-        if rule is not None and rule.backend == DEFAULT:
+        if rule is not None and rule.target == DEFAULT:
             return self._places[self._default].off
-        return self.missing.get(rule.backend) if rule is not None else None
+        return self.missing.get(rule.target) if rule is not None else None
 
     def patterns(self) -> list[tuple[str, str]]:
         """(pattern, backend), the user's first."""
-        found = [(rule.pattern, self._of_kind(rule.backend, keyed=False)) for rule in _BUILT_IN]
+        found = [(rule.pattern, self._of_kind(rule.target, keyed=False)) for rule in _BUILT_IN]
         built_in = [(pattern, backend) for pattern, backend in found if backend is not None]
-        return [(rule.pattern, rule.backend) for rule in self._rules] + built_in
+        providers = [(f"{each}/", place.name) for place in self._usable(keyed=False) for each in place.providers]
+        return [(rule.pattern, rule.target) for rule in self._rules] + providers + built_in
 
     def _of_kind(self, kind: str, keyed: bool) -> str | None:
         if kind == DEFAULT:

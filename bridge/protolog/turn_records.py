@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bridge.protolog.record import error_record
-from bridge.turn.events import Choice, Finished, ToolCall, TurnEvent, Usage
+from bridge.turn.events import Choice, Finished, Rerouted, ToolCall, TurnEvent, Usage
 from bridge.turn.turn import Turn
 
 
@@ -25,10 +25,19 @@ def turn_start(turn: Turn, backend: str, dropped: Sequence[str], *, counts_token
 
 
 def turn_end(
-    end: Finished, usage: Usage | None, calls: Sequence[ToolCall], first_event_s: float | None, total_s: float
+    end: Finished,
+    usage: Usage | None,
+    calls: Sequence[ToolCall],
+    first_event_s: float | None,
+    total_s: float,
+    rerouted: str | None = None,
 ) -> dict[str, Any]:
-    """The payload of `turn_end`: how it ended, what it cost, and what was called. Times in seconds."""
-    return {
+    """The payload of `turn_end`: how it ended, what it cost, and what was called. Times in seconds.
+
+    `rerouted` is the model that answered, where that was not the one that was asked for.
+    """
+    about = {} if rerouted is None else {"rerouted_to": rerouted}
+    return about | {
         "outcome": end.outcome,
         "reason": end.reason,
         "error": error_record(end.error) if end.error else None,
@@ -49,6 +58,16 @@ def calls_in(events: list[TurnEvent]) -> tuple[ToolCall, ...]:
         elif isinstance(event, Choice):
             found += calls_in(event.events)
     return tuple(found)
+
+
+def rerouted_in(events: list[TurnEvent]) -> str | None:
+    """The model that answers instead of the one that was asked for, where these events say so."""
+    for event in events:
+        found = rerouted_in(event.events) if isinstance(event, Choice) else None
+        found = event.model if isinstance(event, Rerouted) else found
+        if found is not None:
+            return found
+    return None
 
 
 def _tokens(usage: Usage) -> dict[str, int]:

@@ -99,6 +99,9 @@ class Routes(Router):
     """Who answers on which path."""
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        if len(scope["path"]) > 1:
+            # Some clients end every path with a slash. The gate has let the request in under its own spelling.
+            scope["path"] = scope["path"].removesuffix("/")
         return self.app(scope, receive, send)  # there is nothing in between
 
 
@@ -173,11 +176,18 @@ _ELSEWHERE = {
     "/responses": "The base URL ends in /v1: POST /v1/responses.",
     "/models": "The base URL ends in /v1: GET /v1/models.",
 }
+_ELSEWHERE |= dict.fromkeys(
+    ("/v1/messages", "/v1/messages/count_tokens", "/v1/v1/messages"),
+    "Anthropic's Messages API is not served here. Use a client of OpenAI's API: "
+    "POST /v1/chat/completions or POST /v1/responses.",
+)
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     path = scope["path"]
     known = "Served are POST /v1/responses, POST /v1/chat/completions, POST /v1/assist and GET /v1/models."
     hint = known if path.startswith("/v1/") else "The base URL ends in /v1."
+    if path.startswith("/v1/v1/"):
+        hint = "The client appends /v1 to a base URL that already ends in /v1: remove /v1 from the base URL."
     message = _ELSEWHERE.get(path) or f"There is no {path[:100]} here. {hint}"
     await refuse(scope, receive, send, InvalidRequest(message, code="not_found", http_status=404))

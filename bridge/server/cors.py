@@ -40,6 +40,7 @@ EXPOSED = b", ".join(
             b"x-request-id",
             b"x-client-request-id",
             b"x-bridge-dropped",
+            b"x-bridge-model-rerouted",
             b"retry-after",
             b"retry-after-ms",
             b"x-should-retry",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from bridge.counts import OTHER
 from bridge.errors import BridgeError
 from bridge.logs import RequestNames, current_request
 from bridge.protolog.match import Spoken
-from bridge.protolog.turn_records import calls_in, turn_end, turn_start
+from bridge.protolog.turn_records import calls_in, rerouted_in, turn_end, turn_start
 from bridge.server.admission import Place
 from bridge.server.http import Headers
 from bridge.server.ratelimits import limit_headers, tell_reset
@@ -61,6 +62,7 @@ class Exchange:
         "_place",
         "_ready",
         "_recorder",
+        "_rerouted",
         "_service",
         "_started",
         "_stream",
@@ -100,6 +102,7 @@ class Exchange:
         self._trace = service.tracing.here() if service.tracing is not None else None
         self._first: float | None = None
         self._calls: tuple[ToolCall, ...] = ()
+        self._rerouted: str | None = None
         self._place: Place | None = None
 
     @property
@@ -221,6 +224,8 @@ class Exchange:
                 counts.first_event.observe(self._backend.name, self._first)
         if self._recorder is not None:
             self._calls += calls_in(events)
+        if self._rerouted is None and (self._recorder is not None or not self._is_visible):
+            self._note_reroute(events)
         end = events[-1]
         if isinstance(end, Finished):
             self._end = end
@@ -228,6 +233,21 @@ class Exchange:
             if end.error is not None and self._backend is not None:
                 tell_reset(end.error, self._backend.rate_limits(), self._service.now())
         return events
+
+    @property
+    def _is_visible(self) -> bool:
+        return self.encoder is not None and self.encoder.visible
+
+    def _note_reroute(self, events: list[TurnEvent]) -> None:
+        """Tell the client and the log which model answers, where it is another one than was asked for.
+
+        The header is of use until the answer begins. A provider says so before its first word, so later batches are
+        looked through for the log alone.
+        """
+        self._rerouted = rerouted_in(events)
+        if self._rerouted is not None:
+            shown = re.sub(r"[^!-~]", "?", self._rerouted)[:100]
+            self.headers.append((b"x-bridge-model-rerouted", shown.encode()))
 
     async def wait_ended(self) -> None:
         """Until `end` has been called."""
@@ -293,7 +313,7 @@ class Exchange:
         usage = self.encoder.usage if self.encoder is not None else None
         self._count(end, usage or Usage())
         total = round(trio.current_time() - self._started, 6)
-        self.record("turn", "none", "turn_end", turn_end(end, usage, self._calls, self._first, total))
+        self.record("turn", "none", "turn_end", turn_end(end, usage, self._calls, self._first, total, self._rerouted))
 
     def _release(self) -> None:
         """Give up what was held for the time of the answer."""

@@ -16,7 +16,7 @@ import trio
 
 from bridge.auth import key_store
 from bridge.auth.key_store import ClientKey
-from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached
+from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached, Unauthorized
 from bridge.server.cap.places import PLACES
 from bridge.server.cors import (
     answer_preflight,
@@ -183,9 +183,19 @@ class Gate:
         return None
 
     async def _key_used(self, scope: Scope) -> ClientKey:
-        """The one key that a request carries. Raises Unauthorized when it carries none, several, or a wrong one."""
+        """The one key that a request carries. Raises Unauthorized when it carries none, several, or a wrong one.
+
+        Some clients send the same key in both headers: that is one key. The same header twice is refused all the same,
+        because a proxy in front of us may have checked the other one.
+        """
         given = list(_keys_in(scope))
-        return await self._keys.find(given[0] if len(given) == 1 else b"")
+        places = {place for place, _ in given}
+        if len(places) < len(given) or len({key for _, key in given}) > 1:
+            raise Unauthorized(
+                "The request carries different API keys, or the same header twice. Send one key, as "
+                "`Authorization: Bearer KEY` or `x-api-key: KEY`."
+            )
+        return await self._keys.find(given[0][1] if given else b"")
 
 
 def _ends_an_answer(scope: Scope) -> bool:
@@ -199,17 +209,17 @@ def _is_utf_8(parameter: bytes) -> bool:
     return name.strip() != b"charset" or value.strip().strip(b'"') in (b"utf-8", b"utf8", b"us-ascii")
 
 
-def _keys_in(scope: Scope) -> Iterator[bytes]:
-    """Every key in a request, from each place where one may be; an Authorization of another kind is an empty one."""
+def _keys_in(scope: Scope) -> Iterator[tuple[bytes, bytes]]:
+    """(header, key) for every key in a request; an Authorization of another kind is an empty key."""
     for name, value in scope["headers"]:
         if name == b"x-api-key":
-            yield value.strip()
+            yield name, value.strip()
         elif name == b"authorization":
             scheme, _, key = value.partition(b" ")
-            yield key.strip() if scheme.lower() == b"bearer" else b""
+            yield name, key.strip() if scheme.lower() == b"bearer" else b""
     for protocol in scope.get("subprotocols", ()):
         if protocol.startswith(KEY_PROTOCOL):
-            yield protocol.removeprefix(KEY_PROTOCOL).encode()
+            yield b"sec-websocket-protocol", protocol.removeprefix(KEY_PROTOCOL).encode()
 
 
 def _hide_key(scope: Scope) -> None:

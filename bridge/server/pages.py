@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from time import monotonic
@@ -16,7 +17,7 @@ from bridge.server.http import Page, Request, json_page, query_number
 from bridge.server.memory import CODE as MEMORY_PRESSURE
 from bridge.server.ratelimits import limits_object
 from bridge.server.service import Service
-from bridge.server.visible import visible_models
+from bridge.server.visible import resolve_visible, visible_models
 from bridge.store.base import USAGE_DAYS, UsageRow
 
 DAYS = 30
@@ -31,6 +32,7 @@ class Pages:
         self, service: Service, fault: Callable[[], str | None], started_at: int, now: Callable[[], float]
     ) -> None:
         self._router = service.router
+        self._lists_aliases = service.lists_aliases
         self._store = service.store
         self._admission = service.admission
         self._fault = fault
@@ -42,14 +44,22 @@ class Pages:
     async def models(self, request: Request) -> Page:
         """GET /v1/models: what a request may name now."""
         await self._router.wait_until_known(patience=2)
-        return json_page({"object": "list", "data": [self._entry(name) for name in self._models(request)]})
+        names = self._models(request, aliases=self._lists_aliases)
+        return json_page({"object": "list", "data": [self._entry(name) for name in names]})
 
     async def model(self, request: Request) -> Page:
         """GET /v1/models/{id}."""
         await self._router.wait_until_known(patience=2)
         name = request.path["model"]
         known = self._models(request)
-        if name.lower() not in {each.lower() for each in known}:
+        listed = {each.lower() for each in known}
+        try:
+            # A name that is not listed, such as one that a pattern matches, may stand for a model that is.
+            choice = resolve_visible(self._router, self._admission.key(request.key), name)
+            exists = name.lower() in listed or choice.effective.lower() in listed or choice.provider is not None
+        except ModelNotFound:
+            exists = name.lower() in listed
+        if not exists:
             error = ModelNotFound(name, known)
             error.http_status = 404
             raise error
@@ -114,11 +124,14 @@ class Pages:
         ready, reason = self._router.default.status()
         return ready, reason.partition(":")[0]
 
-    def _models(self, request: Request) -> list[str]:
-        return visible_models(self._router, self._admission.key(request.key))
+    def _models(self, request: Request, *, aliases: bool = True) -> list[str]:
+        return visible_models(self._router, self._admission.key(request.key), aliases=aliases)
 
     def _entry(self, name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": self._started_at, "owned_by": "codex-bridge"}
+        entry = {"id": name, "object": "model", "created": self._started_at, "owned_by": "codex-bridge"}
+        with suppress(ModelNotFound):
+            entry |= self._router.details(name)
+        return entry
 
 
 @cache

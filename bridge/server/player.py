@@ -215,7 +215,7 @@ class _ModelNames(Router):
         super().__init__(_Nobody())
         self._names = names
 
-    def models(self) -> list[str]:
+    def models(self, *, aliases: bool = True) -> list[str]:
         return self._names
 
 

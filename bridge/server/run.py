@@ -132,6 +132,7 @@ class Bridge:
             self.store,
             keeps_responses=settings.store != "off",
             stream_default=settings.stream_default,
+            lists_aliases=settings.list_models == "all",
             policy=settings.unsupported,
             reasoning=settings.reasoning,
             recorder=self._recorder,
@@ -169,6 +170,7 @@ class Bridge:
             outer.start_soon(self.keyring.watch)
             outer.start_soon(self.watchdog.run)
             outer.start_soon(tidy_up)
+            outer.start_soon(self._check_aliases)
             async with trio.open_nursery() as children:
                 for runner in self.runners:
                     children.start_soon(runner.run)
@@ -231,6 +233,20 @@ class Bridge:
                 )
             yield
 
+    async def _check_aliases(self) -> None:
+        """Warn of aliases that lead to no model, once the models are known."""
+        if self.settings.mock_only or not self.router.has_aliases:
+            return
+        await self.router.wait_until_known(self.settings.rpc_timeout)
+        for alias, model, why in self.router.stray_aliases():
+            log.warning(
+                "The alias %r leads to %r. %s Correct it in PROXY_MODEL_ALIASES or [routing.aliases]; "
+                "`codex-bridge models` lists what there is.",
+                alias,
+                model,
+                why,
+            )
+
     def reopen_log(self) -> None:
         """SIGHUP: whoever rotates logs has moved the file away."""
         if self.log is not None:
@@ -284,7 +300,8 @@ class Bridge:
         own = app_server_name(config)
         default = config.routing.default or own
         configured = (*configured_models(settings), *(config.backends[own].models if own in config.backends else ()))
-        served = [Served(self._codex_backend(own, configured, on_demand=default != own), "app-server", configured)]
+        codex = self._codex_backend(own, configured, on_demand=default != own)
+        served = [Served(codex, "app-server", configured, providers=codex.providers)]
         missing: dict[str, str] = {}
         for plan in plan_backends(config, os.environ, Path.home()):
             if plan.off is not None:
@@ -313,7 +330,13 @@ class Bridge:
         if settings.workers > 1 and home.has_login:
             log.warning("%d children share one login: they can race for its one-time refresh token", settings.workers)
         supervisors = [self._supervisor(launcher, on_demand=on_demand) for _ in range(settings.workers)]
-        return self._backend(name, self._pool(supervisors), configured)
+        return self._backend(
+            name,
+            self._pool(supervisors),
+            configured=configured,
+            providers=home.providers,
+            windows=lambda: launcher.context_windows,
+        )
 
     def _mock_pool(self) -> Pool:
         on_demand = not self.settings.mock_only
@@ -342,16 +365,16 @@ class Bridge:
             )
         )
 
-    def _backend(self, name: str, pool: Pool, configured: Sequence[str] = ()) -> AppServerBackend:
+    def _backend(self, name: str, pool: Pool, **options: Any) -> AppServerBackend:
         self._named[name] = pool
         return AppServerBackend(
             name,
             pool,
             new_id=new_id,
             settings=child_settings(self.settings),
-            configured=configured,
             max_turns=2 * self.settings.max_turns,  # as many again may be on their way out
             recorder=self._counts.tool_calls(self._recorder.tool_calls if self._recorder else None),
+            **options,
         )
 
 

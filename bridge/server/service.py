@@ -55,6 +55,8 @@ class Service:
     store: Store
     keeps_responses: bool = True
     stream_default: bool = False
+    lists_aliases: bool = True
+    """Whether GET /v1/models has aliases and names with efforts beside the models."""
     policy: Policy = "drop"
     reasoning: ReasoningDisplay = "content"
     recorder: Recorder | None = None

@@ -10,6 +10,7 @@ from bridge.turn.events import (
     Finished,
     ReasoningDelta,
     ReasoningDone,
+    Rerouted,
     Restarted,
     TextDelta,
     TextDone,
@@ -102,7 +103,7 @@ class Result:
             elif isinstance(event, ReasoningDone):
                 if event.encrypted is not None:
                     self._reasoning(event.item).encrypted = event.encrypted
-            elif not isinstance(event, TextDone):
+            elif not isinstance(event, TextDone | Rerouted):
                 raise TypeError(f"a result is of one answer: {event!r}")
 
     @property

@@ -3,7 +3,8 @@
 Deltas come in runs: one event holds all adjacent pieces of one item that arrived in one read, boundaries kept.
 So the cost of a token is one list append, not one object. The order of a turn is
 
-    (TextDelta | TextDone | ReasoningDelta | ReasoningDone | ToolCall | WebSearch | UsageUpdate | Restarted)*  Finished
+    (TextDelta | TextDone | ReasoningDelta | ReasoningDone | ToolCall | WebSearch | UsageUpdate | Rerouted | Restarted)*
+    Finished
 
 and nothing follows `Finished`. Where a request has several answers, each batch of one of them is a `Choice`.
 """
@@ -79,6 +80,13 @@ class WebSearch:
 @dataclass(frozen=True, slots=True)
 class Acted:
     """The other side has begun something of its own that a second try would do again: a command, a change of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rerouted:
+    """The provider lets another model answer than the one that was asked for."""
+
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +177,7 @@ TurnEvent = (
     | ToolCall
     | WebSearch
     | Acted
+    | Rerouted
     | Restarted
     | UsageUpdate
     | Finished

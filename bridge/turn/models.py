@@ -5,7 +5,7 @@ Names compare without regard to case. The client gets back the name it wrote; th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 EFFORT_SUFFIXES = {
@@ -43,6 +43,15 @@ class ModelChoice:
     effective: str
     effort: str | None = None
     backend: str = ""
+    provider: str | None = None
+    """The provider of Codex's config.toml that the name asks for; None: the one that Codex uses anyway."""
+
+
+def split_provider(name: str, providers: Iterable[str]) -> tuple[str, str] | None:
+    """(provider, model) of `provider/model`, where it is one of these providers; None for any other name."""
+    prefix, _, model = name.partition("/")
+    found = next((provider for provider in providers if provider.lower() == prefix.lower()), None)
+    return (found, model) if found is not None and model else None
 
 
 def effort_in_name(name: str) -> tuple[str, str | None]:
@@ -60,11 +69,13 @@ def resolve_model(
     known: Collection[str],
     default: str,
     aliases: Mapping[str, str] = DEFAULT_ALIASES,
+    efforts: Mapping[str, Collection[str]] | None = None,
 ) -> ModelChoice | None:
     """Find the model behind a name, or None when nothing knows it.
 
     A known model wins over everything, then an alias of the whole name, then either of the two for the name
-    without its effort suffix.
+    without its effort suffix. `efforts` are those that each model lists: they are suffixes of that model too. The
+    usual suffixes work on every model, but `-max` or `-none` must not, because names of models end so.
     """
     spelled = {model.lower(): model for model in known}
     lowered = {alias.lower(): target for alias, target in aliases.items()}
@@ -82,4 +93,10 @@ def resolve_model(
         # A listed model whose own name ends like a suffix implies nothing.
         return ModelChoice(requested, whole, None if requested.lower() in spelled else implied)
     found = lookup(base) if implied else None
-    return None if found is None else ModelChoice(requested, found, implied)
+    if found is None:
+        base, _, implied = requested.rpartition("-")
+        found = lookup(base)
+        if found is None or implied.lower() not in (efforts or {}).get(found, ()):
+            return None
+        implied = implied.lower()
+    return ModelChoice(requested, found, implied)

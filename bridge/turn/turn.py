@@ -48,6 +48,8 @@ class Turn:
     """The client wants to give the reasoning back later, as the provider encrypts it."""
     session: str | None = None
     """The conversation that this turn belongs to, for a provider's cache; None when the client named none."""
+    provider: str | None = None
+    """The provider of Codex's config.toml that serves the model; None: the one that Codex uses anyway."""
     provider_key: str | None = field(default=None, repr=False)
     """The client's own key for the provider, for this turn alone."""
     backend: str = ""

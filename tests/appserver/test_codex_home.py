@@ -33,6 +33,7 @@ def test_model_provider_and_variables_are_read(tmp_path: Path) -> None:
     assert (home.model, home.provider, home.fault) == ("house-model", "house", None)
     assert home.variables == {"HOUSE_KEY", "HOUSE_ORG", "OTHER_KEY"}
     assert home.env_key == "HOUSE_KEY"
+    assert home.providers == ("house", "other")
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBridge]:
 
 
 def test_models_are_listed_from_all_sources(small: RunningBridge) -> None:
-    """The child's, CODEX_HOME's, PROXY_MODELS', the mock ones and the aliases; each once."""
+    """The child's, CODEX_HOME's, PROXY_MODELS', the mock ones and the aliases of models that there are; each once."""
     with small.client() as client:
         listed = [model["id"] for model in client.get("/models").json()["data"]]
-    assert {"house-model", MODEL, "Another-Model", "mock-echo", "mock-text", "codex-5", "gpt-5.2"} <= set(listed)
+    assert {"house-model", MODEL, "Another-Model", "mock-echo", "mock-text", "codex-5"} <= set(listed)
+    assert not [model for model in listed if model.startswith("gpt-5.2")]
     assert len(listed) == len(set(listed))
 
 
@@ -168,15 +169,79 @@ def test_listed_models_have_names_for_their_efforts(tmp_path: Path) -> None:
             "gpt-9-plain",
             "gpt-9-low",
             "gpt-9-high",
+            "gpt-9-ultra",
         ]
         assert len(models) == len(set(models))
-        for model in ("gpt-9", "gpt-9-low", "GPT-9-High", "gpt-9-plain-xh"):
+        for model in ("gpt-9", "gpt-9-low", "GPT-9-High", "GPT-9-Ultra", "gpt-9-plain-xh"):
             answer = bridge.post("/responses", {"model": model, "input": "hi"})
             assert (answer.status_code, answer.json()["model"]) == (200, model)
         with bridge.client() as client:
             for model in ("gpt-9", "gpt-9-low"):
                 assert client.get(f"/models/{model}").json()["id"] == model
             assert client.get("/models/gpt-10").status_code == 404
+        # `-max` and its like are endings of those models alone that list them.
+        for model in ("gpt-9-max", "gpt-9-plain-ultra"):
+            assert bridge.post("/responses", {"model": model, "input": "hi"}).status_code == 400
+
+
+def test_the_list_can_leave_out_aliases_and_efforts(tmp_path: Path) -> None:
+    """PROXY_LIST_MODELS=models: each model under its own name; the other names work all the same."""
+    codex = listing_codex(tmp_path, needs_login=False)
+    settings = {"PROXY_LIST_MODELS": "models", "PROXY_MODEL_ALIASES": "fast=gpt-9"}
+    with running_bridge(tmp_path, CODEX_BIN=str(codex), **settings) as bridge:
+        wait_for(lambda: "gpt-9" in listed(bridge), "the child has told its models")
+        assert listed(bridge) == ["gpt-9", "gpt-9-plain", *MOCK_MODELS]
+        for model in ("fast", "gpt-9-low"):
+            assert bridge.post("/responses", {"model": model, "input": "hi"}).status_code == 200
+            with bridge.client() as client:
+                assert client.get(f"/models/{model}").json()["id"] == model
+
+
+def test_aliases_may_be_patterns(tmp_path: Path) -> None:
+    """Exact names win over patterns, longer patterns over shorter ones; a model is never hidden by one."""
+    codex = listing_codex(tmp_path, needs_login=False)
+    aliases = "gpt-4*=gpt-9, gpt-4o=gpt-9-plain, gpt-4-long*=gpt-9-low, *=mock-echo"
+    with running_bridge(tmp_path, CODEX_BIN=str(codex), PROXY_MODEL_ALIASES=aliases) as bridge:
+        wait_for(lambda: "gpt-9" in listed(bridge), "the child has told its models")
+        assert not [model for model in listed(bridge) if "*" in model]
+        with bridge.client() as client:
+            for name, meant in {
+                "gpt-4.1": ["low", "high", "ultra"],
+                "GPT-4o": None,
+                "gpt-4-longer": ["low", "high", "ultra"],
+                "gpt-9": ["low", "high", "ultra"],
+                "whatever": None,
+            }.items():
+                entry = client.get(f"/models/{name}").json()
+                assert (entry["id"], entry.get("reasoning_efforts")) == (name, meant)
+            assert client.get("/models/gpt-4-longer").json()["default_reasoning_effort"] == "low"
+        echoed = bridge.post("/responses", {"model": "o3", "input": "hello"}).json()
+        assert (echoed["model"], echoed["output"][0]["content"][0]["text"]) == ("o3", "hello")
+        assert bridge.post("/responses", {"model": "gpt-4-turbo", "input": "hi"}).json()["model"] == "gpt-4-turbo"
+
+
+def test_an_alias_that_leads_nowhere_is_warned_of(tmp_path: Path) -> None:
+    """With its name and what to do; those that lead to a model are not."""
+    codex = listing_codex(tmp_path, needs_login=False)
+    aliases = "fast=gpt-9, slow=gpt-9-high, lost=gpt-8, gpt-3*=gpt-7, far=claude-x, echo=mock-echo"
+    with running_bridge(tmp_path, CODEX_BIN=str(codex), PROXY_MODEL_ALIASES=aliases) as bridge:
+        wait_for(lambda: "'far' leads to" in bridge.stderr.read_text(), "the warnings")
+        warned = [line for line in bridge.stderr.read_text().splitlines() if "leads to" in line]
+    assert [line.split("The alias ")[1].split()[0] for line in warned] == ["'lost'", "'gpt-3*'", "'far'"]
+    assert "ANTHROPIC_API_KEY" in warned[-1]
+    assert all("PROXY_MODEL_ALIASES" in line for line in warned)
+
+
+def test_the_nearest_names_are_told(tmp_path: Path) -> None:
+    """Instead of patterns that the name matches already."""
+    with running_bridge(tmp_path, CODEX_BIN=str(listing_codex(tmp_path, needs_login=False))) as bridge:
+        wait_for(lambda: "gpt-9" in listed(bridge), "the child has told its models")
+        message = bridge.post("/responses", {"model": "GPT-9-p1ain", "input": "hi"}).json()["error"]["message"]
+        assert "Did you mean gpt-9-plain" in message
+        assert "begin with" not in message
+        far = bridge.post("/responses", {"model": "gpt-unlike-any", "input": "hi"}).json()["error"]["message"]
+        assert "Some that do: gpt-9, " in far
+        assert "gpt-," not in far
 
 
 # What is left out

@@ -140,7 +140,7 @@ def test_a_pattern_takes_no_time_to_refuse_a_name() -> None:
 def test_built_in_names(name: str, kind: str | None) -> None:
     """Those of the three providers that most have."""
     found = best_rule(name, [make_rule(pattern, kind) for pattern, kind in BUILT_IN_PATTERNS])
-    assert (found.backend if found is not None else None) == kind
+    assert (found.target if found is not None else None) == kind
 
 
 def test_built_in_aliases_lead_to_built_in_patterns() -> None:

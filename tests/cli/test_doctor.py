@@ -30,7 +30,7 @@ trio.run(LoggedOut().run)
 """
 
 
-def doctor(directory: Path, *arguments: str, **environment: str) -> tuple[int, dict[str, str], str]:
+def doctor(directory: Path, *arguments: str, cwd: Path = ROOT, **environment: str) -> tuple[int, dict[str, str], str]:
     """(exit code, the lines by what they are about, all that was printed)."""
     env = {
         "PATH": os.environ["PATH"],
@@ -40,7 +40,7 @@ def doctor(directory: Path, *arguments: str, **environment: str) -> tuple[int, d
         "PORT": "0",
         **environment,
     }
-    done = run_warm("doctor", *arguments, env=env, text=True, timeout=30)
+    done = run_warm("doctor", *arguments, env=env, cwd=cwd, text=True, timeout=30)
     assert "Traceback" not in done.stderr
     lines = {}
     for line in done.stdout.splitlines():
@@ -63,6 +63,17 @@ def test_when_all_is_well_every_line_is_ok(tmp_path: Path) -> None:
     assert "9.8.7" in lines["version"]
     assert "current" in lines["dialect"]
     assert "read-only" in lines["workdir"]
+
+
+def test_relative_paths_are_relative_to_where_the_command_runs(tmp_path: Path) -> None:
+    """Codex itself runs in another directory, and finds its home and its program all the same."""
+    (tmp_path / "home").mkdir()
+    codex = scripted_codex(tmp_path, turns([{"text": "hi"}]))
+    codex.rename(tmp_path / "home" / "codex")
+    code, lines, printed = doctor(tmp_path, "--codex-bin=home/codex", "--codex-home=home", cwd=tmp_path)
+    assert code == 0, printed
+    assert str(tmp_path / "home") in lines["CODEX_HOME"]
+    assert str(tmp_path / "home" / "codex") in lines["binary"]
 
 
 def test_what_is_wrong_is_said_with_what_to_do(tmp_path: Path) -> None:

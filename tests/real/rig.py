@@ -278,13 +278,15 @@ class Rig:
 
 
 @contextmanager
-def start_rig(directory: Path, target: Target, *, retries: int = 0, **environment: str) -> Iterator[Rig]:
-    """A rig of one's own; skips the test when there is no such binary."""
+def start_rig(
+    directory: Path, target: Target, *, retries: int = 0, extra: str = "", **environment: str
+) -> Iterator[Rig]:
+    """A rig of one's own, with `extra` in its config.toml; skips the test when there is no such binary."""
     binary = codex_binaries.find(target.version)
     if isinstance(binary, str):
         pytest.skip(binary)
     with PatientProvider() as provider:
-        home = codex_home(directory / "home", provider, model=HOUSE_MODEL, retries=retries)
+        home = codex_home(directory / "home", provider, model=HOUSE_MODEL, retries=retries, extra=extra)
         settings = {
             "CODEX_BIN": str(binary),
             "CODEX_HOME": str(home),

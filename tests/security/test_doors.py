@@ -109,7 +109,9 @@ NO_KEY: dict[str, Headers] = {
     "doubled": [GOOD, GOOD],
     "good_then_wrong": [GOOD, ("Authorization", "Bearer wrong")],
     "wrong_then_good": [("Authorization", "Bearer wrong"), GOOD],
-    "both_kinds": [GOOD, ("x-api-key", KEY)],
+    "both_kinds_differ": [GOOD, ("x-api-key", "wrong")],
+    "both_kinds_wrong": [("Authorization", "Bearer wrong"), ("x-api-key", "wrong")],
+    "x_doubled": [("x-api-key", KEY), ("x-api-key", KEY)],
     "x_empty": [("x-api-key", "")],
     "x_wrong": [("x-api-key", "wrong")],
     "x_scheme": [("x-api-key", f"Bearer {KEY}")],
@@ -147,7 +149,7 @@ def test_no_route_is_served_without_the_one_right_key(visitor: Visitor, headers:
 
 def test_the_right_key_opens_every_route(visitor: Visitor) -> None:
     """So that what is refused above is refused for its key."""
-    for headers in ([GOOD], [("x-api-key", KEY)]):
+    for headers in ([GOOD], [("x-api-key", KEY)], [GOOD, ("x-api-key", KEY)]):
         for door in PLACES:
             for method in door.methods:
                 answer = visitor.ask(method, door.url, headers)

@@ -422,7 +422,7 @@ BAD_KEYS: dict[str, list[tuple[str, str]]] = {
     "joined": [("Authorization", f"Bearer {KEY},Bearer {KEY}")],
     "doubled": [("Authorization", f"Bearer {KEY}"), ("Authorization", f"Bearer {KEY}")],
     "doubled_wrong_first": [("Authorization", "Bearer wrong"), ("Authorization", f"Bearer {KEY}")],
-    "both_kinds": [("Authorization", f"Bearer {KEY}"), ("x-api-key", KEY)],
+    "both_kinds_differ": [("Authorization", f"Bearer {KEY}"), ("x-api-key", "wrong")],
     "x_empty": [("x-api-key", "")],
     "x_wrong": [("x-api-key", "wrong")],
     "x_with_scheme": [("x-api-key", f"Bearer {KEY}")],
@@ -448,11 +448,16 @@ def test_a_wrong_key_is_refused(mock_bridge: RunningBridge, headers: list[tuple[
 
 @pytest.mark.parametrize(
     "headers",
-    [{"x-api-key": KEY}, {"authorization": f"bearer {KEY}"}, {"authorization": f"Bearer   {KEY} "}],
-    ids=["x-api-key", "lower", "blanks"],
+    [
+        {"x-api-key": KEY},
+        {"authorization": f"bearer {KEY}"},
+        {"authorization": f"Bearer   {KEY} "},
+        {"authorization": f"Bearer {KEY}", "x-api-key": KEY},
+    ],
+    ids=["x-api-key", "lower", "blanks", "both"],
 )
 def test_the_key_is_taken_in_every_usual_place(mock_bridge: RunningBridge, headers: dict[str, str]) -> None:
-    """Authorization in any case, or x-api-key."""
+    """Authorization in any case, x-api-key, or both with the same key."""
     answer = send(
         mock_bridge,
         "POST",
@@ -461,6 +466,12 @@ def test_the_key_is_taken_in_every_usual_place(mock_bridge: RunningBridge, heade
         headers | {"Content-Type": "application/json"},
     )
     assert answer.status == 200
+
+
+def test_different_keys_are_refused_as_such(mock_bridge: RunningBridge) -> None:
+    """The message says that the keys differ, so that nobody looks for a wrong one."""
+    headers = {"authorization": f"Bearer {KEY}", "x-api-key": "another"}
+    assert "different API keys" in error_of(send(mock_bridge, "GET", "/v1/models", headers=headers), 401)["message"]
 
 
 def test_a_key_in_the_query_is_none(mock_bridge: RunningBridge) -> None:
@@ -494,7 +505,7 @@ def test_a_refused_large_body_does_not_hide_the_refusal(mock_bridge: RunningBrid
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/", "/v1/responses/", "/v1/audio/speech", "/v2/responses", "/v1/%ff%0d%0aX: y"]
+    "path", ["/", "/v1", "/v1/", "/v1/responses//", "/v1/audio/speech", "/v2/responses", "/v1/%ff%0d%0aX: y"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_an_unknown_path_is_told_so(mock_bridge: RunningBridge, path: str, method: str) -> None:
@@ -514,6 +525,9 @@ def test_an_unknown_path_is_told_so(mock_bridge: RunningBridge, path: str, metho
         ("/chat/completions", "POST /v1/chat/completions"),
         ("/responses", "POST /v1/responses"),
         ("/models", "GET /v1/models"),
+        ("/v1/v1/chat/completions", "remove /v1 from the base URL"),
+        ("/v1/messages", "Anthropic's Messages API is not served"),
+        ("/v1/messages/count_tokens", "Anthropic's Messages API is not served"),
     ],
 )
 def test_a_usual_mistake_is_told_the_right_path(mock_bridge: RunningBridge, path: str, hint: str) -> None:
@@ -543,6 +557,14 @@ def test_a_wrong_method_is_told_the_right_one(mock_bridge: RunningBridge, method
     assert error_of(answer, 405)["code"] == "method_not_allowed"
     assert allowed in answer.headers["allow"].split(", ")
     check_next(mock_bridge)
+
+
+def test_a_slash_at_the_end_of_a_path_is_left_out(mock_bridge: RunningBridge) -> None:
+    """Some clients write every path so."""
+    for path, body in GOOD.items():
+        assert send(mock_bridge, "POST", f"{path}/", json.dumps(body).encode()).status == 200
+    assert json.loads(send(mock_bridge, "GET", "/v1/models/").body)["object"] == "list"
+    assert send(mock_bridge, "GET", "/v1/models/mock-echo/").status == 200
 
 
 def test_an_unknown_model_page_is_not_found(mock_bridge: RunningBridge) -> None:

@@ -156,7 +156,7 @@ BAD_KEYS: dict[str, list[str]] = {
     "two_protocols": [f"Sec-WebSocket-Protocol: {GOOD_PROTOCOL}, {KEY_PROTOCOL}{KEYS[1]}"],
     "bare_protocol": [f"Sec-WebSocket-Protocol: realtime, {KEYS[0]}"],
     "upper_protocol": [f"Sec-WebSocket-Protocol: realtime, {KEY_PROTOCOL.upper()}{KEYS[0]}"],
-    "header_and_protocol": [GOOD_KEY, f"Sec-WebSocket-Protocol: {GOOD_PROTOCOL}"],
+    "header_and_protocol_differ": [GOOD_KEY, f"Sec-WebSocket-Protocol: {KEY_PROTOCOL}{KEYS[1]}"],
     "protocol_in_another_header": [f"Sec-WebSocket-Extensions: {GOOD_PROTOCOL}"],
     "cookie": [f"Cookie: key={KEYS[0]}"],
 }

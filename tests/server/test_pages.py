@@ -32,7 +32,7 @@ def names(client: httpx2.Client) -> list[str]:
     listed = ok(client.get("/models"))
     assert listed["object"] == "list"
     for entry in listed["data"]:
-        assert list(entry) == ["id", "object", "created", "owned_by"]
+        assert list(entry)[:4] == ["id", "object", "created", "owned_by"]
         assert (entry["object"], entry["owned_by"]) == ("model", "codex-bridge")
     return [entry["id"] for entry in listed["data"]]
 
@@ -48,7 +48,7 @@ def test_every_listed_model_can_be_looked_at_and_asked(client: httpx2.Client) ->
 
 def test_codexs_models_are_listed(rig: Rig) -> None:
     """Its own, the configured ones, aliases, names with an effort, and the mock models; none twice."""
-    expected = {"gpt-5.2", HOUSE_MODEL, "guest-model", "mock-echo", "gpt-5.2-codex-high"}
+    expected = {"gpt-6.1-sol", "gpt-6.1-sol-max", HOUSE_MODEL, "guest-model", "mock-echo", "codex-5"}
     wait_for(lambda: expected <= set(names(rig.client)), "Codex has told its models")
     listed = names(rig.client)
     assert len(set(listed)) == len(listed)
@@ -57,7 +57,7 @@ def test_codexs_models_are_listed(rig: Rig) -> None:
         assert rig.client.post("/responses/input_tokens", json={"model": name, "input": "hi"}).status_code == 200
 
 
-@pytest.mark.parametrize("name", ["gpt-4", "mock", "a/b", "%00", "%ff", "x" * 3000, "💥", "mock-echo/", "..%2fusage"])
+@pytest.mark.parametrize("name", ["gpt-4", "mock", "a/b", "%00", "%ff", "x" * 3000, "💥", "mock-echo//", "..%2fusage"])
 def test_an_unknown_model_is_not_found(client: httpx2.Client, name: str) -> None:
     """404 with some that exist."""
     answer = client.get(f"/models/{name}")

@@ -73,6 +73,19 @@ def test_a_known_model_wins_over_aliases_and_suffixes() -> None:
     assert resolve("mini-m-l", known) == ModelChoice("mini-m-l", "mini-m", "low")
 
 
+def test_an_effort_that_a_model_lists_is_its_suffix() -> None:
+    """Only that model's: names of models end in `-max` and `-none`."""
+    efforts = {"sol": ("low", "max", "none"), "luna": ("low",)}
+    known = ("sol", "luna", "luna-max")
+    assert resolve("Sol-MAX", known, efforts=efforts) == ModelChoice("Sol-MAX", "sol", "max")
+    assert resolve("sol-none", known, efforts=efforts) == ModelChoice("sol-none", "sol", "none")
+    assert resolve("luna-max", known, efforts=efforts) == ModelChoice("luna-max", "luna-max")
+    for name in ("luna-none", "sol-ultra", "sol-", "-max", "sol-low-max"):
+        assert resolve(name, known, efforts=efforts) is None
+    # The aliases of the default model have that model's efforts.
+    assert resolve("codex-5-max", efforts={"the-default": ("max",)}) == ModelChoice("codex-5-max", "the-default", "max")
+
+
 def test_the_table_can_be_another() -> None:
     """Aliases are configuration; the default's placeholder works in any of them."""
     table = {"Fast": "mini", "Best": DEFAULT_MODEL}

@@ -124,6 +124,7 @@ def parse_assist(
         endpoint="responses",
         model=model.effective,
         backend=model.backend,
+        provider=model.provider,
         requested_model=model.requested,
         items=(*read_items(context, "previous"), Message("user", said)),
         instructions=instructions or None,

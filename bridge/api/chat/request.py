@@ -72,6 +72,7 @@ def parse_chat(
         endpoint="chat",
         model=model.effective,
         backend=model.backend,
+        provider=model.provider,
         requested_model=model.requested,
         items=items,
         tools=offer.tools,

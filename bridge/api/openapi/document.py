@@ -10,8 +10,8 @@ from bridge.api.openapi.schemas import Json
 
 _DESCRIPTION = """Any OpenAI client talks to a Codex app-server as if it were a model API.
 
-* **Key**: every path but the probes wants one, as `Authorization: Bearer KEY` or as `x-api-key: KEY`: one of them,
-  once. What is stored belongs to the key that made it.
+* **Key**: every path but the probes wants one, as `Authorization: Bearer KEY` or as `x-api-key: KEY`; both may
+  hold the same key. What is stored belongs to the key that made it.
 * **Errors** have OpenAI's form, on CAP's paths that of a StreamError. A method that a path does not have is 405, and a
   path that is not listed here 404. HEAD works wherever GET does.
 * **Members of a body** that nobody knows are not refused. What was asked for and could not be done is named in the

@@ -32,6 +32,10 @@ HEADERS: dict[str, Json] = {
         "description": "What was left out of the request because nobody could do it: names, separated by commas.",
         "schema": {"type": "string", "pattern": "^[!-~]+$"},
     },
+    "x-bridge-model-rerouted": {
+        "description": "The model that answers, where the provider chose another one than was asked for.",
+        "schema": {"type": "string", "pattern": "^[!-~]+$"},
+    },
     "retry-after": {
         "description": "Whole seconds after which trying again is sensible.",
         "schema": {"type": "integer", "minimum": 0},
@@ -47,7 +51,7 @@ HEADERS: dict[str, Json] = {
 
 TURN_HEADERS: Json = {
     "x-request-id": {"$ref": "#/components/headers/request-id"},
-    **header_ref("x-bridge-dropped", *_quota("primary"), *_quota("secondary")),
+    **header_ref("x-bridge-dropped", "x-bridge-model-rerouted", *_quota("primary"), *_quota("secondary")),
 }
 """What the answer of a model has."""
 

@@ -79,6 +79,7 @@ def parse_responses(
         endpoint="responses",
         model=model.effective,
         backend=model.backend,
+        provider=model.provider,
         requested_model=model.requested,
         items=items,
         instructions=body.instructions or None,

@@ -66,6 +66,7 @@ async def _app_server(options: Options, choice: Choice, output: Output) -> Async
         new_id=new_id,
         settings=setup.child_settings(settings),
         configured=setup.configured_models(settings),
+        providers=read_codex_home(settings.codex_home_path).providers,
         recorder=None if recorder is None else recorder.tool_calls,
     )
     named = None if options.model is not None else read_codex_home(settings.codex_home_path).model
@@ -121,7 +122,7 @@ def _ready_for(backend: Backend, choice: Choice, named: str | None = None) -> Re
             raise ModelNotFound(requested, backend.models())
         # One conversation, however many steps it takes.
         session = turn.session or (None if choice.kind in ("mock", "app-server") else new_session())
-        turn = replace(turn, model=found.effective, requested_model=requested, session=session)
+        turn = replace(turn, model=found.effective, provider=found.provider, requested_model=requested, session=session)
         return replace(turn, effort=turn.effort or found.effort)
 
     return ready
