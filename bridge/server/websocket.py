@@ -205,8 +205,8 @@ class _Connection:
     def _forget(self, data: dict[str, Any]) -> None:
         """A request that continues a response has failed.
 
-        Nothing here is spoilt by it, but OpenAI's API and the Open Responses specification forget the response then,
-        and clients rely on it: they send the whole conversation when they are told `previous_response_not_found`.
+        Our memory of that response is as good as before. But the Open Responses specification demands that it is
+        forgotten, as OpenAI's API does, and clients know what to do: they send the whole conversation.
         """
         previous = _body(data).get("previous_response_id")
         if isinstance(previous, str):

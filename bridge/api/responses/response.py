@@ -119,7 +119,7 @@ def echo_of(data: Mapping[str, Any], turn: Turn, *, store: bool = False) -> Echo
         "conversation": _conversation(data.get("conversation")),
         "prompt_cache_key": _string(data.get("prompt_cache_key")),
         "safety_identifier": _string(data.get("safety_identifier")),
-        "service_tier": None if tier == "auto" else tier,
+        "service_tier": None if tier in ("", "auto") else tier,
         "store": store,
         "background": data.get("background") is True,
         "user": _string(data.get("user")),
@@ -182,8 +182,9 @@ def _choice(choice: Any) -> Any:
         return choice or "auto"
     flat = _flat(_flat(_flat(choice, "function"), "custom"), "allowed_tools")
     if flat.get("type") == "allowed_tools":
-        tools = [_choice(tool) for tool in flat["tools"] if isinstance(tool, dict)]
-        return {"mode": "auto"} | flat | {"tools": tools}
+        tools = flat.get("tools")
+        chosen = [_choice(tool) for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        return {"mode": "auto"} | flat | {"tools": chosen}
     return flat
 
 

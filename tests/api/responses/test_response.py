@@ -88,7 +88,8 @@ def test_a_penalty_is_a_number_in_the_apis_range(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "echoed"), [("auto", "default"), ("default", "default"), ("priority", "priority"), (5, "default")]
+    ("given", "echoed"),
+    [("auto", "default"), ("default", "default"), ("priority", "priority"), ("", "default"), (5, "default")],
 )
 def test_the_service_tier(given: Any, echoed: str) -> None:
     """`auto` leaves the choice to the server, whose only tier is the default."""
@@ -156,6 +157,8 @@ def test_every_state_is_the_clients_type(status: str, members: dict[str, Any]) -
         {"tools": [FILES], "tool_choice": {"type": "function", "name": "find"}},
         {"tools": [FILES], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}},
         {"tools": [FILES], "tool_choice": {"type": "allowed_tools", "tools": [{"type": "web_search"}, "find", None]}},
+        {"tools": [FILES], "tool_choice": {"type": "allowed_tools", "tools": [{"type": "allowed_tools"}]}},
+        {"tools": [FILES], "tool_choice": {"type": "allowed_tools", "tools": [], "function": {"tools": 5}}},
         {"tools": [{"type": "function", "name": "f", "parameters": True}]},
         {"text": {"format": {"type": "json_object", "more": 1}}},
         {"text": {"format": {"type": "json_schema", "name": 5, "description": 5, "strict": None, "schema": {}}}},
