@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from api.open_responses import check_event
 from warm import ROOT, WarmPopen
 
 KEY = "test-key-0123456789"
@@ -65,10 +66,13 @@ class RunningBridge:
 
 
 def read_sse(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """The JSON payloads of an SSE stream."""
+    """The JSON payloads of an SSE stream. The events of a response have the specification's form."""
     for line in lines:
         if line.startswith("data: ") and line != "data: [DONE]":
-            yield json.loads(line.removeprefix("data: "))
+            payload = json.loads(line.removeprefix("data: "))
+            if str(payload.get("type")).startswith("response."):
+                check_event(payload)
+            yield payload
 
 
 def resident(bridge: RunningBridge) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -33,11 +32,11 @@ async def find_continuation(
     data: dict[str, Any],
     *,
     enabled: bool,
-    remembered: Mapping[str, Continuation] = MappingProxyType({}),
+    remembered: Mapping[str, Continuation] | None = None,
 ) -> Continuation:
     """What a body refers to. References in its input are put in place. Raises InvalidRequest for what is not there.
 
-    `remembered` are responses that can be continued although they may not be stored.
+    `remembered` are responses that can be continued although they may not be stored; None where nothing is remembered.
     """
     previous, conversation = data.get("previous_response_id"), data.get("conversation")
     await _resolve_references(store, key, data)
@@ -47,13 +46,15 @@ async def find_continuation(
         raise InvalidRequest(
             "A request continues a response or belongs to a conversation, not both.", param="previous_response_id"
         )
-    if isinstance(previous, str) and previous in remembered:
+    if remembered is not None and isinstance(previous, str) and previous in remembered:
         return remembered[previous]
     if not enabled:
+        # Where responses are remembered, this one could have been continued earlier: clients know a code for that.
+        is_forgotten = remembered is not None and previous is not None
         raise InvalidRequest(
             "Responses are not stored here (PROXY_STORE=off): send the whole conversation in 'input'.",
             param="conversation" if previous is None else "previous_response_id",
-            code="unsupported_parameter",
+            code="previous_response_not_found" if is_forgotten else "unsupported_parameter",
         )
     if previous is not None:
         return continue_from(await find_chain(store, key, previous))

@@ -1,7 +1,7 @@
 """WebSocket on /v1/responses: each `response.create` is a request, each event of its stream a message.
 
 Requests of one lane (`stream_id`, or none) are answered one after the other; lanes run side by side. A connection can
-continue its own responses even when they were not stored.
+continue its own responses even when they were not stored, until a request that continues one fails.
 """
 
 from __future__ import annotations
@@ -148,15 +148,19 @@ class _Connection:
             )
             await exchange.open(body, known, generate=generate is not False)
             await self._stream(exchange, lane)
-            self._remember(exchange)
+            if exchange.failure is None:
+                self._remember(exchange)
+            else:
+                self._forget(data)
         except BridgeError as error:
-            await self._fail(exchange, error, lane)
+            await self._fail(exchange, error, data, lane)
         except Exception:
-            await self._fail(exchange, exchange.mistake(), lane)
+            await self._fail(exchange, exchange.mistake(), data, lane)
         finally:
             exchange.end()
 
-    async def _fail(self, exchange: OpenAiExchange, error: BridgeError, lane: str | None) -> None:
+    async def _fail(self, exchange: OpenAiExchange, error: BridgeError, data: dict[str, Any], lane: str | None) -> None:
+        self._forget(data)
         exchange.fail(error)
         exchange.record_json(orjson.dumps(error.body()))
         await self._refuse(error, lane)
@@ -190,14 +194,23 @@ class _Connection:
 
     def _remember(self, exchange: OpenAiExchange) -> None:
         encoder = exchange.encoder
-        if not isinstance(encoder, ResponsesEncoder) or encoder.failure is not None:
-            return
+        assert isinstance(encoder, ResponsesEncoder)
         try:
             self._remembered[encoder.id] = exchange.continuation()
         except InvalidRequest:  # with this answer it has become too long to be continued
             return
         while len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
+
+    def _forget(self, data: dict[str, Any]) -> None:
+        """A request that continues a response has failed.
+
+        Our memory of that response is as good as before. But the Open Responses specification demands that it is
+        forgotten, as OpenAI's API does, and clients know what to do: they send the whole conversation.
+        """
+        previous = _body(data).get("previous_response_id")
+        if isinstance(previous, str):
+            self._remembered.pop(previous, None)
 
 
 def _body(data: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What we send, held against the official client's own types: strictly, and without members that they do not know.
 
-The client itself reads leniently; these types are the most exact description of the protocol that there is.
+The client itself reads leniently; its types name every member that there is. What may be missing or null is more exact
+in the Open Responses specification, so responses and their events are held against that too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from api import open_responses
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
@@ -15,6 +17,8 @@ from pydantic import BaseModel, TypeAdapter
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 MEANT = {
+    "Response.presence_penalty",  # the Open Responses specification demands it
+    "Response.frequency_penalty",  # the same
     "Response.store",  # OpenAI sends it too; the type leaves it out
     "ResponseCustomToolCall.status",  # the same
     "ResponseFunctionCallArgumentsDoneEvent.name",  # the client's types before version 3 demand it
@@ -41,6 +45,7 @@ def unknown_members(value: Any) -> Iterator[str]:
 
 def check_event(payload: dict[str, Any]) -> None:
     """One event of a Responses stream."""
+    open_responses.check_event(payload)
     event = EVENT.validate_python(payload, strict=True)
     assert event.type == payload["type"]
     _check_members(event)
@@ -48,6 +53,7 @@ def check_event(payload: dict[str, Any]) -> None:
 
 def check_response(body: dict[str, Any]) -> None:
     """A response object: valid, and no member of the newest type is missing."""
+    open_responses.check_response(body)
     missing = Response.model_fields.keys() - body.keys()
     assert not missing, missing
     _check_members(Response.model_validate(body, strict=True))

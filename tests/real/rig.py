@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from api.open_responses import check_response
 from harness import KEY, RunningBridge, read_sse, running_bridge
 from real import codex_binaries
 from real.provider import Json, Provider, Request, codex_home, script
@@ -87,7 +88,8 @@ class Responses:
         return {"model": "gpt-5.2", "input": prompt, **offered, **more}
 
     def read(self, response: Json) -> Json:
-        """The members of an Answer in a response object."""
+        """The members of an Answer in a response object, which has the specification's form."""
+        check_response(response)
         output, usage = response["output"], response["usage"]
         calls = [item for item in output if item["type"] in ("function_call", "custom_tool_call")]
         thoughts = [item for item in output if item["type"] == "reasoning"]

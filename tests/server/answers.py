@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import httpx2
+from api.open_responses import check_body
 from harness import read_sse
 from real.rig import said
 
@@ -27,9 +28,10 @@ def create_streamed(client: httpx2.Client, given: Any, **more: Any) -> Json:
 
 
 def ok(response: httpx2.Response) -> Json:
-    """The body of an answer that is no error."""
+    """The body of an answer that is no error. A response has the specification's form."""
     assert response.status_code == 200, response.text
     body: Json = response.json()
+    check_body(body)
     return body
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from api.open_responses import check_message
 from harness import KEY, RunningBridge
 from websockets.sync.client import ClientConnection, connect
 
@@ -25,8 +26,9 @@ class Talk:
         self.socket.send(json.dumps({"type": "response.create", **body, **more}))
 
     def receive(self, timeout: float = 60) -> Json:
-        """The next message."""
+        """The next message, which has the specification's form."""
         message: Json = json.loads(self.socket.recv(timeout=timeout))
+        check_message(message)
         return message
 
     def rest(self) -> list[Json]:

@@ -6,11 +6,12 @@ import json
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from harness import KEY, OTHER_KEY, RunningBridge, resident
+from harness import KEY, OTHER_KEY, RunningBridge, resident, running_bridge
 from openai import OpenAI
 from real.rig import LOOK, Rig, said
 from server.answers import RECALL, create, ok, recalled, text_of
@@ -157,14 +158,38 @@ def test_an_unknown_response_is_an_error_message(talk: Talk, name: str) -> None:
     assert error["error"]["param"] == "previous_response_id"
 
 
-def test_what_failed_can_be_tried_again(prompted_talk: Talk) -> None:
-    """After a failure in a chain that is not stored, the client goes on from where it was."""
-    first = prompted_talk.ask(ask({"text": "one"}, store=False))
-    failing = ask({"text": "half"}, {"error": {"message": "boom"}}, store=False, previous_response_id=first["id"])
-    prompted_talk.send(failing)
-    assert prompted_talk.rest()[-1]["type"] == "response.failed"
-    again = prompted_talk.ask(ask({"text": "two"}, store=False, previous_response_id=first["id"]))
-    assert text_of(again) == "two"
+@pytest.mark.parametrize("visible", [True, False])
+def test_a_failure_forgets_what_it_continued(prompted_talk: Talk, visible: bool) -> None:
+    """Before the first word or after it; a client then sends the whole conversation. What is stored is still there."""
+    failing = [*([{"text": "half"}] if visible else []), {"error": {"message": "boom"}}]
+    for store in (False, True):
+        first = prompted_talk.ask(ask({"text": "one"}, store=store))
+        link = {"store": store, "previous_response_id": first["id"]}
+        prompted_talk.send(ask(*failing, **link))
+        assert prompted_talk.rest()[-1]["type"] == ("response.failed" if visible else "error")
+        if store:
+            assert text_of(prompted_talk.ask(ask({"text": "two"}, **link))) == "two"
+        else:
+            error = prompted_talk.refused(ask({"text": "two"}, **link))
+            assert (error["status"], error["error"]["code"]) == (400, "previous_response_not_found")
+
+
+def test_a_refused_request_forgets_what_it_continued(talk: Talk) -> None:
+    """That one alone: the connection still has the others."""
+    first, second = (talk.ask(echo(text), store=False)["id"] for text in ("one", "two"))
+    assert talk.refused(echo(""), store=False, previous_response_id=first, tools=5)["status"] == 400
+    error = talk.refused(echo("again"), store=False, previous_response_id=first)
+    assert error["error"]["code"] == "previous_response_not_found"
+    assert text_of(talk.ask(echo("again"), store=False, previous_response_id=second)) == "again"
+
+
+def test_a_forgotten_response_without_a_store(tmp_path: Path) -> None:
+    """The code is the one that clients recover from, not that of a setting."""
+    with running_bridge(tmp_path, "--mock-only", PROXY_STORE="off") as bridge, talking(bridge) as talk:
+        first = talk.ask(echo("one"))
+        assert text_of(talk.ask(echo("two"), previous_response_id=first["id"])) == "two"
+        error = talk.refused(echo("three"), previous_response_id="resp_unknown")
+        assert (error["status"], error["error"]["code"]) == (400, "previous_response_not_found")
 
 
 def test_a_connection_remembers_its_last_responses(talk: Talk) -> None:

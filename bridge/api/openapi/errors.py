@@ -25,8 +25,8 @@ SCHEMAS: dict[str, Json] = {
 _DESCRIPTIONS = {
     400: "The request cannot be served as it is: `error.param` names the place (`invalid_request`, `invalid_json`, "
     "`model_not_found`, `unsupported_parameter`, `unsupported_item`, …), or the provider refused it.",
-    401: "No key, a wrong or a revoked one, or two that differ (`invalid_api_key`). Where a model is asked also: the login or "
-    "the key for its provider is missing or refused (`codex_not_logged_in`, `codex_misconfigured`, "
+    401: "No key, a wrong or a revoked one, or two that differ (`invalid_api_key`). Where a model is asked also: "
+    "the login or the key for its provider is missing or refused (`codex_not_logged_in`, `codex_misconfigured`, "
     "`upstream_unauthorized`, …).",
     403: "The Host or the Origin is not let in (`host_not_allowed`, `origin_not_allowed`). Where a model is asked "
     "also: the account may not do this (`upstream_forbidden`).",

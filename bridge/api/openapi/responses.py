@@ -91,7 +91,19 @@ _USAGE = {
     "output_tokens_details": closed({"reasoning_tokens": COUNT}),
     "total_tokens": COUNT,
 }
-_TEXT_FORMAT = opened({"type": one_of_words("text", "json_object", "json_schema")})
+_TEXT_FORMAT = any_of(
+    closed({"type": one_of_words("text", "json_object")}),
+    closed(
+        {
+            "type": const("json_schema"),
+            "name": STRING,
+            "description": or_null(STRING),
+            "schema": {"type": "object"},
+            "strict": BOOLEAN,
+        }
+    ),
+)
+_PENALTY = {"type": "number", "minimum": -2, "maximum": 2}
 
 SCHEMAS: dict[str, Json] = {
     "ResponsesRequest": request_schema(
@@ -124,7 +136,7 @@ SCHEMAS: dict[str, Json] = {
             "status": one_of_words("in_progress", "completed", "incomplete", "failed", "cancelled"),
             "completed_at": or_null(SECONDS_SINCE_1970),
             "error": or_null(ref("ResponseError")),
-            "incomplete_details": or_null(closed({"reason": or_null(STRING)})),
+            "incomplete_details": or_null(closed({"reason": STRING})),
             "model": {**STRING, "description": "As the request wrote it."},
             "instructions": or_null(STRING),
             "tools": list_of(ref("EchoedTool")),
@@ -140,8 +152,10 @@ SCHEMAS: dict[str, Json] = {
                 }
             ),
             "text": closed({"format": _TEXT_FORMAT}, {"verbosity": one_of_words("low", "medium", "high")}),
-            "temperature": or_null({"type": "number", "minimum": 0, "maximum": 2}),
-            "top_p": or_null({"type": "number", "minimum": 0, "maximum": 1}),
+            "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+            "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+            "presence_penalty": _PENALTY,
+            "frequency_penalty": _PENALTY,
             "max_output_tokens": or_null({"type": "integer", "minimum": 1}),
             "max_tool_calls": NULL,
             "metadata": {"type": "object", "additionalProperties": STRING},
@@ -150,6 +164,7 @@ SCHEMAS: dict[str, Json] = {
             "prompt": NULL,
             "prompt_cache_key": or_null(STRING),
             "safety_identifier": or_null(STRING),
+            "service_tier": STRING,
             "store": {**BOOLEAN, "description": "Whether it is kept."},
             "background": BOOLEAN,
             "top_logprobs": const(0),
@@ -172,7 +187,7 @@ SCHEMAS: dict[str, Json] = {
                 "type": const("function"),
                 "name": ref("Name"),
                 "description": or_null(STRING),
-                "parameters": any_of({"type": "object"}, BOOLEAN, NULL),
+                "parameters": or_null({"type": "object"}),
                 "strict": BOOLEAN,
             }
         ),

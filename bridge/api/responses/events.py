@@ -322,7 +322,7 @@ class ResponsesEncoder:
             self.final = self._response("cancelled")
             self._emit("response.incomplete", response=self.final)
         elif end.outcome == "incomplete":
-            self.final = self._response("incomplete", incomplete_details={"reason": end.reason})
+            self.final = self._response("incomplete", incomplete_details={"reason": end.reason or "unknown"})
             self._emit("response.incomplete", response=self.final)
         else:
             self.failure = end.error or UpstreamError("The turn was interrupted.", code="interrupted")

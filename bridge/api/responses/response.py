@@ -1,4 +1,8 @@
-"""The response object: what the request said, echoed, and what came of it. Every member is always present."""
+"""The response object: what the request said, echoed, and what came of it. Every member is always present.
+
+What may be null is what the Open Responses specification lets be null. It is stricter than OpenAI's client types: the
+sampling parameters are numbers and the service tier is a word even where the request names none.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 
 from bridge.errors import BridgeError
 from bridge.turn.events import Usage
+from bridge.turn.items import OutputFormat
 from bridge.turn.turn import Turn
 
 _STREAM_ERROR_CODES = frozenset({"server_error", "rate_limit_exceeded", "invalid_prompt"})
@@ -21,7 +26,6 @@ NEVER_FILLED = (
     "prompt_cache_diagnostics",
     "prompt_cache_options",
     "prompt_cache_retention",
-    "service_tier",
     "tool_usage",
 )
 """Members of the API's type that nothing here can fill."""
@@ -34,8 +38,10 @@ _USUAL: dict[str, Any] = {
     "parallel_tool_calls": True,
     "reasoning": {"effort": None, "summary": None},
     "text": {"format": {"type": "text"}},
-    "temperature": None,
-    "top_p": None,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
     "max_output_tokens": None,
     "max_tool_calls": None,
     "metadata": {},
@@ -44,6 +50,7 @@ _USUAL: dict[str, Any] = {
     "prompt": None,
     "prompt_cache_key": None,
     "safety_identifier": None,
+    "service_tier": "default",
     "store": True,
     "background": False,
     "top_logprobs": 0,
@@ -92,7 +99,7 @@ class Echo:
 def echo_of(data: Mapping[str, Any], turn: Turn, *, store: bool = False) -> Echo:
     """What a response repeats of the request's body `data`, whichever shape that has. `store`: it will be kept."""
     metadata = data.get("metadata")
-    plain = {"type": "text"}
+    tier = _string(data.get("service_tier"))
     verbosity = {} if turn.verbosity is None else {"verbosity": turn.verbosity}
     said = {
         "model": turn.requested_model,
@@ -101,20 +108,24 @@ def echo_of(data: Mapping[str, Any], turn: Turn, *, store: bool = False) -> Echo
         "tool_choice": _choice(data.get("tool_choice")),
         "parallel_tool_calls": turn.parallel,
         "reasoning": {"effort": turn.effort, "summary": None if turn.summary == "none" else turn.summary},
-        "text": {"format": _format(turn) or plain, **verbosity},
+        "text": {"format": _format(turn.output_format), **verbosity},
         "temperature": turn.temperature,
         "top_p": turn.top_p,
+        "presence_penalty": _penalty(data.get("presence_penalty")),
+        "frequency_penalty": _penalty(data.get("frequency_penalty")),
         "max_output_tokens": turn.max_output_tokens,
         "metadata": metadata if isinstance(metadata, dict) else {},
         "previous_response_id": _string(data.get("previous_response_id")),
         "conversation": _conversation(data.get("conversation")),
         "prompt_cache_key": _string(data.get("prompt_cache_key")),
         "safety_identifier": _string(data.get("safety_identifier")),
+        "service_tier": None if tier in ("", "auto") else tier,
         "store": store,
         "background": data.get("background") is True,
         "user": _string(data.get("user")),
     }
-    return Echo({name: value for name, value in said.items() if value != _USUAL[name]})
+    # None means that the request does not say: the usual value stands, which is not null for every member.
+    return Echo({name: value for name, value in said.items() if value is not None and value != _USUAL[name]})
 
 
 def conversation_id(data: Mapping[str, Any]) -> str | None:
@@ -154,11 +165,13 @@ def _tool(data: Mapping[str, Any]) -> dict[str, Any]:
         return tool | ({"format": _flat(form, "grammar")} if isinstance(form, dict) else {})
     nested = data.get("function")
     given = nested if isinstance(nested, dict) else data
+    parameters = given.get("parameters")
     return {
         "type": "function",
         "name": given.get("name"),
         "description": given.get("description"),
-        "parameters": given.get("parameters"),
+        # A request may give the schema `true`; clients' types have objects and null alone.
+        "parameters": parameters if isinstance(parameters, dict) else None,
         "strict": given.get("strict") is True,
     }
 
@@ -168,8 +181,10 @@ def _choice(choice: Any) -> Any:
     if not isinstance(choice, dict):
         return choice or "auto"
     flat = _flat(_flat(_flat(choice, "function"), "custom"), "allowed_tools")
-    if isinstance(flat.get("tools"), list):
-        flat["tools"] = [_choice(tool) for tool in flat["tools"]]
+    if flat.get("type") == "allowed_tools":
+        tools = flat.get("tools")
+        chosen = [_choice(tool) for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        return {"mode": "auto"} | flat | {"tools": chosen}
     return flat
 
 
@@ -181,16 +196,25 @@ def _flat(data: Mapping[str, Any], member: str) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name != member} | nested
 
 
-def _format(turn: Turn) -> dict[str, Any] | None:
-    if turn.output_format is None:
-        return None
-    raw = dict(turn.output_format.raw)
-    nested = raw.get("json_schema")
-    if isinstance(nested, dict):
-        raw = {"type": "json_schema", **nested}
-    if raw["type"] == "json_schema":
-        raw.setdefault("name", "output")
-    return raw
+def _format(output: OutputFormat | None) -> dict[str, Any]:
+    if output is None:
+        return {"type": "text"}
+    if output.type != "json_schema":
+        return {"type": output.type}
+    nested = output.raw.get("json_schema")
+    given = nested if isinstance(nested, dict) else output.raw
+    return {
+        "type": "json_schema",
+        "name": _string(given.get("name")) or "output",
+        "description": _string(given.get("description")),
+        "schema": output.schema,
+        "strict": output.strict,
+    }
+
+
+def _penalty(value: Any) -> float | None:
+    """A penalty in the API's range. Nothing else reads it, so anything may stand there."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and -2 <= value <= 2 else None
 
 
 def _conversation(given: Any) -> dict[str, Any] | None:

@@ -37,10 +37,13 @@ def test_the_request_is_echoed() -> None:
         "text": {"format": {"type": "json_object"}, "verbosity": "low"},
         "temperature": 0.0,
         "top_p": 0.5,
+        "presence_penalty": -0.5,
+        "frequency_penalty": 2,
         "max_output_tokens": 9,
         "metadata": {"a": "b"},
         "prompt_cache_key": "k",
         "safety_identifier": "s",
+        "service_tier": "flex",
         "previous_response_id": "resp_0",
         "conversation": {"id": "conv_1"},
         "background": True,
@@ -66,6 +69,31 @@ def test_what_was_not_said_has_the_apis_defaults() -> None:
     assert response["previous_response_id"] is None
     assert response["conversation"] is None
     assert (response["truncation"], response["top_logprobs"]) == ("disabled", 0)
+    assert (response["temperature"], response["top_p"]) == (1.0, 1.0)
+    assert (response["presence_penalty"], response["frequency_penalty"]) == (0.0, 0.0)
+    assert response["service_tier"] == "default"
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "presence_penalty", "frequency_penalty", "service_tier"])
+def test_null_has_the_apis_default_too(name: str) -> None:
+    """A client that names a member without a value gets what one gets that does not name it."""
+    assert response_to(**{name: None}) == response_to()
+
+
+@pytest.mark.parametrize("value", [3, -2.5, "1", True, [], {}])
+@pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty"])
+def test_a_penalty_is_a_number_in_the_apis_range(name: str, value: Any) -> None:
+    """Nothing uses them, so a wrong one is not refused; it is not repeated either."""
+    assert response_to(**{name: value})[name] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "echoed"),
+    [("auto", "default"), ("default", "default"), ("priority", "priority"), ("", "default"), (5, "default")],
+)
+def test_the_service_tier(given: Any, echoed: str) -> None:
+    """`auto` leaves the choice to the server, whose only tier is the default."""
+    assert response_to(service_tier=given)["service_tier"] == echoed
 
 
 def test_every_member_of_the_newest_type_is_there() -> None:
@@ -128,13 +156,20 @@ def test_every_state_is_the_clients_type(status: str, members: dict[str, Any]) -
         {"tools": [{"type": "custom", "name": "c"}], "tool_choice": {"type": "custom", "name": "c"}},
         {"tools": [FILES], "tool_choice": {"type": "function", "name": "find"}},
         {"tools": [FILES], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}},
+        {"tools": [FILES], "tool_choice": {"type": "allowed_tools", "tools": [{"type": "web_search"}, "find", None]}},
+        {"tools": [FILES], "tool_choice": {"type": "allowed_tools", "tools": [{"type": "allowed_tools"}]}},
+        {"tools": [FILES], "tool_choice": {"type": "allowed_tools", "tools": [], "function": {"tools": 5}}},
+        {"tools": [{"type": "function", "name": "f", "parameters": True}]},
+        {"text": {"format": {"type": "json_object", "more": 1}}},
+        {"text": {"format": {"type": "json_schema", "name": 5, "description": 5, "strict": None, "schema": {}}}},
+        {"service_tier": "auto", "presence_penalty": 1, "frequency_penalty": "high"},
         {"tools": [{"type": "web_search_preview"}], "tool_choice": {"type": "web_search_preview"}},
         {"text": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
         {"text": {"format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "strict": True}}}},
     ],
 )
 def test_the_object_is_the_clients_type(members: dict[str, Any]) -> None:
-    """The official client's own model accepts it, and knows all of it."""
+    """The official client's own model accepts it, and knows all of it; so does the Open Responses specification."""
     check_response(response_to(**members))
 
 
@@ -148,7 +183,13 @@ def test_the_nested_spelling_is_echoed_flat() -> None:
     tool = {"type": "function", "name": "g", "description": None, "parameters": None, "strict": True}
     assert response["tools"] == [tool]
     assert response["tool_choice"] == {"type": "function", "name": "g"}
-    assert response["text"]["format"] == {"type": "json_schema", "schema": {"type": "object"}, "name": "output"}
+    assert response["text"]["format"] == {
+        "type": "json_schema",
+        "name": "output",
+        "description": None,
+        "schema": {"type": "object"},
+        "strict": False,
+    }
 
 
 def test_usage_in_the_apis_words() -> None:
