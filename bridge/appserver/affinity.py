@@ -4,6 +4,10 @@ Codex uses the thread's id as the provider's cache key, and a thread's prompt on
 whose items begin with all that was said in a kept thread, the answer included, continues that thread: only what is new
 is injected. Anything else gets a thread of its own. What a conversation has come to is compared by digest, so an edited
 message, other instructions, other tools or another client never meet the wrong thread.
+
+An answer with calls is continued, too. Calls that the model wrote as text stand in the thread as it wrote them, so
+they are injected once more, as items, with their outputs: Codex drops an output without its call. A turn with native
+calls is left waiting for their outputs, and the next request answers it.
 """
 
 from __future__ import annotations
@@ -32,6 +36,17 @@ class KeptThread:
     """What it has used so far: Codex counts a thread's usage from its beginning."""
     digests: tuple[bytes, ...]
     until: float
+    calls: int = 0
+    """How many calls its last answer made."""
+    turn: str | None = None
+    """The turn that waits for the outputs of these calls; None where it is over."""
+
+    def fits(self, rest: Sequence[Item]) -> bool:
+        """Whether what follows the answer can continue it: a waiting turn needs the outputs of all its calls first."""
+        if self.turn is None:
+            return True
+        outputs = rest[: self.calls]
+        return len(outputs) == self.calls and all(isinstance(item, FunctionOutput) for item in outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +80,35 @@ class KeptThreads:
         # The last item is new: a thread is never asked to answer its own answer.
         for known in range(len(items) - 1, 0, -1):
             kept = self._by_digest.get(digests[known])
-            if kept is not None and kept.until > now:
+            if kept is not None and kept.until > now and kept.fits(items[known:]):
                 self._remove(kept)
                 return Place(digests[-1], kept, known)
         return Place(digests[-1])
 
-    def keep(self, thread: KeptThread) -> list[str]:
-        """Keep a thread; the ids of those that have to go for it."""
+    def keep(self, thread: KeptThread) -> list[KeptThread]:
+        """Keep a thread; those that have to go for it."""
+        if self._limit == 0:
+            return [thread]
         gone = [kept for digest in thread.digests if (kept := self._by_digest.get(digest)) is not None]
-        if self._limit > 0:
-            self._in_order[thread.id] = thread
-            self._by_digest |= dict.fromkeys(thread.digests, thread)
-        while len(self._in_order) > self._limit:
+        self._in_order[thread.id] = thread
+        self._by_digest |= dict.fromkeys(thread.digests, thread)
+        if len(self._in_order) > self._limit:
             gone.append(next(iter(self._in_order.values())))
-            self._remove(gone[-1])
         for kept in gone:
             self._remove(kept)
-        removed = {kept.id for kept in gone} - {thread.id}
-        return sorted(removed) if self._limit > 0 else [thread.id]
+        return list({kept.id: kept for kept in gone if kept is not thread}.values())
 
-    def expire(self, now: float) -> list[str]:
-        """Forget what has waited too long; the ids."""
+    def expire(self, now: float) -> list[KeptThread]:
+        """Forget what has waited too long."""
         gone = [kept for kept in self._in_order.values() if kept.until <= now]
         for kept in gone:
             self._remove(kept)
-        return [kept.id for kept in gone]
+        return gone
+
+    def waits(self, thread_id: str) -> bool:
+        """Whether a thread's turn waits for the outputs of its calls."""
+        kept = self._in_order.get(thread_id)
+        return kept is not None and kept.turn is not None
 
     def _remove(self, kept: KeptThread) -> None:
         self._in_order.pop(kept.id, None)
@@ -101,18 +120,19 @@ class KeptThreads:
 class AnswerDigest:
     """What an answer adds to its conversation, digested while it comes: a long one is not kept for that."""
 
-    __slots__ = ("_called", "_item", "_joined", "_messages")
+    __slots__ = ("_item", "_items", "_joined", "calls")
 
     def __init__(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
-        self._messages: list[blake2b] = []
+        self._items: list[blake2b] = []
+        """Its messages and calls, in order."""
         self._joined: blake2b | None = None
-        """Of all text as one message, where there are several."""
+        """Of all its text as one message."""
         self._item: str | None = None
         """Whose text came last."""
-        self._called = False
+        self.calls: list[blake2b] = []
 
     def add(self, events: Iterable[TurnEvent]) -> None:
         """Take further events in."""
@@ -120,7 +140,10 @@ class AnswerDigest:
             if isinstance(event, TextDelta):
                 self._add_text(event)
             elif isinstance(event, ToolCall):
-                self._called = True
+                call = FunctionCall(event.call_id, event.name, event.arguments, event.namespace, event.custom)
+                self.calls.append(blake2b(_written(call) or b"", digest_size=16))
+                self._items.append(self.calls[-1])
+                self._item = None
             elif isinstance(event, Restarted):
                 self._forget()
             elif isinstance(event, ReasoningDelta | WebSearch):
@@ -129,28 +152,28 @@ class AnswerDigest:
     def _add_text(self, event: TextDelta) -> None:
         if event.item != self._item:
             self._item = event.item
-            if self._messages and self._joined is None:
-                self._joined = self._messages[0].copy()
-            self._messages.append(blake2b(_BEFORE_TEXT, digest_size=16))
+            if self._joined is None:
+                self._joined = blake2b(_BEFORE_TEXT, digest_size=16)
+            self._items.append(blake2b(_BEFORE_TEXT, digest_size=16))
         # Within a JSON string every piece stands for itself.
         written = orjson.dumps("".join(event.pieces))[1:-1]
-        self._messages[-1].update(written)
+        self._items[-1].update(written)
         if self._joined is not None:
             self._joined.update(written)
 
     def after(self, digest: bytes) -> tuple[bytes, ...]:
         """The digests of a conversation after this answer, for each way in which clients give it back.
 
-        A response's messages come back one by one, in a chat all text is one message. Calls stand in the thread as the
-        model wrote them, in its text, and their outputs could not be injected without them: with calls there are none.
+        The items of a response come back one by one. In a chat all text is one message, before the calls; where there
+        is none, it may be an empty one.
         """
-        if self._called:
-            return ()
-        joined = self._joined or (self._messages or [blake2b(_BEFORE_TEXT, digest_size=16)])[0]
-        one_by_one = digest
-        for message in self._messages:
-            one_by_one = _joined_to(one_by_one, _ended(message))
-        return tuple(dict.fromkeys((one_by_one, _joined_to(digest, _ended(joined)))))
+        text = self._joined or blake2b(_BEFORE_TEXT, digest_size=16)
+        return tuple(dict.fromkeys(self._after(digest, way) for way in (self._items, [text, *self.calls])))
+
+    def _after(self, digest: bytes, items: Iterable[blake2b]) -> bytes:
+        for item in items:
+            digest = _joined_to(digest, item.digest() if item in self.calls else _ended(item))
+        return digest
 
 
 _BEFORE_TEXT, _AFTER_TEXT = b'["assistant",["text","', b'"]]'
@@ -189,7 +212,7 @@ def _written(item: Item) -> bytes | None:
     if isinstance(item, Message):
         return orjson.dumps([item.role, *_parts(item)])
     if isinstance(item, FunctionCall):
-        return orjson.dumps(["call", item.call_id, item.full_name, item.arguments])
+        return orjson.dumps(["call", item.call_id, item.full_name, _canonical(item.arguments)])
     if isinstance(item, FunctionOutput):
         return orjson.dumps(["output", item.call_id, *_parts(item)])
     return None if item.type == "reasoning" else orjson.dumps([item.type, dict(item.data)])
@@ -197,3 +220,11 @@ def _written(item: Item) -> bytes | None:
 
 def _parts(item: Message | FunctionOutput) -> list[list[str | None]]:
     return [["image", part.url, part.detail] if isinstance(part, Image) else ["text", part.text] for part in item.parts]
+
+
+def _canonical(arguments: str) -> str:
+    """Arguments as all clients would write them: some read them, and write them again."""
+    try:
+        return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
+    except orjson.JSONDecodeError:
+        return arguments

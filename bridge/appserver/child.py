@@ -10,26 +10,26 @@ from __future__ import annotations
 import collections
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
 import trio
 
 from bridge.appserver.account import Account
-from bridge.appserver.affinity import KEEP_SECONDS, KeptThreads
+from bridge.appserver.affinity import KEEP_SECONDS, KeptThread, KeptThreads
 from bridge.appserver.config_warning import METHOD as CONFIG_WARNING
 from bridge.appserver.config_warning import ConfigWarning, read_config_warning
 from bridge.appserver.counts import ChildCounts
-from bridge.appserver.current import CurrentDecoder, CurrentTurn, unsubscribe
+from bridge.appserver.current import CurrentDecoder, CurrentTurn, interrupt, unsubscribe
 from bridge.appserver.dialect import ChildInfo
 from bridge.appserver.handshake import shake_hands
 from bridge.appserver.incoming import Incoming
 from bridge.appserver.lateness import overslept
 from bridge.appserver.legacy import LegacyDecoder, LegacyTurn, choose_sends
 from bridge.appserver.process import Process
-from bridge.appserver.requests import TOOL_CALL, answer_request, known_request
-from bridge.appserver.routes import Call, Routes, RunningTurn
+from bridge.appserver.requests import TOOL_CALL, answer_request, answer_tool_call, known_request
+from bridge.appserver.routes import Call, Resume, Routes, RunningTurn
 from bridge.appserver.rpc import OVERLOADED, Peer, Reply, RpcError, key_of
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits, TurnStream
@@ -86,6 +86,8 @@ class Child:
         self._routes = Routes()
         self._peer = Peer(on_notification=self._notification, answer=self._answer, tap=tap, counts=self._counts)
         self._incoming = Incoming(self._routes, self._peer, tap, self._counts)
+        self._open_calls: dict[str, list[bytes]] = {}
+        """The child's requests for outputs that have not come yet, by thread."""
         self._calls = trio.Semaphore(MAX_CALLS)
         self._releases = trio.Semaphore(MAX_RELEASES)
         self._unsent = trio.Event()
@@ -209,7 +211,13 @@ class Child:
         """Let go of the threads that have waited too long for their conversation."""
         while True:
             await trio.sleep(KEEP_SECONDS)
-            await self._let_go([unsubscribe(thread) for thread in self._threads.expire(trio.current_time())])
+            await self._forget(self._threads.expire(trio.current_time()))
+
+    async def _forget(self, threads: Iterable[KeptThread]) -> None:
+        for thread in threads:
+            self._open_calls.pop(thread.id, None)
+            stop = [] if thread.turn is None else [interrupt(thread.id, thread.turn)]
+            await self._let_go([*stop, unsubscribe(thread.id)])
 
     def start(self, turn: Turn, req_id: str | None = None) -> TurnStream:
         """Begin a turn. Whatever goes wrong arrives as the stream's Finished event; raises only when it is closed."""
@@ -272,6 +280,10 @@ class Child:
         try:
             call = next(flow)
             while not stream.released.is_set():
+                if isinstance(call, Resume):
+                    self._resume(running, call.key)
+                    call = flow.send(None)
+                    continue
                 running.prompted = running.prompted or call.prompts
                 try:
                     result = await self.call(
@@ -299,10 +311,12 @@ class Child:
             return
         kept = running.kept(running.answer, trio.current_time() + KEEP_SECONDS) if running.answer else None
         if kept is not None:
-            await self._let_go([unsubscribe(thread) for thread in self._threads.keep(kept)])
+            await self._forget(self._threads.keep(kept))
             return
-        interrupt = None if running.ended else running.interrupt()
-        await self._let_go([*([interrupt] if interrupt is not None else []), *running.end()], running.req_id)
+        if running.key is not None:
+            self._open_calls.pop(running.key, None)
+        stop = None if running.ended else running.interrupt()
+        await self._let_go([*([stop] if stop is not None else []), *running.end()], running.req_id)
 
     async def _let_go(self, calls: Sequence[Call], req_id: str | None = None) -> None:
         for call in calls:
@@ -380,21 +394,37 @@ class Child:
 
     def _answer(self, line: bytes, method: str, key: str | None) -> bytes | None:
         self._counts.asked.add(known_request(method))
-        turn = self._routes.get(key) if key is not None and method == TOOL_CALL else None
+        if key is None or method != TOOL_CALL:
+            return answer_request(line)
+        turn = self._routes.get(key)
+        if turn is None and self._threads.waits(key):
+            self._open_calls.setdefault(key, []).append(line)
+            return None
         if turn is None or not turn.parks_tool_calls:
             return answer_request(line)
+        if (reply := answer_tool_call(line, turn.output_of)) is not None:
+            return reply
+        self._open_calls.setdefault(key, []).append(line)
         assert self._owners is not None
-        self._owners.start_soon(self._answer_later, turn, line)
+        self._owners.start_soon(self._answer_later, turn, key, line)
         return None
 
-    async def _answer_later(self, turn: RunningTurn, line: bytes) -> None:
+    async def _answer_later(self, turn: RunningTurn, key: str, line: bytes) -> None:
         """Codex tells of a stream that broke after a call only once the call is answered; so it is, after a while."""
         assert turn.over is not None
         with trio.move_on_after(PARKED):
             await turn.over.wait()
-        if not turn.over.is_set():
-            self._peer.outgoing.append(answer_request(line) + b"\n")
+        if not turn.over.is_set() and line in self._open_calls.get(key, ()):
+            self._open_calls[key].remove(line)
+            self._peer.reply(line, answer_request(line), key)
             self._flush()
+
+    def _resume(self, running: RunningTurn, key: str) -> None:
+        """Answer the calls that the thread's turn waits for; Codex asks for one after the other."""
+        self._routes.register(key, running)
+        for line in self._open_calls.pop(key, ()):
+            self._peer.reply(line, answer_tool_call(line, running.output_of) or answer_request(line), key)
+        self._flush()
 
     def _notification(self, method: str, params: dict[str, Any]) -> None:
         self.account.notice(method, params)

@@ -16,7 +16,7 @@ import orjson
 from bridge.appserver.affinity import AnswerDigest, KeptThread, KeptThreads, Place
 from bridge.appserver.failures import finished_from_error
 from bridge.appserver.native import NativeTools, wire_name
-from bridge.appserver.routes import Call, Flow, RunningTurn, usage_from
+from bridge.appserver.routes import Call, Flow, Resume, RunningTurn, usage_from
 from bridge.appserver.rpc import RpcError
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.transcript import client_instructions, flatten, system_texts, tool_text
@@ -100,6 +100,11 @@ class CurrentTurn(RunningTurn):
         self._native = NativeTools(offered) if native and turn.functions else None
         self._raw = self._native is not None or turn.encrypted_reasoning
         self._calls = 0
+        self._other_calls = False
+        """The model has made calls that the client does not get, so their outputs will never come."""
+        self._asked_for: Usage | None = None
+        """What the response with the calls has used. The thread counts it when they have been answered."""
+        self._outputs: dict[str, FunctionOutput] = {}
         self._start = build_thread_start(
             turn, settings, history_as_text=not can_inject, native=self._native, raw=self._raw
         )
@@ -118,6 +123,8 @@ class CurrentTurn(RunningTurn):
         return self._native is not None
 
     def begin(self) -> Flow:
+        if (yield from self._resume_turn()):
+            return
         items = build_items(self._turn, self._settings, self._native) if self._can_inject else []
         if self._can_inject and not items:
             raise InvalidRequest("Nothing but system messages, which are left out here: there is nothing to answer.")
@@ -140,33 +147,66 @@ class CurrentTurn(RunningTurn):
         result = yield Call("turn/start", params)
         self._turn_id = result["turn"]["id"]
 
-    def _continue_thread(self) -> Generator[Call, Any, str | None]:
+    def _resume_turn(self) -> Generator[Call | Resume, Any, bool]:
+        """Go on with the turn that waits for the outputs in this request; False where there is none."""
+        place = self._place
+        if place is None or place.thread is None or place.thread.turn is None:
+            return False
+        thread, rest = place.thread, self._turn.items[place.known :]
+        if (others := rest[thread.calls :]) and not (yield from self._inject(thread.id, others)):
+            return False
+        self._outputs = {item.call_id: item for item in rest if isinstance(item, FunctionOutput)}
+        self._turn_id = thread.turn
+        yield Resume(thread.id)
+        return True
+
+    def _continue_thread(self) -> Generator[Call | Resume, Any, str | None]:
         """Give the conversation's thread what is new; None where there is none (any more)."""
         place = self._place
         if place is None or place.thread is None:
             return None
-        thread_id = place.thread.id
-        news = replace(self._turn, items=self._turn.items[place.known :])
-        items = build_items(news, self._settings, self._native)
+        known, rest = self._turn.items[: place.known], self._turn.items[place.known :]
+        # Calls that were written as text are not known to Codex as calls.
+        calls = [item for item in known if isinstance(item, FunctionCall)][-place.thread.calls or len(known) :]
+        return place.thread.id if (yield from self._inject(place.thread.id, (*calls, *rest))) else None
+
+    def _inject(self, thread_id: str, items: Sequence[Item]) -> Generator[Call | Resume, Any, bool]:
+        """Add items to a kept thread; False where Codex has forgotten it. A new one will do then."""
+        news = build_items(replace(self._turn, items=tuple(items)), self._settings, self._native)
         try:
-            yield Call("thread/inject_items", {"threadId": thread_id, "items": items}, claim=lambda _: thread_id)
+            yield Call("thread/inject_items", {"threadId": thread_id, "items": news}, claim=lambda _: thread_id)
         except RpcError:
-            # Codex has forgotten it. A new one will do.
             self._used = self._thread_total = Usage()
-            self._place = Place(place.digest)
+            self._place = Place(self._place.digest) if self._place is not None else None
+            return False
+        return True
+
+    def output_of(self, call_id: str) -> dict[str, Any] | None:
+        output = self._outputs.get(call_id)
+        if output is None:
             return None
-        return thread_id
+        items = [
+            {"type": "inputText", "text": part.text}
+            if isinstance(part, Text)
+            else {"type": "inputImage", "imageUrl": _image(part)["image_url"]}
+            for part in output.parts
+        ]
+        return {"contentItems": items, "success": True}
 
     def kept(self, answer: AnswerDigest, until: float) -> KeptThread | None:
-        if self.key is None or self._place is None or not self.ended:
+        if self.key is None or self._place is None:
             return None
-        digests = answer.after(self._place.digest)
-        return KeptThread(self.key, self._thread_total, digests, until) if digests else None
+        digests, calls = answer.after(self._place.digest), len(answer.calls)
+        if self.ended:
+            return KeptThread(self.key, self._thread_total, digests, until, calls)
+        if self._asked_for is None or self._other_calls or not self._calls:
+            return None
+        return KeptThread(self.key, self._thread_total + self._asked_for, digests, until, calls, self._turn_id)
 
     def interrupt(self) -> Call | None:
         if self.key is None or self._turn_id is None:
             return None
-        return Call("turn/interrupt", {"threadId": self.key, "turnId": self._turn_id})
+        return interrupt(self.key, self._turn_id)
 
     def end(self) -> list[Call]:
         taken = self._place.thread if self._place is not None else None
@@ -203,8 +243,9 @@ class CurrentTurn(RunningTurn):
                 self._raw_item(params["item"])
         elif method == "rawResponse/completed" and self._calls:
             if isinstance(params.get("usage"), dict):
-                # The thread's own count comes when the calls have been answered; here that is never.
-                self.usage(UsageUpdate(self._thread_total - self._used + read_counts(params["usage"])))
+                # The thread's own count comes when the calls have been answered.
+                self._asked_for = read_counts(params["usage"])
+                self.usage(UsageUpdate(self._thread_total - self._used + self._asked_for))
             # The model has made all its calls. Codex waits for their results; the client has them to come.
             self.finish(Finished("completed"))
         elif method == "model/rerouted":
@@ -233,6 +274,8 @@ class CurrentTurn(RunningTurn):
             if call is not None and (self._turn.parallel or not self._calls):
                 self._calls += 1
                 self.called(call)
+            else:
+                self._other_calls = True
         elif item["type"] == "reasoning":
             if not isinstance(item["id"], str):
                 raise TypeError(item["id"])
@@ -243,6 +286,7 @@ class CurrentTurn(RunningTurn):
         error = params["error"]
         if params.get("willRetry"):
             self._calls = 0
+            self._other_calls = False
             self.restart(str(error.get("message")))
         else:
             self.fail_later(_failure(error))
@@ -259,6 +303,11 @@ class CurrentTurn(RunningTurn):
             if item.get("type") == "agentMessage" and item.get("id") not in self._streamed:
                 self._item_completed(item)
         self.complete()
+
+
+def interrupt(thread: str, turn: str) -> Call:
+    """The call that stops a turn."""
+    return Call("turn/interrupt", {"threadId": thread, "turnId": turn})
 
 
 def unsubscribe(thread: str) -> Call:
@@ -420,9 +469,9 @@ def _image(image: Image) -> dict[str, Any]:
             code="unsupported_image_url",
         )
     inspect_image(image.url)
-    shown = {"type": "input_image", "image_url": image.url}
-    # For `low` Codex would show the model a sentence instead of the image.
-    return shown if image.detail is None else shown | {"detail": "auto" if image.detail == "low" else image.detail}
+    # For `low` Codex would show the model a sentence instead of the image; `auto`, the default, some versions refuse.
+    detail = {"detail": image.detail} if image.detail in ("high", "original") else {}
+    return {"type": "input_image", "image_url": image.url, **detail}
 
 
 def _failure(error: Any) -> Finished:

@@ -6,6 +6,7 @@ to the user stay empty, everything unknown is an error (which Codex takes as a r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -51,6 +52,14 @@ def _methods() -> dict[str, Any]:
         return lambda *_, **__: Success(ANSWERS[method])
 
     return {method: answer(method) for method in (*ANSWERS, *REFUSALS)}
+
+
+def answer_tool_call(line: bytes, output_of: Callable[[str], dict[str, Any] | None]) -> bytes | None:
+    """The reply to `item/tool/call`, where the output of that call is known."""
+    message = orjson.loads(line)
+    call_id = message["params"].get("callId")
+    result = output_of(call_id) if isinstance(call_id, str) else None
+    return None if result is None else orjson.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
 
 def answer_request(line: bytes) -> bytes:

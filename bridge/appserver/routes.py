@@ -37,7 +37,14 @@ class Call:
     """With this call the model begins to work: from now on there is something to interrupt."""
 
 
-Flow = Generator[Call, Any, None]
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A step of a turn's flow: go on with the turn of the thread `key`, which waits for the outputs of its calls."""
+
+    key: str
+
+
+Flow = Generator[Call | Resume, Any, None]
 """The calls that start a turn, in order: yields a Call, is sent its result."""
 
 
@@ -115,6 +122,10 @@ class RunningTurn(EventBuffer, ABC):
     def parks_tool_calls(self) -> bool:
         """Whether requests for the results of its calls stay without an answer until it is interrupted."""
         return False
+
+    def output_of(self, call_id: str) -> dict[str, Any] | None:
+        """The result of `item/tool/call`, where the client has sent the output of that call."""
+        return None
 
     @abstractmethod
     def receive(self, method: str, params: dict[str, Any]) -> None:

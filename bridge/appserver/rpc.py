@@ -145,14 +145,20 @@ class Peer:
 
     def _receive_request(self, line: bytes, method: str, rpc_id: Any, key: str | None) -> None:
         reply = self._answer(line, method, key)
-        known = rpc_id if isinstance(rpc_id, int | str) else None
         if self._tap is not None:
-            self._tap.rpc("in", "server_request", line, method=method, rpc_id=known, key=key)
-        if reply is None:
-            return
+            self._tap.rpc("in", "server_request", line, method=method, rpc_id=_known_id(rpc_id), key=key)
+        if reply is not None:
+            self._reply(reply, method, rpc_id, key)
+
+    def reply(self, request: bytes, reply: bytes, key: str) -> None:
+        """Answer a request of the child's that was left open."""
+        message = orjson.loads(request)
+        self._reply(reply, message["method"], message["id"], key)
+
+    def _reply(self, reply: bytes, method: str, rpc_id: Any, key: str | None) -> None:
         self.outgoing.append(reply + b"\n")
         if self._tap is not None:
-            self._tap.rpc("out", "server_reply", reply, method=method, rpc_id=known, key=key)
+            self._tap.rpc("out", "server_reply", reply, method=method, rpc_id=_known_id(rpc_id), key=key)
 
     def _receive_reply(self, line: bytes, message: dict[str, Any]) -> None:
         call_id = message["id"]
@@ -175,6 +181,10 @@ class Peer:
         code = detail.get("code")
         error = RpcError(pending.method, code if isinstance(code, int) else 0, str(detail.get("message", failure)))
         pending.on_reply(Reply(error=error))
+
+
+def _known_id(rpc_id: Any) -> int | str | None:
+    return rpc_id if isinstance(rpc_id, int | str) else None
 
 
 def encode_request(call_id: int, method: str, params: Any) -> bytes:

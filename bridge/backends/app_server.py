@@ -209,7 +209,7 @@ class AppServerBackend:
     def details(self, model: str) -> Mapping[str, Any]:
         entry: dict[str, Any] = next((entry for entry in self._listed() if entry["id"] == model), {})
         window, inputs = self._windows().get(model), entry.get("inputModalities")
-        found = {
+        found: dict[str, Any] = {
             "name": _text(entry.get("displayName")),
             "description": _text(entry.get("description")),
             "context_length": window,

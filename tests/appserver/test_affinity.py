@@ -37,11 +37,17 @@ def answered(*texts: str) -> AnswerDigest:
 
 
 def kept_after(
-    threads: KeptThreads, items: list[Item], answer: AnswerDigest, name: str = "t", until: float = 10
+    threads: KeptThreads,
+    items: list[Item],
+    answer: AnswerDigest,
+    name: str = "t",
+    until: float = 10,
+    turn: str | None = None,
 ) -> list[str]:
     """Answer a turn and keep its thread; the ids of those that have to go."""
     place = threads.find(START, items, 0)
-    return threads.keep(KeptThread(name, Usage(), answer.after(place.digest), until))
+    gone = threads.keep(KeptThread(name, Usage(), answer.after(place.digest), until, len(answer.calls), turn))
+    return [thread.id for thread in gone]
 
 
 def test_the_next_turn_continues_the_thread() -> None:
@@ -107,10 +113,58 @@ def test_reasoning_may_be_left_out_or_given_back() -> None:
         assert threads.find(START, items, 0).thread is not None
 
 
-def test_an_answer_with_calls_is_not_kept() -> None:
-    """Their outputs could not be injected without them."""
-    answer = digested(TextDelta("m", ["x"]), ToolCall("fc", "c", "f", "{}"), Finished("completed"))
-    assert answer.after(b"d") == ()
+CALL, OUTPUT = FunctionCall("c", "f", '{"a": 1, "b": 2}'), FunctionOutput("c", (Text("1"),))
+CALLED = digested(
+    TextDelta("m", ["x"]), ToolCall("fc", "c", "f", '{"a": 1, "b": 2}'), TextDelta("n", ["y"]), Finished("completed")
+)
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        [said("assistant", "x"), CALL, said("assistant", "y")],
+        [said("assistant", "xy"), CALL],
+        [said("assistant", "xy"), replace(CALL, arguments='{"b":2,"a":1}')],
+    ],
+    ids=["one by one", "in a chat", "written again"],
+)
+def test_an_answer_with_calls_is_continued(back: list[Item]) -> None:
+    """By the calls' ids, names and arguments, however the client writes the JSON of these."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], CALLED)
+    place = threads.find(START, [HI, *back, OUTPUT], 0)
+    assert place.thread is not None
+    assert (place.thread.calls, place.known) == (1, 1 + len(back))
+
+
+@pytest.mark.parametrize("content", [[], [said("assistant", "")]], ids=["none", "empty"])
+def test_calls_without_a_text(content: list[Item]) -> None:
+    """Chat clients write null or an empty text beside them."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], digested(ToolCall("fc", "c", "f", "not json"), Finished("completed")))
+    assert threads.find(START, [HI, *content, FunctionCall("c", "f", "not json"), OUTPUT], 0).thread is not None
+
+
+@pytest.mark.parametrize("change", [{"call_id": "d"}, {"name": "g"}, {"arguments": '{"a": 1, "b": 3}'}])
+def test_other_calls_are_another_conversation(change: dict[str, Any]) -> None:
+    """An edited call gets a thread of its own."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], CALLED)
+    assert threads.find(START, [HI, said("assistant", "xy"), replace(CALL, **change), OUTPUT], 0).thread is None
+
+
+def test_a_turn_that_waits_is_continued_by_the_outputs_of_its_calls() -> None:
+    """All of them, before anything else; without them another thread is begun, and this one stays."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], CALLED, turn="turn")
+    before: list[Item] = [HI, said("assistant", "xy"), CALL]
+    assert threads.waits("t")
+    assert threads.find(START, [*before, MORE], 0).thread is None
+    assert threads.find(START, [*before, MORE, OUTPUT], 0).thread is None
+    place = threads.find(START, [*before, OUTPUT, MORE], 0)
+    assert place.thread is not None
+    assert (place.thread.turn, place.known) == ("turn", 3)
+    assert not threads.waits("t")
 
 
 def test_calls_further_back_are_no_hindrance() -> None:
@@ -130,7 +184,7 @@ def test_threads_are_forgotten_in_time_and_number() -> None:
     for number in range(4):
         gone = kept_after(threads, [said("user", str(number))], answered("x"), str(number), until=5 + number)
         assert gone == ([str(number - 2)] if number >= 2 else [])
-    assert threads.expire(7.5) == ["2"]
+    assert [thread.id for thread in threads.expire(7.5)] == ["2"]
     assert len(threads) == 1
     assert threads.find(START, [said("user", "3"), said("assistant", "x"), MORE], 8).thread is None
     assert threads.find(START, [said("user", "3"), said("assistant", "x"), MORE], 7).thread is not None

@@ -149,7 +149,7 @@ def test_the_history_is_injected_item_by_item() -> None:
 
 
 @pytest.mark.parametrize(
-    ("detail", "sent"), [(None, None), ("low", "auto"), ("high", "high"), ("original", "original"), ("auto", "auto")]
+    ("detail", "sent"), [(None, None), ("low", None), ("high", "high"), ("original", "original"), ("auto", None)]
 )
 def test_images_are_data_urls(detail: str | None, sent: str | None) -> None:
     """Codex replaces a low-detail image by a text, so that detail is not sent."""
@@ -377,7 +377,7 @@ def test_a_child_that_needs_input_gets_the_last_text_of_the_user() -> None:
         FunctionOutput("c", (Text("sunny"),)),
         Message("assistant", (Text("a"),)),
         Message("developer", (Text("d"),)),
-        Message("user", (Text("look"), Image("data:image/png;base64,AA=="))),
+        Message("user", (Text("look"), Image(PIXEL))),
         Message("user", ()),
     ],
     ids=["output", "assistant", "developer", "image", "nothing"],

@@ -10,13 +10,13 @@ from bridge.appserver.affinity import KeptThread, KeptThreads, Place
 from bridge.appserver.child import as_overload
 from bridge.appserver.current import CurrentTurn, read_counts
 from bridge.appserver.legacy import LegacyTurn, Sends
-from bridge.appserver.routes import Call, RunningTurn
+from bridge.appserver.routes import Call, Resume, RunningTurn
 from bridge.appserver.rpc import RpcError
 from bridge.appserver.settings import ChildSettings
 from bridge.errors import BackendProtocolError, BridgeError
 from bridge.protolog.recording import Frame
 from bridge.turn.events import Finished, TurnEvent, Usage
-from bridge.turn.items import Item
+from bridge.turn.items import FunctionOutput, Item
 from bridge.turn.turn import Turn
 
 SETTINGS = ChildSettings()
@@ -83,9 +83,13 @@ class ChildPlayback:
             return
         self._step(lambda: self._flow.send(result))
 
-    def _step(self, step: Callable[[], Call]) -> None:
+    def _step(self, step: Callable[[], Call | Resume]) -> None:
         try:
-            self._call = step()
+            found = step()
+            if isinstance(found, Resume):
+                self.running.key = found.key
+                found = self._flow.send(None)
+            self._call = found if isinstance(found, Call) else None
         except StopIteration:
             self._call = None
         except BridgeError as error:
@@ -105,6 +109,8 @@ def _running(turn: Turn, frames: Sequence[Frame], used: dict[str, Any] | None) -
     start = _params(asked.get("thread/start"))
     injects = "thread/inject_items" in asked or "turn/start" not in asked
     native = "dynamicTools" in start or ("experimentalRawEvents" in start and not turn.encrypted_reasoning)
+    if "turn/start" not in asked and (resumed := _resumed(turn, frames)) is not None:
+        return CurrentTurn(turn, SETTINGS, can_inject=True, native=True, threads=resumed)
     kept = asked.get("thread/inject_items") if "thread/start" not in asked else None
     threads = _Continued(kept.key, used) if kept is not None and kept.key is not None else None
     return CurrentTurn(turn, SETTINGS, can_inject=injects, native=native, threads=threads)
@@ -122,15 +128,30 @@ def _params(frame: Frame | None) -> dict[str, Any]:
     return params if isinstance(params, dict) else {}
 
 
+def _resumed(turn: Turn, frames: Sequence[Frame]) -> _Continued | None:
+    """The thread whose turn waited for the outputs in this request; None where none did."""
+    answered = [frame for frame in frames if frame.kind == "server_reply" and frame.key is not None]
+    told = [_params(frame) for frame in frames if frame.kind == "rpc_notification"]
+    turns = [params["turnId"] for params in told if isinstance(params.get("turnId"), str)]
+    if not answered or not turns:
+        return None
+    # What the thread had used until then is the first thing that Codex tells.
+    used = next(
+        (params["tokenUsage"].get("total") for params in told if isinstance(params.get("tokenUsage"), dict)), None
+    )
+    calls = len([item for item in turn.items if isinstance(item, FunctionOutput)])
+    return _Continued(str(answered[0].key), used, turns[0], calls)
+
+
 class _Continued(KeptThreads):
     """Finds the thread that the recorded turn continued, whatever was said in it."""
 
-    def __init__(self, thread: str, used: dict[str, Any] | None) -> None:
+    def __init__(self, thread: str, used: Any, turn_id: str | None = None, calls: int = 0) -> None:
         super().__init__(0)
         usage = Usage()
         with suppress(KeyError, TypeError):
             usage = read_counts(used or {})
-        self._thread = KeptThread(thread, usage, (), 0.0)
+        self._thread = KeptThread(thread, usage, (), 0.0, calls, turn_id)
 
     def find(self, start: dict[str, Any], items: Sequence[Item], now: float) -> Place:
         return Place(b"", self._thread, max(len(items) - 1, 0))

@@ -1,0 +1,134 @@
+"""A real Codex behind the bridge: an agent's tool loop runs in one thread, with one cache key, in both tool modes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from real.rig import CHAT, CURRENT, LOOK, NEWEST, RESPONSES, Answer, Api, Rig, Target, UseRig, said
+
+STEPS = 20
+
+
+@pytest.fixture(params=["text", "native"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """Both ways to offer tools."""
+    return str(request.param)
+
+
+@pytest.fixture(params=[CURRENT, NEWEST], ids=str)
+def rig(request: pytest.FixtureRequest, use: UseRig, mode: str) -> Rig:
+    """The pinned and the newest Codex."""
+    target: Target = request.param
+    return use(target, PROXY_TOOL_MODE=mode)
+
+
+def loop(steps: int) -> dict[str, Any]:
+    """The script of a model that calls a function in each step, and then says that it is done."""
+    action: dict[str, Any] = {"do": "text", "pieces": ["done"]}
+    for step in reversed(range(steps)):
+        call = {"name": "look", "arguments": f'{{"q":"{step}"}}'}
+        action = {"do": "calls", "calls": [call], "summary": [f"thought {step}"], "then": action}
+    return action
+
+
+def given_back(api: Api, answer: Answer, outputs: list[str]) -> list[dict[str, Any]]:
+    """An answer with calls as the client sends it back, and the outputs of its calls."""
+    made = list(zip(answer.call_ids, answer.calls, strict=True))
+    if api is CHAT:
+        calls = [
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for call_id, (name, arguments) in made
+        ]
+        results = [
+            {"role": "tool", "tool_call_id": call_id, "content": output}
+            for (call_id, _), output in zip(made, outputs, strict=True)
+        ]
+        return [{"role": "assistant", "content": answer.text or None, "tool_calls": calls}, *results]
+    items = [item for item in answer.raw["output"] if item["type"] != "reasoning"]
+    results = [
+        {"type": "function_call_output", "call_id": call_id, "output": output}
+        for (call_id, _), output in zip(made, outputs, strict=True)
+    ]
+    return [*items, *results]
+
+
+def run(rig: Rig, api: Api, steps: int = STEPS, **more: Any) -> Answer:
+    """Run a loop to its end; the last answer."""
+    body = api.body("", tools=[LOOK], **more)
+    place = "messages" if api is CHAT else "input"
+    body[place] = [{"role": "user", "content": said(loop(steps))}]
+    for step in range(steps):
+        answer = rig.send(api, body)
+        assert answer.calls == (("look", f'{{"q":"{step}"}}'),), answer
+        assert answer.usage is not None
+        assert answer.usage[0] == 11, "each answer counts its own tokens"
+        body[place] += given_back(api, answer, [f"output {step}"])
+    return rig.send(api, body)
+
+
+def test_a_loop_has_one_cache_key(rig: Rig, api: Api) -> None:
+    """One thread: every prompt begins with the one before, and each output stands in it once, next to its call."""
+    assert run(rig, api).text == "done"
+    assert len(rig.posts) == STEPS + 1, "one model call for each request"
+    assert len({post.body["prompt_cache_key"] for post in rig.posts}) == 1
+    prompts = [post.body["input"] for post in rig.posts]
+    for before, after in pairwise(prompts):
+        assert after[: len(before)] == before
+    outputs = [item["output"] for item in prompts[-1] if item["type"] == "function_call_output"]
+    assert outputs == [f"output {step}" for step in range(STEPS)]
+    calls = [item["call_id"] for item in prompts[-1] if item["type"] == "function_call"]
+    assert calls == [item["call_id"] for item in prompts[-1] if item["type"] == "function_call_output"]
+    assert [item["type"] for item in prompts[-1]].count("reasoning") == STEPS, "it keeps its thoughts"
+
+
+def test_the_clients_own_cache_key_keeps_conversations_apart(rig: Rig, api: Api) -> None:
+    """Two that say the same under other keys never share a thread."""
+    for key in ("one", "two"):
+        run(rig, api, 2, prompt_cache_key=key)
+    keys = [post.body["prompt_cache_key"] for post in rig.posts]
+    assert len(set(keys[:3])) == len(set(keys[3:])) == 1
+    assert keys[0] != keys[3]
+
+
+def test_calls_made_at_once_are_answered_at_once(rig: Rig, api: Api) -> None:
+    """Codex asks for the outputs of native calls one after the other; the model gets them in its order."""
+    made = [{"name": "look", "arguments": f'{{"q":"{name}"}}'} for name in "abc"]
+    place = "messages" if api is CHAT else "input"
+    body = api.body(said({"do": "calls", "calls": made}), tools=[LOOK])
+    if api is RESPONSES:
+        body[place] = [{"role": "user", "content": body[place]}]
+    answer = rig.send(api, body)
+    body[place] += given_back(api, answer, ["1", "2", "3"])
+    # The user says something, too.
+    body[place].append({"role": "user", "content": "be quick"})
+    assert rig.send(api, body).text == "result: 1; 2; 3"
+    first, second = rig.posts
+    assert first.body["prompt_cache_key"] == second.body["prompt_cache_key"]
+    assert second.body["input"][-1]["content"] == [{"type": "input_text", "text": "be quick"}]
+
+
+def test_an_edited_history_is_the_one_that_the_model_sees(rig: Rig, api: Api) -> None:
+    """Another output for an earlier call: a thread of its own, with what was sent and nothing else."""
+    place = "messages" if api is CHAT else "input"
+    body = api.body("", tools=[LOOK])
+    body[place] = [{"role": "user", "content": said(loop(2))}]
+    first = rig.send(api, body)
+    body[place] += given_back(api, first, ["old"])
+    second = rig.send(api, body)
+    edited = [*body[place][:-1], given_back(api, first, ["new"])[-1], *given_back(api, second, ["more"])]
+    assert rig.send(api, body | {place: edited}).text == "done"
+    prompt = rig.posts[-1].body
+    assert prompt["prompt_cache_key"] not in {post.body["prompt_cache_key"] for post in rig.posts[:-1]}
+    assert [item["output"] for item in prompt["input"] if item["type"] == "function_call_output"] == ["new", "more"]
+
+
+def test_a_loop_that_is_given_up_ends_in_codex(use: UseRig) -> None:
+    """A user who says something else instead of sending the outputs is answered in another thread."""
+    rig = use(CURRENT, PROXY_TOOL_MODE="native")
+    body = RESPONSES.body(said(loop(1)), tools=[LOOK])
+    assert rig.send(RESPONSES, body).calls
+    items = [{"role": "user", "content": body["input"]}, {"role": "user", "content": "never mind"}]
+    assert rig.send(RESPONSES, body | {"input": items}).status == 200
+    assert len({post.body["prompt_cache_key"] for post in rig.posts}) == 2
