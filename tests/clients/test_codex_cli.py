@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -25,7 +25,7 @@ import pytest
 from harness import KEY
 from real import codex_binaries
 from real.provider import Json, offered_tools
-from real.rig import CURRENT, Rig, said, start_rig
+from real.rig import Rig, said
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -33,21 +33,6 @@ PIXEL = base64.b64decode(
 SLOW = {"do": "slow", "n": 600, "seconds": 60}
 LIMIT = 60
 """Seconds for a run."""
-
-
-@pytest.fixture(scope="module")
-def rigs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Rig]]:
-    """Gives the rig with a tool mode."""
-    started: dict[str, Rig] = {}
-    with ExitStack() as stack:
-
-        def start(mode: str) -> Rig:
-            if mode not in started:
-                directory = tmp_path_factory.mktemp(mode)
-                started[mode] = stack.enter_context(start_rig(directory, CURRENT, PROXY_TOOL_MODE=mode))
-            return started[mode]
-
-        yield start
 
 
 @pytest.fixture
