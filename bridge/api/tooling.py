@@ -26,16 +26,39 @@ class Offer:
     search: WebSearchOptions | None = None
 
 
-def read_offer(tools: Sequence[Any] | None, choice: Any, items: Any) -> Offer:
-    """The offer of a request, with the tools that stand among its `items`."""
-    chosen, left = read_tool_choice(choice, read_tools([*(tools or ()), *_tools_in(items)]))
+def read_offer(tools: Sequence[Any] | None, choice: Any, items: Any, context: Sequence[dict[str, Any]] = ()) -> Offer:
+    """The offer of a request, with the tools that stand among its `items`, and among the items that it continues."""
+    own = [tool for item in tool_items(items) for tool in _tools_of(item)]
+    offered = _add_earlier(read_tools([*(tools or ()), *own]), tool_items(list(context)))
+    chosen, left = read_tool_choice(choice, offered)
     return Offer(left, chosen, None if chosen.mode == "none" else _search_wanted(left))
 
 
-def _tools_in(items: Any) -> list[Any]:
+def tool_items(items: Any) -> list[dict[str, Any]]:
+    """Those of the `input` that offer tools."""
     entries = items if isinstance(items, list) else ()
-    offers = [item.get("tools") for item in entries if isinstance(item, dict) and item.get("type") == TOOLS_ITEM]
-    return [tool for tools in offers if isinstance(tools, list) for tool in tools]
+    return [item for item in entries if isinstance(item, dict) and item.get("type") == TOOLS_ITEM]
+
+
+def _tools_of(item: dict[str, Any]) -> list[Any]:
+    tools = item.get("tools")
+    return tools if isinstance(tools, list) else []
+
+
+def _add_earlier(tools: tuple[Tool, ...], items: list[dict[str, Any]]) -> tuple[Tool, ...]:
+    """The tools, and those that earlier requests have offered: of two with the same name the newer one.
+
+    A client that sends only what is new offers such tools once. Without them the model could make one round of calls
+    and no more. They come last, as in the request that offered them: the prompt must begin alike to be found in the
+    provider's cache.
+    """
+    for item in reversed(items):
+        names = {tool.full_name for tool in tools if isinstance(tool, FunctionTool)}
+        earlier = read_tools(_tools_of(item), "previous")
+        new = [t for t in earlier if (t.full_name not in names if isinstance(t, FunctionTool) else t not in tools)]
+        tools = (*tools, *new)
+    _check_number(len(tools), "tools")
+    return tools
 
 
 def _search_wanted(tools: Sequence[Tool]) -> WebSearchOptions | None:

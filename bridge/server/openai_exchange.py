@@ -16,6 +16,7 @@ from bridge.api.responses.events import ResponsesEncoder
 from bridge.api.responses.response import conversation_id, echo_of
 from bridge.api.shape import parse_request
 from bridge.api.sse import Encoder
+from bridge.api.tooling import tool_items
 from bridge.errors import InvalidRequest, NotReady
 from bridge.server.continuation import NOTHING, Continuation, continue_with, find_continuation, item_objects
 from bridge.server.exchange import Exchange, wait_for_model
@@ -168,7 +169,10 @@ class OpenAiExchange(Exchange):
         """The request's own input, each item with an id."""
         assert self.turn is not None
         if self._own_items is None:
-            self._own_items = item_objects(self.turn.items[self._continued.count :], self._service.new_id)
+            new_id = self._service.new_id
+            # The turn has the tools that these offer. They are kept for the requests that continue this one.
+            offers = [{**item, "id": new_id("item")} for item in tool_items(self._data.get("input"))]
+            self._own_items = offers + item_objects(self.turn.items[self._continued.count :], new_id)
         return self._own_items
 
     def _release(self) -> None:

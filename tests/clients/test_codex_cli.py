@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -25,7 +25,7 @@ import pytest
 from harness import KEY
 from real import codex_binaries
 from real.provider import Json, offered_tools
-from real.rig import CURRENT, Rig, said, start_rig
+from real.rig import Rig, said
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -33,21 +33,6 @@ PIXEL = base64.b64decode(
 SLOW = {"do": "slow", "n": 600, "seconds": 60}
 LIMIT = 60
 """Seconds for a run."""
-
-
-@pytest.fixture(scope="module")
-def rigs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Rig]]:
-    """Gives the rig with a tool mode."""
-    started: dict[str, Rig] = {}
-    with ExitStack() as stack:
-
-        def start(mode: str) -> Rig:
-            if mode not in started:
-                directory = tmp_path_factory.mktemp(mode)
-                started[mode] = stack.enter_context(start_rig(directory, CURRENT, PROXY_TOOL_MODE=mode))
-            return started[mode]
-
-        yield start
 
 
 @pytest.fixture
@@ -300,14 +285,19 @@ def test_apply_patch(rig: Rig, cli: Cli) -> None:
 
 
 @EITHER_MODE
-def test_the_tools_of_the_newest_models(rig: Rig, cli: Cli) -> None:
-    """For these the CLI's tools stand in its input, and one of them runs JavaScript, which calls the others."""
-    program = 'const run = await tools.exec_command({cmd: "echo moin"}); text(run.output);'
-    run = cli.run({"do": "calls", "calls": [call("exec", input=program)]}, model="gpt-6.1-sol")
-    (command,) = run.items("command_execution")
-    assert command["aggregated_output"] == "moin\n"
-    assert run.texts[-1].endswith("moin\n")
-    assert len(rig.posts) == 2
+@pytest.mark.parametrize("websockets", [False, True], ids=["http", "websocket"])
+def test_the_tools_of_the_newest_models(rig: Rig, cli: Cli, websockets: bool) -> None:
+    """For these the CLI's tools stand in its input, over a WebSocket only in the first one. One of them, which runs
+    JavaScript that calls the others, is called in two rounds."""
+    cli.configure(rig.bridge.url, websockets=websockets)
+    one, two = (
+        call("exec", input=f'const run = await tools.exec_command({{cmd: "echo {word}"}}); text(run.output);')
+        for word in ("moin", "tschüss")
+    )
+    run = cli.run({"do": "calls", "calls": [one], "then": {"do": "calls", "calls": [two]}}, model="gpt-6.1-sol")
+    assert [item["aggregated_output"] for item in run.items("command_execution")] == ["moin\n", "tschüss\n"]
+    assert run.texts[-1].endswith("tschüss\n")
+    assert len(rig.posts) == 3
 
 
 @EITHER_MODE

@@ -73,7 +73,8 @@ _KEYS = {
     "search": {"query", *_TEXT},
     "recall": _TEXT,
 }
-_MARK = re.compile(r"@@(\{.*?\})@@", re.DOTALL)
+# qwen-code reads "@" as the mark of a file name, and puts a space before the second mark.
+_MARK = re.compile(r"@@(\{.*?\}) ?@@", re.DOTALL)
 
 Json = dict[str, Any]
 
@@ -301,7 +302,8 @@ def _calls(tag: str, action: Json, tools: dict[str, Json], index: int = 0) -> It
 def _offered(name: str, tools: dict[str, Json]) -> str | None:
     """The name that a function is offered under: its own, or one that was made of it."""
     allowed = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    return next((offered for offered in tools if offered in (name, allowed) or offered.endswith(f"_{allowed}")), None)
+    exact = [offered for offered in tools if offered in (name, allowed)]
+    return next(iter(exact or [offered for offered in tools if offered.endswith(f"_{allowed}")]), None)
 
 
 def _search(tag: str, action: Json) -> Iterator[Json | Wait]:

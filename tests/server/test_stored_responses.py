@@ -226,6 +226,7 @@ def test_a_page_that_makes_no_sense_is_refused(
 def test_items_of_every_kind_are_listed(client: httpx2.Client) -> None:
     """Each in the API's form, with an id, whether it had a good one or not."""
     given = [
+        {"type": "additional_tools", "id": 5, "role": "developer", "tools": [{"type": "function", **LOOK}]},
         {"role": "system", "content": "Be kind."},
         {
             "role": "user",
@@ -244,8 +245,8 @@ def test_items_of_every_kind_are_listed(client: httpx2.Client) -> None:
     listed = ok(client.get(f"/responses/{response['id']}/input_items", params={"order": "asc"}))["data"]
     assert [item["type"] for item in listed] == [item.get("type", "message") for item in given]
     assert all(isinstance(item["id"], str) and item["id"] for item in listed)
-    assert listed[1]["content"][1] == {"type": "input_image", "image_url": PIXEL, "detail": "auto"}
-    assert (listed[4]["call_id"], listed[4]["output"]) == ("c1", "sunny")
+    assert listed[2]["content"][1] == {"type": "input_image", "image_url": PIXEL, "detail": "auto"}
+    assert (listed[5]["call_id"], listed[5]["output"]) == ("c1", "sunny")
     assert create(client, "go on", previous_response_id=response["id"])["status"] == "completed"
 
 
@@ -293,6 +294,22 @@ def test_a_tool_loop_by_continuation(rig: Rig, stream: bool) -> None:
     assert [item["type"] for item in listed if item["type"] != "message"] == ["function_call"] * 2 + [
         "function_call_output"
     ] * 2
+
+
+def test_tools_in_the_input_are_offered_to_what_continues_it(rig: Rig) -> None:
+    """They are sent once, and called twice; a conversation keeps them as a chain of responses does."""
+    offer = {"type": "additional_tools", "role": "developer", "tools": [{"type": "function", **LOOK}]}
+    look = [{"name": "look", "arguments": '{"q":"Bern"}'}]
+    action = said({"do": "calls", "calls": look, "then": {"do": "calls", "calls": look}})
+    conversation = ok(rig.client.post("/conversations", json={}))["id"]
+    for link in ({"conversation": conversation}, {}):
+        items: list[Json] = [offer, {"role": "user", "content": action}]
+        for _ in range(2):
+            response = create(rig.client, items, model="gpt-5.2", **link)
+            (call,) = [item for item in response["output"] if item["type"] == "function_call"]
+            items = [{"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}]
+            if "conversation" not in link:
+                link = {"previous_response_id": response["id"]}
 
 
 def test_two_continuations_at_once(rig: Rig) -> None:

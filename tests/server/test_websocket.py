@@ -150,6 +150,21 @@ def test_a_tool_loop_that_is_not_stored(rig: Rig) -> None:
         assert text_of(talk.ask(body, previous_response_id=first["id"])) == "result: sunny"
 
 
+def test_tools_in_the_input_are_remembered(rig: Rig) -> None:
+    """A client that sends only what is new offers them once; the model can call them in every round."""
+    offer = {"type": "additional_tools", "role": "developer", "tools": [{"type": "function", **LOOK}]}
+    look = [{"name": "look", "arguments": '{"q":"Bern"}'}]
+    action = said({"do": "calls", "calls": look, "then": {"do": "calls", "calls": look}})
+    with talking(rig.bridge) as talk:
+        items: list[Json] = [offer, {"role": "user", "content": action}]
+        previous: Json = {}
+        for _ in range(2):
+            response = talk.ask({"model": "gpt-5.2", "input": items, "store": False}, **previous)
+            (call,) = [item for item in response["output"] if item["type"] == "function_call"]
+            items = [{"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}]
+            previous = {"previous_response_id": response["id"]}
+
+
 @pytest.mark.parametrize("name", ["resp_unknown", "", "x" * 10_000, "é"])
 def test_an_unknown_response_is_an_error_message(talk: Talk, name: str) -> None:
     """The connection lives on."""

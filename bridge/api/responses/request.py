@@ -72,7 +72,7 @@ def parse_responses(
         )
     items = read_input(body.input, context)
     model = resolve(body.model)
-    offer = read_offer(body.tools, body.tool_choice, body.input)
+    offer = read_offer(body.tools, body.tool_choice, body.input, context)
     reasoning = body.reasoning or Reasoning()
     text = body.text or TextOptions()
     return Turn(

@@ -163,6 +163,33 @@ def test_tools_in_the_input_are_offered_too() -> None:
     assert refused(input=[offer]).param == "input"
 
 
+def test_tools_of_earlier_input_are_offered_too() -> None:
+    """After the request's own; of two with the same name the newer one. They can be chosen."""
+
+    def offer(*tools: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "additional_tools", "role": "developer", "tools": list(tools)}
+
+    def function(name: str, description: str) -> dict[str, Any]:
+        return {"type": "function", "name": name, "description": description}
+
+    context = [
+        offer(function("find", "1"), function("open", "1"), function("shut", "1"), {"type": "web_search"}),
+        {"role": "user", "content": "hi"},
+        offer(function("open", "2"), {"type": "web_search"}),
+    ]
+    choice = {"type": "function", "name": "shut"}
+    body = {"model": "m", "input": "go on", "tools": [function("find", "3")], "tool_choice": choice}
+    turn = parse_responses(body, resolve, context)
+    assert turn.tools == (
+        FunctionTool("find", "3"),
+        FunctionTool("open", "2"),
+        RawTool("web_search", {"type": "web_search"}),
+        FunctionTool("shut", "1"),
+    )
+    assert turn.tool_choice == ToolChoice("named", "shut")
+    assert len(turn.items) == 2
+
+
 @pytest.mark.parametrize(
     ("members", "field", "value"),
     [
