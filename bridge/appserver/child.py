@@ -267,7 +267,8 @@ class Child:
                 running.wake()
             running.let_go()
             self._routes.unregister(running)
-            if self._tap is not None and running.key is not None:
+            # The next turn of the conversation may have taken the thread over already.
+            if self._tap is not None and running.key is not None and self._routes.get(running.key) is None:
                 self._tap.forget(running.key)
             self.turns -= 1
             if not self.turns:
@@ -420,10 +421,15 @@ class Child:
             self._flush()
 
     def _resume(self, running: RunningTurn, key: str) -> None:
-        """Answer the calls that the thread's turn waits for; Codex asks for one after the other."""
+        """Answer the calls that the thread's turn waits for, as far as known; Codex asks for one after the other."""
         self._routes.register(key, running)
+        if self._tap is not None:
+            self._tap.claim(key, running.req_id)
         for line in self._open_calls.pop(key, ()):
-            self._peer.reply(line, answer_tool_call(line, running.output_of) or answer_request(line), key)
+            if (reply := answer_tool_call(line, running.output_of)) is not None:
+                self._peer.reply(line, reply, key)
+            else:
+                self._open_calls.setdefault(key, []).append(line)
         self._flush()
 
     def _notification(self, method: str, params: dict[str, Any]) -> None:

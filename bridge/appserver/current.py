@@ -153,10 +153,12 @@ class CurrentTurn(RunningTurn):
         if place is None or place.thread is None or place.thread.turn is None:
             return False
         thread, rest = place.thread, self._turn.items[place.known :]
-        if (others := rest[thread.calls :]) and not (yield from self._inject(thread.id, others)):
-            return False
-        self._outputs = {item.call_id: item for item in rest if isinstance(item, FunctionOutput)}
         self._turn_id = thread.turn
+        # First of all: Codex may ask for an output at any time.
+        yield Resume(thread.id)
+        if others := rest[thread.calls :]:
+            yield self._injection(thread.id, others)
+        self._outputs = {item.call_id: item for item in rest if isinstance(item, FunctionOutput)}
         yield Resume(thread.id)
         return True
 
@@ -168,18 +170,19 @@ class CurrentTurn(RunningTurn):
         known, rest = self._turn.items[: place.known], self._turn.items[place.known :]
         # Calls that were written as text are not known to Codex as calls.
         calls = [item for item in known if isinstance(item, FunctionCall)][-place.thread.calls or len(known) :]
-        return place.thread.id if (yield from self._inject(place.thread.id, (*calls, *rest))) else None
-
-    def _inject(self, thread_id: str, items: Sequence[Item]) -> Generator[Call | Resume, Any, bool]:
-        """Add items to a kept thread; False where Codex has forgotten it. A new one will do then."""
-        news = build_items(replace(self._turn, items=tuple(items)), self._settings, self._native)
         try:
-            yield Call("thread/inject_items", {"threadId": thread_id, "items": news}, claim=lambda _: thread_id)
+            yield self._injection(place.thread.id, (*calls, *rest))
         except RpcError:
+            # Codex has forgotten it. A new one will do.
             self._used = self._thread_total = Usage()
-            self._place = Place(self._place.digest) if self._place is not None else None
-            return False
-        return True
+            self._place = Place(place.digest)
+            return None
+        return place.thread.id
+
+    def _injection(self, thread_id: str, items: Sequence[Item]) -> Call:
+        """The call that adds items to a kept thread."""
+        news = build_items(replace(self._turn, items=tuple(items)), self._settings, self._native)
+        return Call("thread/inject_items", {"threadId": thread_id, "items": news}, claim=lambda _: thread_id)
 
     def output_of(self, call_id: str) -> dict[str, Any] | None:
         output = self._outputs.get(call_id)

@@ -39,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """A step of a turn's flow: go on with the turn of the thread `key`, which waits for the outputs of its calls."""
+    """A step of a turn's flow: go on with the turn of the thread `key`, and answer what it asks for, where known."""
 
     key: str
 

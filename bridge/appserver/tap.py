@@ -37,6 +37,9 @@ class Tap(Protocol):
     ) -> None:
         """One line of the wire. `direction` is `in` or `out`, `key` the thread or conversation."""
 
+    def claim(self, key: str, req_id: str | None) -> None:
+        """What comes for this thread from now on belongs to this request."""
+
     def forget(self, key: str) -> None:
         """Nothing more will come for this thread or conversation."""
 

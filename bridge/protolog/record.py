@@ -165,6 +165,11 @@ class Recorder:
         """How many threads something is remembered of."""
         return len(self._owners.keys() | self._delta_heads.keys())
 
+    def claim(self, key: str, req_id: str | None) -> None:
+        self.forget(key)
+        if req_id is not None:
+            self._owners[key] = req_id
+
     def forget(self, key: str) -> None:
         self._owners.pop(key, None)
         self._delta_heads.pop(key, None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
-from real.rig import CHAT, CURRENT, LOOK, NEWEST, RESPONSES, Answer, Api, Rig, Target, UseRig, said
+from real.rig import CHAT, CURRENT, LOOK, NEWEST, RESPONSES, Answer, Api, Rig, Target, UseRig, said, start_rig
 
 STEPS = 20
 
@@ -132,3 +135,15 @@ def test_a_loop_that_is_given_up_ends_in_codex(use: UseRig) -> None:
     items = [{"role": "user", "content": body["input"]}, {"role": "user", "content": "never mind"}]
     assert rig.send(RESPONSES, body | {"input": items}).status == 200
     assert len({post.body["prompt_cache_key"] for post in rig.posts}) == 2
+
+
+def test_a_recorded_loop_can_be_replayed(tmp_path: Path, mode: str, api: Api) -> None:
+    """Each request of it, byte for byte, although none of them but the first begins a thread."""
+    log = tmp_path / "events.ndjson"
+    with start_rig(tmp_path, CURRENT, PROXY_TOOL_MODE=mode, PROXY_LOG_EVENTS=str(log)) as rig:
+        assert run(rig, api, 3).text == "done"
+    done = subprocess.run(
+        [sys.executable, "-m", "bridge", "replay", str(log), "--verify"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 the same" in done.stdout + done.stderr

@@ -86,10 +86,10 @@ class ChildPlayback:
     def _step(self, step: Callable[[], Call | Resume]) -> None:
         try:
             found = step()
-            if isinstance(found, Resume):
+            while isinstance(found, Resume):
                 self.running.key = found.key
                 found = self._flow.send(None)
-            self._call = found if isinstance(found, Call) else None
+            self._call = found
         except StopIteration:
             self._call = None
         except BridgeError as error:

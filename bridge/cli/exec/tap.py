@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bridge.appserver.requests import TOOL_CALL
 from bridge.appserver.tap import Owner, Tap
 
 _PROMPTING = frozenset(
@@ -14,7 +15,7 @@ _PROMPTING = frozenset(
 
 
 class ExecTap:
-    """Hands each line from the child to `trace`, and each call of a turn to `sent`."""
+    """Hands each line from the child to `trace`, and each call of a turn, and each output that it gets, to `sent`."""
 
     def __init__(self, *, sent: Callable[[bytes], None], trace: Callable[[bytes], None]) -> None:
         self._sent = sent
@@ -43,8 +44,11 @@ class ExecTap:
     ) -> None:
         if direction == "in":
             self._trace(line)
-        elif kind == "rpc_request" and method in _PROMPTING:
+        elif (kind == "rpc_request" and method in _PROMPTING) or (kind == "server_reply" and method == TOOL_CALL):
             self._sent(line)
+
+    def claim(self, key: str, req_id: str | None) -> None:
+        pass
 
     def forget(self, key: str) -> None:
         pass
@@ -84,6 +88,10 @@ class Taps:
     ) -> None:
         for tap in self._taps:
             tap.rpc(direction, kind, line, method=method, rpc_id=rpc_id, key=key, req_id=req_id)
+
+    def claim(self, key: str, req_id: str | None) -> None:
+        for tap in self._taps:
+            tap.claim(key, req_id)
 
     def forget(self, key: str) -> None:
         for tap in self._taps:
