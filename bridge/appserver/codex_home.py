@@ -38,16 +38,19 @@ def read_codex_home(path: Path) -> CodexHome:
         model=_string(config.get("model")),
         provider=_string(config.get("model_provider")),
         variables=frozenset(_variables(config.get("model_providers"))),
-        providers=tuple(config["model_providers"]) if isinstance(config.get("model_providers"), dict) else (),
+        providers=tuple(_providers(config.get("model_providers"))),
         has_login=has_login,
     )
 
 
+def _providers(table: Any) -> dict[str, dict[str, Any]]:
+    found = table.items() if isinstance(table, dict) else ()
+    return {name: provider for name, provider in found if isinstance(provider, dict)}
+
+
 def _variables(providers: Any) -> list[str]:
     names: list[str] = []
-    for provider in providers.values() if isinstance(providers, dict) else ():
-        if not isinstance(provider, dict):
-            continue
+    for provider in _providers(providers).values():
         names.append(provider.get("env_key", ""))
         headers = provider.get("env_http_headers")
         names.extend(headers.values() if isinstance(headers, dict) else ())

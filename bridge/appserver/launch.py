@@ -208,8 +208,8 @@ class StandinLauncher:
 
 def context_windows(catalog: Mapping[str, Any]) -> dict[str, int]:
     """The context window of each model in Codex's own catalog, in tokens."""
-    windows = {entry.get("slug"): entry.get("context_window") for entry in catalog["models"]}
-    return {slug: size for slug, size in windows.items() if isinstance(slug, str) and type(size) is int and size > 0}
+    told = [(entry.get("slug"), entry.get("context_window")) for entry in catalog["models"]]
+    return {slug: size for slug, size in told if isinstance(slug, str) and type(size) is int and size > 0}
 
 
 def _windows_file(catalog: Path) -> Path:

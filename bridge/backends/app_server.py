@@ -186,16 +186,17 @@ class AppServerBackend:
 
     def details(self, model: str) -> Mapping[str, Any]:
         entry: dict[str, Any] = next((entry for entry in self._listed() if entry["id"] == model), {})
-        efforts, inputs = _efforts(entry), entry.get("inputModalities")
-        found = {
-            "name": entry.get("displayName"),
-            "description": entry.get("description"),
-            "context_length": self._windows().get(model),
-            "max_model_len": self._windows().get(model),
-            "reasoning_efforts": efforts,
-            "default_reasoning_effort": entry.get("defaultReasoningEffort"),
-            "architecture": {"input_modalities": inputs, "output_modalities": ["text"]} if inputs else None,
+        window, inputs = self._windows().get(model), entry.get("inputModalities")
+        found: dict[str, Any] = {
+            "name": _text(entry.get("displayName")),
+            "description": _text(entry.get("description")),
+            "context_length": window,
+            "max_model_len": window,
+            "reasoning_efforts": _efforts(entry),
+            "default_reasoning_effort": _text(entry.get("defaultReasoningEffort")),
         }
+        if isinstance(inputs, list) and all(map(_text, inputs)):
+            found["architecture"] = {"input_modalities": inputs, "output_modalities": ["text"]}
         return {name: value for name, value in found.items() if value}
 
     def knows(self, name: str) -> bool:
@@ -252,6 +253,10 @@ class AppServerBackend:
     def _listed(self) -> list[dict[str, Any]]:
         child = self.pool.child
         return child.account.models if child is not None else []
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _efforts(entry: Mapping[str, Any]) -> list[str]:

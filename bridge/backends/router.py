@@ -172,8 +172,7 @@ class Router:
 
     def stray_aliases(self) -> list[tuple[str, str, str]]:
         """(alias, its model, what is wrong) for each of the user's aliases whose model no backend offers."""
-        default = self.default
-        can_tell = default.name == MOCK or (bool(default.models()) and default.status()[0])
+        can_tell = bool(self.default.models()) and self.default.status()[0]
         found = []
         for alias, target in self._table.aliases.items():
             why = self._table.reason(target)

@@ -41,7 +41,8 @@ def _show(found: dict[str, Any]) -> None:
     if found["patterns"]:
         typer.echo("\npatterns")
         for entry in found["patterns"]:
-            typer.echo(f"  {entry['pattern']:{max(width - 2, 12)}}  {entry['backend']}")
+            where = f"alias of {entry['model']}" if "model" in entry else entry["backend"]
+            typer.echo(f"  {entry['pattern']:{max(width - 2, 12)}}  {where}")
     if found["off"]:
         typer.echo("\nnot there")
         for name, reason in found["off"].items():

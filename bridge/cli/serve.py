@@ -46,6 +46,10 @@ def command(
         str | None,
         typer.Option(help="content, think or hidden: where chat shows a model's thoughts. [PROXY_REASONING; content]"),
     ] = None,
+    list_models: Annotated[
+        str | None,
+        typer.Option(help="all or models: whether GET /v1/models has aliases and efforts. [PROXY_LIST_MODELS; all]"),
+    ] = None,
     unsupported: Annotated[
         str | None,
         typer.Option(help="drop or reject: parameters that Codex has no place for. [PROXY_UNSUPPORTED; drop]"),
@@ -156,6 +160,7 @@ def command(
         "tool_mode": tool_mode,
         "web_search": web_search,
         "reasoning": reasoning,
+        "list_models": list_models,
         "unsupported": unsupported,
         "store": store,
         "native_tools": native_tools,

@@ -235,7 +235,7 @@ class Bridge:
 
     async def _check_aliases(self) -> None:
         """Warn of aliases that lead to no model, once the models are known."""
-        if not self.router.has_aliases:
+        if self.settings.mock_only or not self.router.has_aliases:
             return
         await self.router.wait_until_known(self.settings.rpc_timeout)
         for alias, model, why in self.router.stray_aliases():
@@ -294,7 +294,7 @@ class Bridge:
             return self.player.router
         mock = self._backend("mock", self._mock_pool())
         if settings.mock_only:
-            return make_router(mock, [], default=None, config=config, aliases=settings.aliases, missing={})
+            return Router(mock, aliases=settings.aliases)
         own = app_server_name(config)
         default = config.routing.default or own
         configured = (*configured_models(settings), *(config.backends[own].models if own in config.backends else ()))

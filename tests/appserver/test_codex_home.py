@@ -28,6 +28,7 @@ def test_model_provider_and_variables_are_read(tmp_path: Path) -> None:
     home = read_codex_home(tmp_path)
     assert (home.model, home.provider, home.fault) == ("house-model", "house", None)
     assert home.variables == {"HOUSE_KEY", "HOUSE_ORG", "OTHER_KEY"}
+    assert home.providers == ("house", "other")
 
 
 def test_a_missing_home_is_an_empty_one(tmp_path: Path) -> None:

@@ -131,7 +131,19 @@ async def test_the_stand_in_gets_the_same_small_environment(monkeypatch: pytest.
     assert list(command.argv)[1:5] == ["-P", "-m", "bridge", "app-server"]
 
 
-CATALOG = {"models": [{"slug": "m", "base_instructions": "You are …", "tool_mode": "code_mode_only", "kept": 1}]}
+CATALOG = {
+    "models": [
+        {
+            "slug": "m",
+            "base_instructions": "You are …",
+            "tool_mode": "code_mode_only",
+            "kept": 1,
+            "context_window": 9000,
+        },
+        {"slug": ["odd"], "context_window": 5},
+        {"slug": "unknown", "context_window": None},
+    ]
+}
 
 
 async def learns(starting: CodexLauncher, info: ChildInfo = CODEX) -> bool:
@@ -164,6 +176,20 @@ async def test_the_catalog_is_asked_for_once_and_kept_small(tmp_path: Path) -> N
     assert await learns(launcher(tmp_path, codex)) is False
     assert asked.read_text() == "debug models --bundled\n"
     assert not list((tmp_path / "state").glob("*.new"))
+
+
+async def test_the_models_windows_are_kept_beside_the_catalog(tmp_path: Path) -> None:
+    """As Codex told them, for the next start too; a catalog from before they were kept is asked for again."""
+    codex = program(tmp_path / "codex", f"echo '{json.dumps(CATALOG)}'")
+    for _ in range(2):
+        starting = launcher(tmp_path, codex)
+        await learns(starting)
+        assert starting.context_windows == {"m": 9000}
+    (windows,) = (tmp_path / "state").glob("context-windows-*")
+    windows.unlink()
+    again = launcher(tmp_path, codex)
+    assert await learns(again) is False
+    assert again.context_windows == {"m": 9000}
 
 
 async def test_another_binary_has_another_catalog(tmp_path: Path) -> None:

@@ -134,6 +134,69 @@ def test_an_alias_is_one_level_and_claims_nothing() -> None:
     assert not names.backend("codex").knows("odd")
 
 
+def test_patterns_among_the_aliases() -> None:
+    """Exact ones first, then models that somebody offers, then the longest pattern, whatever order they stand in."""
+    aliases = {"*": "llama-3", "old-*": "gpt-9", "old-*-mini": "mixtral", "old-fast": "Own-Model"}
+    for order in (list(aliases), list(reversed(aliases))):
+        names = Router(
+            Other("mock"), [Served(Codex()), GROQ], default="codex", aliases={alias: aliases[alias] for alias in order}
+        )
+        for name, (model, effort) in {
+            "OLD-fast": ("Own-Model", None),
+            "old-fast-low": ("Own-Model", "low"),
+            "old-4": ("gpt-9", None),
+            "old-4-high": ("gpt-9", "high"),
+            "old-4-mini": ("mixtral", None),
+            "anything": ("llama-3", None),
+            "gpt-9": ("gpt-9", None),
+            "gpt-9-xh": ("gpt-9", "xhigh"),
+            "mixtral": ("mixtral", None),
+            "mock-echo": ("mock-echo", None),
+        }.items():
+            found = names.resolve(name)
+            assert (found.requested, found.effective, found.effort) == (name, model, effort)
+        assert [name for name in names.models() if "*" in name] == []
+        assert {"pattern": "old-*", "backend": "codex", "model": "gpt-9"} in names.describe()["patterns"]
+
+
+def test_aliases_that_lead_nowhere_are_named() -> None:
+    """With the reason; where the default backend has listed nothing, it cannot be known."""
+    aliases = {"fast": "gpt-9", "lost": "gpt-7", "off": "gemini-2.5-pro", "fine": "claude-x", "echo": "mock-echo"}
+    assert router(Codex(), CLAUDE, GROQ, OFF, **aliases).stray_aliases() == [
+        ("lost", "gpt-7", "No backend offers this model."),
+        ("off", "gemini-2.5-pro", "GEMINI_API_KEY is not set."),
+    ]
+    silent = Router(Other("mock"), [Served(Other("direct"))], default="direct", aliases={"a": "b"})
+    assert silent.stray_aliases() == []
+
+
+def test_a_provider_of_codex_is_chosen_by_its_name() -> None:
+    """After the user's patterns and models, before what is built in or listed; also where another is the default."""
+    other = Served(Other("other", "house/listed"), models=("house/named",))
+    codex = Served(Other("app"), "app-server", providers=("house", "claude-house"))
+    names = Router(
+        Other("mock"),
+        [other, codex],
+        default="other",
+        rules=[make_rule("house/ruled", "other")],
+        aliases={"h": "house/x"},
+    )
+    for name, backend in {
+        "house/x": "app",
+        "HOUSE/x": "app",
+        "h": "app",
+        "claude-house/x": "app",
+        "house/listed": "app",
+        "house/named": "other",
+        "house/ruled-1": "other",
+    }.items():
+        assert names.resolve(name).backend == backend
+    assert {"pattern": "house/", "backend": "app"} in names.describe()["patterns"]
+    for name in ("house/", "house", "nobody/x", "/x"):
+        with pytest.raises(ModelNotFound):
+            names.resolve(name)
+
+
 def test_a_backend_without_its_key_is_passed_over() -> None:
     """It serves those who bring a key; the others are told why not."""
     names = router(Codex(), OFF)

@@ -43,7 +43,7 @@ def test_models_that_work(codex: Rig, name: str, effective: str) -> None:
 
 
 def test_models_are_listed(codex: Rig) -> None:
-    """GET /v1/models lists the child's own models, the configured ones and the mock ones, and aliases of these alone."""
+    """GET /v1/models lists the child's models, the configured ones, the mock ones, and aliases of these alone."""
     listed = {entry["id"] for entry in codex.client.get("models").json()["data"]}
     own = "gpt-6.1-sol" if codex.target is CURRENT else "gpt-5.3-codex"
     assert {own, f"{own}-xhigh", HOUSE_MODEL, "guest-model", "codex-5", "mock-echo"} <= listed

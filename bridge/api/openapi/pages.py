@@ -54,7 +54,17 @@ SCHEMAS: dict[str, Json] = {
             "object": const("model"),
             "created": SECONDS_SINCE_1970,
             "owned_by": const("codex-bridge"),
-        }
+        },
+        {
+            "name": {**STRING, "description": "The name for people."},
+            "description": STRING,
+            "context_length": {**COUNT, "description": "Tokens of the context window."},
+            "max_model_len": {**COUNT, "description": "The same, under the name that clients of vLLM read."},
+            "reasoning_efforts": list_of(STRING),
+            "default_reasoning_effort": STRING,
+            "architecture": closed({"input_modalities": list_of(STRING), "output_modalities": list_of(STRING)}),
+        },
+        "What comes after `owned_by` is there where it is known.",
     ),
     "ModelList": closed({"object": const("list"), "data": list_of(ref("Model"))}),
     "UsageReport": closed(
@@ -106,8 +116,8 @@ PATHS: dict[str, Json] = {
             "operationId": "listModels",
             "tags": ["Models"],
             "summary": "The models that a request may name",
-            "description": "Codex's own, those of the operator, the mock models, aliases, and all of them with the "
-            "endings for their efforts. Without a login for Codex, the mock models alone.",
+            "description": "Codex's own, those of the operator, the mock models and, unless the operator leaves them "
+            "out, aliases and the endings for efforts. Without a login for Codex, the mock models alone.",
             "responses": {**_shown("The models.", "ModelList"), **refusals(OF_THE_GATE)},
         }
     },
