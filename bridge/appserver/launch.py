@@ -21,7 +21,7 @@ import trio
 from bridge.appserver.child_home import prepare_child_home, write_private
 from bridge.appserver.codex_home import CodexHome, read_codex_home, system_switches
 from bridge.appserver.dialect import ChildInfo
-from bridge.appserver.overrides import build_overrides, shrink_catalog
+from bridge.appserver.overrides import CATALOG_RULES, build_overrides, shrink_catalog
 from bridge.appserver.process import child_environment
 from bridge.errors import ConfigError, NotReady
 
@@ -183,7 +183,7 @@ class CodexLauncher:
         real = Path(binary).resolve()
         try:
             status = real.stat()
-            identity = f"{real}\0{status.st_size}\0{status.st_mtime_ns}\0{self._home}"
+            identity = f"{real}\0{status.st_size}\0{status.st_mtime_ns}\0{self._home}\0{CATALOG_RULES}"
         except OSError:
             identity = str(real)
         digest = hashlib.sha256(identity.encode()).hexdigest()[:16]

@@ -273,8 +273,6 @@ def build_send_user_turn(
     params |= _tools(turn, settings)
     schema = turn.output_format.schema if turn.output_format else None
     params |= {"outputSchema": schema, "output_schema": schema}
-    if turn.provider is not None:
-        params["modelProvider"] = turn.provider
     developer = developer_instructions(turn)
     if developer is not None:
         params["developerInstructions"] = developer

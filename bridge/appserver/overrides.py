@@ -6,6 +6,7 @@ and all of them: Codex must not cut an output or replace a conversation by a sum
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,9 @@ _ANY_MODEL: dict[str, Any] = {
     "web_search_tool_type": "text",
 }
 """As Codex itself describes a model that it does not know, but for the verbosity, which goes out if asked for."""
+
+CATALOG_RULES = hashlib.sha256(orjson.dumps([_PLAIN, _ANY_MODEL])).hexdigest()
+"""Changes with the rules above: a catalog that was made by others is not used."""
 
 
 def _flags(values: dict[str, str]) -> Iterator[str]:

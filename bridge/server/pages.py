@@ -44,25 +44,18 @@ class Pages:
     async def models(self, request: Request) -> Page:
         """GET /v1/models: what a request may name now."""
         await self._router.wait_until_known(patience=2)
-        names = self._models(request, aliases=self._lists_aliases)
+        names = visible_models(self._router, self._admission.key(request.key), aliases=self._lists_aliases)
         return json_page({"object": "list", "data": [self._entry(name) for name in names]})
 
     async def model(self, request: Request) -> Page:
-        """GET /v1/models/{id}."""
+        """GET /v1/models/{id}: any name that a request may use, listed or not."""
         await self._router.wait_until_known(patience=2)
         name = request.path["model"]
-        known = self._models(request)
-        listed = {each.lower() for each in known}
         try:
-            # A name that is not listed, such as one that a pattern matches, may stand for a model that is.
-            choice = resolve_visible(self._router, self._admission.key(request.key), name)
-            exists = name.lower() in listed or choice.effective.lower() in listed or choice.provider is not None
-        except ModelNotFound:
-            exists = name.lower() in listed
-        if not exists:
-            error = ModelNotFound(name, known)
+            resolve_visible(self._router, self._admission.key(request.key), name)
+        except ModelNotFound as error:
             error.http_status = 404
-            raise error
+            raise
         return json_page(self._entry(name))
 
     async def usage(self, request: Request) -> Page:
@@ -123,9 +116,6 @@ class Pages:
             return False, fault
         ready, reason = self._router.default.status()
         return ready, reason.partition(":")[0]
-
-    def _models(self, request: Request, *, aliases: bool = True) -> list[str]:
-        return visible_models(self._router, self._admission.key(request.key), aliases=aliases)
 
     def _entry(self, name: str) -> dict[str, Any]:
         entry = {"id": name, "object": "model", "created": self._started_at, "owned_by": "codex-bridge"}

@@ -303,8 +303,8 @@ def test_headers(client: OpenAI) -> None:
 def test_models(client: OpenAI) -> None:
     """What is listed can be retrieved; the configured names are there beside Codex's own."""
     listed = [model.id for model in client.models.list()]
-    assert {MODEL, "guest-model"} <= set(listed)
-    assert client.models.retrieve(MODEL).id == MODEL
+    assert {"gpt-6.1-sol", "guest-model"} <= set(listed)
+    assert client.models.retrieve("gpt-6.1-sol").id == "gpt-6.1-sol"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("no-such-model")
 

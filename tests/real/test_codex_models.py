@@ -40,6 +40,7 @@ def test_models_that_work(codex: Rig, name: str, effective: str) -> None:
     assert (answer.status, answer.end, answer.raw["model"]) == (200, "completed", name)
     (post,) = codex.posts
     assert post.body["model"] == effective
+    assert codex.client.get(f"models/{name}").json()["id"] == name
 
 
 def test_models_are_listed(codex: Rig) -> None:
@@ -116,6 +117,8 @@ def test_a_name_may_choose_the_provider(two_providers: tuple[Rig, Provider], api
     assert codex.ask(api, "hi", model=HOUSE_MODEL, stream=stream).status == 200
     assert [post.body["model"] for post in other.requests[before[1] :]] == ["any/thing-high"]
     assert [post.body["model"] for post in codex.provider.requests[before[0] :]] == [HOUSE_MODEL]
+    assert codex.client.get("models/house-2/any/thing").status_code == 200
+    assert codex.client.get("models/nobody/thing").status_code == 404
     assert codex.ask(api, "hi", model="nobody/model", stream=stream).status == 400
     assert codex.ask(api, "hi", model="House-2/", stream=stream).status == 400
 
