@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 METHOD = "configWarning"
-_INVALID = "Invalid configuration"
+INVALID = "Invalid configuration; using defaults."
 _SANDBOX = "bubblewrap"
 """Codex recommends its sandbox's program at every start, although it has one of its own."""
 
@@ -24,7 +24,7 @@ class ConfigWarning:
     @property
     def is_fatal(self) -> bool:
         """Whether Codex ignores the whole of config.toml: its providers, its model, everything."""
-        return self.summary.startswith(_INVALID)
+        return self.summary.startswith(INVALID.partition(";")[0])
 
 
 def read_config_warning(params: dict[str, Any]) -> ConfigWarning | None:

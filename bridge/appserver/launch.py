@@ -44,6 +44,8 @@ class Command:
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str | None = None
+    config_fault: str | None = None
+    """Why the user's config.toml cannot be read, so that the child gets none."""
 
 
 class Launcher(Protocol):
@@ -118,8 +120,6 @@ class CodexLauncher:
                 "Codex's working directory cannot be used; the bridge's log tells why.", code="workdir_not_usable"
             ) from error
         home = read_codex_home(self._home)
-        if home.fault is not None:
-            log.warning("config.toml in %s cannot be read, so nothing in it is used: %s", self._home, home.fault)
         catalog = self._catalog_file(binary)
         arguments = build_overrides(
             native_tools=self._native_tools,
@@ -127,7 +127,13 @@ class CodexLauncher:
             base_instructions=self._base_instructions(),
             switches={**system_switches(), **(home.switches if home.login_in_keyring else {})},
         )
-        return Command([binary, "app-server", *arguments], self._environment(home), str(self._workdir))
+        return Command(
+            [binary, "app-server", *arguments],
+            self._environment(home),
+            str(self._workdir),
+            # In the user's own home Codex finds it by itself.
+            config_fault=None if self._native_tools or home.login_in_keyring else home.fault,
+        )
 
     async def learn(self, info: ChildInfo, command: Command) -> bool:
         if not info.is_codex or self._native_tools:

@@ -16,7 +16,7 @@ from typing import Literal
 import trio
 
 from bridge.appserver.child import GONE, Child
-from bridge.appserver.config_warning import ConfigWarning
+from bridge.appserver.config_warning import INVALID, ConfigWarning
 from bridge.appserver.counts import ChildCounts
 from bridge.appserver.launch import Command, Launcher
 from bridge.appserver.process import spawn, stop
@@ -202,6 +202,8 @@ class Supervisor:
             info = await child.handshake()
             if await self._launcher.learn(info, command):
                 return True
+            if command.config_fault is not None:
+                child.config_warnings.append(ConfigWarning(INVALID, command.config_fault))
         except BridgeError as error:
             code = child.process.returncode
             ended = "it ended before it was ready" + (f" (code {code})." if code is not None else ".")

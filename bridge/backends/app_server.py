@@ -49,13 +49,6 @@ MAX_PIXELS, PATCH, MAX_PATCHES = 2048, 32, 2500
 NOT_LOGGED_IN = f"Codex is not logged in. {LOG_IN} The mock models work without a login."
 
 
-def not_logged_in(config_fault: str | None) -> str:
-    """The message for a missing login. Codex may want one only because it ignores the provider in config.toml."""
-    if config_fault is None:
-        return NOT_LOGGED_IN
-    return f"Codex ignores its config.toml ({harmless(config_fault)}). Fix config.toml first. {NOT_LOGGED_IN}"
-
-
 class AnswerStream:
     """A turn's events with the `<tool_call>` blocks of its text parsed, where there is a `stage` for them.
 
@@ -122,13 +115,14 @@ class AppServerBackend:
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
         child = await self.pool.acquire(conversation_number(turn.items))
-        if await child.account.check_login() == "missing":
-            raise UpstreamError(
-                not_logged_in(child.config_fault),
-                code="codex_not_logged_in",
-                http_status=401,
-                kind="authentication_error",
+        if child.config_fault is not None:
+            # It would ask OpenAI instead of the provider that is set up, and with its own prompts and tools.
+            raise _no_access(
+                f"Codex cannot use its config.toml ({harmless(child.config_fault)}). Fix it and restart the bridge.",
+                "codex_misconfigured",
             )
+        if await child.account.check_login() == "missing":
+            raise _no_access(NOT_LOGGED_IN, "codex_not_logged_in")
         if "cwd" in turn.narrowed:
             await _check_inside(turn.narrowed["cwd"], self._settings.workdir)
         in_text = turn.functions and not child.offers_natively(turn)
@@ -277,6 +271,10 @@ class AppServerBackend:
     def _listed(self) -> list[dict[str, Any]]:
         child = self.pool.child
         return child.account.models if child is not None else []
+
+
+def _no_access(message: str, code: str) -> UpstreamError:
+    return UpstreamError(message, code=code, http_status=401, kind="authentication_error")
 
 
 def _image_drops(turn: Turn) -> Iterator[str]:

@@ -21,11 +21,13 @@ wire_api = "chat"
 @pytest.mark.parametrize("target", [LEGACY, TEXT_HISTORY, CURRENT, NEWEST], ids=str)
 @pytest.mark.parametrize(
     ("config", "reason"),
-    [("model = ", ":1:9"), (NO_PROVIDER, "`nope` not found"), (OLD_PROTOCOL, "wire_api")],
+    [("model = ", "Invalid value"), (NO_PROVIDER, "`nope` not found"), (OLD_PROTOCOL, "wire_api")],
     ids=["toml", "provider", "wire_api"],
 )
 def test_a_config_that_codex_ignores(tmp_path: Path, target: Target, config: str, reason: str) -> None:
-    """The log says so once, /healthz is degraded, and the error for the missing login names the cause, but no path."""
+    """Nothing is asked of another provider: the error names the cause, but no path; the log says so once, and
+    /healthz is degraded.
+    """
     home = tmp_path / "own"
     home.mkdir()
     (home / "config.toml").write_text(config)
@@ -33,7 +35,7 @@ def test_a_config_that_codex_ignores(tmp_path: Path, target: Target, config: str
         answers = [rig.ask(RESPONSES, "hello") for _ in range(2)]
         health = rig.client.get(f"{rig.bridge.root}/healthz").json()
         ready = rig.client.get(f"{rig.bridge.root}/readyz")
-    assert {(answer.status, answer.error["code"]) for answer in answers} == {(401, "codex_not_logged_in")}
+    assert {(answer.status, answer.error["code"]) for answer in answers} == {(401, "codex_misconfigured")}
     assert reason in answers[0].error["message"]
     assert str(tmp_path) not in answers[0].error["message"]
     assert health == {"status": "degraded", "reason": "codex_config_invalid"}
