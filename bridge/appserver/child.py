@@ -34,7 +34,7 @@ from bridge.appserver.rpc import OVERLOADED, Peer, Reply, RpcError, key_of
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits, TurnStream
 from bridge.appserver.tap import Tap
-from bridge.errors import BackendCrashed, BackendProtocolError, BackendTimeout, BridgeError, Overloaded
+from bridge.errors import BackendCrashed, BackendProtocolError, BackendTimeout, BridgeError, InvalidRequest, Overloaded
 from bridge.redact import harmless
 from bridge.turn.turn import Turn
 
@@ -55,6 +55,8 @@ INTERRUPT_TIMEOUT = 5.0
 """Codex leaves the interruption of an idle thread unanswered."""
 PARKED = 15.0
 """How long a native call waits for the end of the answer that it stands in."""
+TOO_LONG = "exceeds the maximum length"
+"""What a Codex without thread/inject_items says of a conversation of more than a million characters."""
 TIMEOUTS_ALLOWED = 3
 """Calls in a row without an answer after which the child counts as hung."""
 
@@ -298,7 +300,7 @@ class Child:
         except StopIteration:
             pass
         except BridgeError as error:
-            running.fail(as_overload(error))
+            running.fail(refusal(error))
             running.wake()
         except Exception:
             # Whatever it is, it is this turn's alone: the reader and the other turns go on.
@@ -468,8 +470,10 @@ class Child:
             drained.set()
 
 
-def as_overload(error: BridgeError) -> BridgeError:
-    """An overloaded child is no protocol error: the client should come back."""
+def refusal(error: BridgeError) -> BridgeError:
+    """Why a turn could not be begun: some errors of the child's are not about the protocol."""
     if isinstance(error, RpcError) and error.rpc_code == OVERLOADED:
         return Overloaded(f"The Codex app-server is overloaded: {harmless(error.rpc_message)}", retry_after=2)
+    if isinstance(error, RpcError) and TOO_LONG in error.rpc_message:
+        return InvalidRequest(f"This Codex takes no more: {error.rpc_message}", code="context_length_exceeded")
     return error

@@ -55,7 +55,7 @@ from pathlib import Path
 from typing import Any, Self
 
 DEFAULT_TEXT = "hello from the provider"
-USAGE = {"input": 11, "cached": 3, "output": 7, "reasoning": 2}
+USAGE = {"input": 11, "cached": 3, "output": 7, "reasoning": 2, "written": 0}
 
 _TEXT = {"pieces", "chunk", "delay", "usage", "headers"}
 _KEYS = {
@@ -323,7 +323,7 @@ def _usage(given: dict[str, int]) -> Json:
     n = USAGE | given
     return {
         "input_tokens": n["input"],
-        "input_tokens_details": {"cached_tokens": n["cached"]},
+        "input_tokens_details": {"cached_tokens": n["cached"], "cache_write_tokens": n["written"]},
         "output_tokens": n["output"],
         "output_tokens_details": {"reasoning_tokens": n["reasoning"]},
         "total_tokens": n["input"] + n["output"],

@@ -281,14 +281,24 @@ class Rig:
 
 @contextmanager
 def start_rig(
-    directory: Path, target: Target, *, retries: int = 0, extra: str = "", **environment: str
+    directory: Path,
+    target: Target,
+    *,
+    retries: int = 0,
+    extra: str = "",
+    fill_home: Callable[[Path], object] = lambda home: None,
+    **environment: str,
 ) -> Iterator[Rig]:
-    """A rig of one's own, with `extra` in its config.toml; skips the test when there is no such binary."""
+    """A rig of one's own, with `extra` in its config.toml; skips the test when there is no such binary.
+
+    `fill_home` may add to its CODEX_HOME.
+    """
     binary = codex_binaries.find(target.version)
     if isinstance(binary, str):
         pytest.skip(binary)
     with PatientProvider() as provider:
         home = codex_home(directory / "home", provider, model=HOUSE_MODEL, retries=retries, extra=extra)
+        fill_home(home)
         settings = {
             "CODEX_BIN": str(binary),
             "CODEX_HOME": str(home),

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from bridge.appserver.affinity import KeptThread, KeptThreads, Place
-from bridge.appserver.child import as_overload
+from bridge.appserver.child import refusal
 from bridge.appserver.current import CurrentTurn, read_counts
 from bridge.appserver.legacy import LegacyTurn, Sends
 from bridge.appserver.routes import Call, Resume, RunningTurn
@@ -94,7 +94,7 @@ class ChildPlayback:
             self._call = None
         except BridgeError as error:
             self._call = None
-            self.running.fail(as_overload(error))
+            self.running.fail(refusal(error))
         except Exception:
             # As with a live child, whose answer no code understands.
             self._call = None
