@@ -149,11 +149,19 @@ class RoutingConfig(_Table):
         return patterns
 
 
+class ToolModesConfig(_Table):
+    """`[tool_modes]`: patterns of models' names and of keys' names."""
+
+    models: dict[str, Literal["text", "native"]] = {}
+    keys: dict[str, Literal["text", "native"]] = {}
+
+
 class FileConfig(_Table):
     """The whole file."""
 
     backends: dict[str, BackendConfig] = {}
     routing: RoutingConfig = RoutingConfig()
+    tool_modes: ToolModesConfig = ToolModesConfig()
     settings: dict[str, Any] = Field(default_factory=dict, repr=False)
 
     @field_validator("backends")

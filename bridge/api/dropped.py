@@ -62,8 +62,11 @@ _USED: dict[Endpoint, frozenset[str]] = {
 }
 """The fields that a body of each shape is read for."""
 
-_LIMITS = frozenset({"max_output_tokens", "max_tokens", "max_completion_tokens"})
-_SAMPLING = _LIMITS | {"temperature", "top_p"}
+_LIMITS: dict[Endpoint, frozenset[str]] = {
+    "responses": frozenset({"max_output_tokens"}),
+    "chat": frozenset({"max_tokens", "max_completion_tokens"}),
+}
+_SAMPLING = frozenset({"temperature", "top_p"})
 
 _KEPT: dict[Endpoint, frozenset[str]] = {"responses": frozenset({"store", "background"}), "chat": frozenset()}
 """The fields that each path gives an answer for, whatever shape the body has: a chat completion is not kept."""
@@ -96,7 +99,11 @@ def dropped_fields(
     `samples`: the backend takes a temperature and a limit of tokens; `limits`: the limit is kept. `hosted`: it takes
     tools of any type.
     """
-    used = _USED[turn.endpoint] | _KEPT[path] | (_SAMPLING if samples else _LIMITS if limits else frozenset())
+    used = _USED[turn.endpoint] | _KEPT[path]
+    if samples or limits:
+        used |= _LIMITS[turn.endpoint]
+    if samples:
+        used |= _SAMPLING
     if path == "responses":
         used -= {"n"}
     if data.get("tools"):

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from bridge.appserver.affinity import AnswerDigest, KeptThread, KeptThreads, Place
-from bridge.appserver.failures import finished_from_error
+from bridge.appserver.failures import COMPACTED, finished_from_error
 from bridge.appserver.native import NativeTools, wire_name
 from bridge.appserver.routes import Call, Flow, Resume, RunningTurn, usage_from
 from bridge.appserver.rpc import RpcError
@@ -48,13 +48,6 @@ TIERS = ("priority", "fast", "flex")
 """The service tiers that Codex knows."""
 ACTIONS = ("commandExecution", "fileChange", "mcpToolCall")
 """Items that do something."""
-
-
-_COMPACTED = InvalidRequest(
-    "Codex has replaced the conversation by a summary, so the model would not see what the client sent. The turn was "
-    "stopped. Send a shorter conversation.",
-    code="context_length_exceeded",
-)
 
 
 class CurrentDecoder:
@@ -113,6 +106,10 @@ class CurrentTurn(RunningTurn):
         self._place = threads.find(whose, turn.items, now) if threads is not None and can_inject else None
         self._used = self._place.thread.usage if self._place is not None and self._place.thread else Usage()
         self._thread_total = self._used
+
+    @property
+    def keeps_thread(self) -> bool:
+        return self._place is not None
 
     @property
     def ends_with_usage(self) -> bool:
@@ -234,6 +231,8 @@ class CurrentTurn(RunningTurn):
             # A thread counts from its beginning; however many model calls a turn made, it is the difference.
             self._thread_total = read_counts(params["tokenUsage"]["total"])
             self.usage(UsageUpdate(self._thread_total - self._used))
+        elif method == "thread/compacted":
+            self._compacted()
         elif method == "turn/started":
             self._turn_id = params["turn"]["id"]
         elif method == "error":
@@ -268,8 +267,12 @@ class CurrentTurn(RunningTurn):
             )
         elif item["type"] == "webSearch":
             self.searched(item["id"], _search_action(item))
-        elif item["type"] == "contextCompaction" and not self._settings.native_tools:
-            self.finish(Finished("failed", error=_COMPACTED))
+        elif item["type"] == "contextCompaction":
+            self._compacted()
+
+    def _compacted(self) -> None:
+        if not self._settings.native_tools:
+            self.finish(Finished("failed", error=COMPACTED))
 
     def _raw_item(self, item: dict[str, Any]) -> None:
         if item["type"] == "function_call" and self._native is not None:

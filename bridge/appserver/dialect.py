@@ -41,6 +41,11 @@ class ChildInfo:
         return self.is_codex and self.version is not None and (0, 121) <= _numbers(self.version) <= (0, 132)
 
     @property
+    def recommends_native_tools(self) -> bool:
+        """Whether native tools come without any of Codex's own: before 0.155 two of these cannot be switched off."""
+        return self.has_native_tools and _numbers(self.version or "") >= (0, 155)
+
+    @property
     def has_native_tools(self) -> bool:
         """Whether it takes functions, and tells when a model has made all its calls."""
         if self.dialect != "current" or not self.is_codex or self.version is None:

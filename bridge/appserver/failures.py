@@ -102,6 +102,14 @@ _REJECTED, _NO_MODEL, _UNKNOWN = _VAGUE_KINDS["badrequest"], _KINDS["modelnotfou
 _MISCONFIGURED = Row(401, "codex_misconfigured", AUTH)
 
 
+COMPACTED = InvalidRequest(
+    "Codex has replaced the conversation by a summary, so the model would not see what the client sent. The turn was "
+    "stopped. Send a shorter conversation.",
+    code="context_length_exceeded",
+)
+"""The windows in the child's catalog never lead to a compaction. Should a Codex make one, no answer is given."""
+
+
 def finished_from_error(message: str, info: object, details: object = None) -> Finished:
     """The end of a turn that Codex calls failed: incomplete where the answer was cut, else failed."""
     cut = _INCOMPLETE.search(message)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import orjson
 
-from bridge.appserver.failures import finished_from_error
+from bridge.appserver.failures import COMPACTED, finished_from_error
 from bridge.appserver.routes import Call, Flow, RunningTurn, usage_from
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.transcript import client_instructions, flatten, system_texts, tool_text
@@ -167,6 +167,8 @@ class LegacyTurn(RunningTurn):
             self.restart(str(message.get("message")))
         elif kind == "error":
             self.fail_later(finished_from_error(str(message.get("message")), message.get("codex_error_info")))
+        elif kind == "context_compacted" and not self._settings.native_tools:
+            self.finish(Finished("failed", error=COMPACTED))
         elif kind == "turn_aborted":
             self.cancelled()
         elif kind == "task_complete":

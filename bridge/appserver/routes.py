@@ -105,6 +105,11 @@ class RunningTurn(EventBuffer, ABC):
         """Its thread for the next turn of the conversation, after this `answer`; None where that cannot be."""
         return None
 
+    @property
+    def keeps_thread(self) -> bool:
+        """Whether there is a thread that could be kept."""
+        return False
+
     def let_go(self) -> None:
         """Nobody listens any more.
 

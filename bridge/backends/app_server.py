@@ -72,8 +72,9 @@ class AnswerStream:
         end = events[-1]
         if isinstance(end, Finished) and end.outcome == "completed":
             self._stream.running.answer = self._answer
-            # The thread must be kept before the client, who now has its answer, can send the next request.
-            self._stream.close()
+            if self._stream.running.keeps_thread:
+                # At once: the client, who now has the answer, may send the next request of the conversation.
+                self._stream.close()
         return events
 
     def close(self) -> None:

@@ -6,9 +6,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from bridge.appserver.dialect import ChildInfo
 
 
 def command(
@@ -114,6 +117,15 @@ def _check_codex(settings: Any, report: Report) -> None:
     trio.run(_ask_codex, settings, report)
 
 
+def _tool_mode(info: ChildInfo, wanted: str) -> str:
+    """How tools are offered, and where the other way is worth a try."""
+    if wanted == "native" and info.has_native_tools:
+        return "offered natively"
+    if not info.recommends_native_tools:
+        return "offered in text"
+    return "offered in text; for agents with many tools PROXY_TOOL_MODE=native makes smaller prompts"
+
+
 async def _ask_codex(settings: Any, report: Report) -> None:
     """Start the child as `serve` would, and read what it says of itself."""
     import trio
@@ -138,6 +150,7 @@ async def _ask_codex(settings: Any, report: Report) -> None:
                 f"{info.version or 'unknown'}{'' if info.is_codex else ' (not a Codex release)'}",
             )
             report("dialect", None, f"{info.dialect}, {len(info.methods)} methods")
+            report("tools", None, _tool_mode(info, settings.tool_mode))
             for warning in child.config_warnings:
                 fault = f"Codex ignores config.toml and uses its defaults: {child.config_fault}"
                 report("config", fault if warning.is_fatal else None, f"Codex warns: {warning}")

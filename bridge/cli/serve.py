@@ -60,7 +60,11 @@ def command(
     ] = None,
     native_tools: Annotated[
         bool | None,
-        typer.Option("--native-tools", help="Leave Codex's own tools and prompts on. [PROXY_NATIVE_TOOLS]"),
+        typer.Option(
+            "--native-tools",
+            help="Run Codex as it is set up: its own tools and prompts, and the AGENTS.md, memories, skills, MCP servers, "
+            "hooks and notify of CODEX_HOME, for every client's request. [PROXY_NATIVE_TOOLS]",
+        ),
     ] = None,
     workers: Annotated[
         int | None,

@@ -9,6 +9,7 @@ import logging
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,7 @@ class Exchange:
         "headers",
         "id",
         "provider_key",
+        "tool_mode",
         "turn",
     )
 
@@ -88,6 +90,8 @@ class Exchange:
         self._key = key
         self._url = url
         self.provider_key = provider_key
+        self.tool_mode: bytes | None = None
+        """What the request's own header says of how its tools are offered."""
         self._recorder = service.recorder
         self._arrived = False
         self._stream: EventStream | None = None
@@ -139,6 +143,10 @@ class Exchange:
 
         Without `generate` nothing is answered: the input is only taken in, to be continued.
         """
+        service = self._service
+        if turn.native is None and turn.functions:
+            native = service.tool_modes.offers_natively(self._key, turn.model, self.tool_mode)
+            turn = replace(turn, native=native)
         names = list(dict.fromkeys([*dropped, *backend.drops(turn)]))
         if self.provider_key is not None and not backend.takes.provider_key:
             names.append("x-provider-key")

@@ -29,6 +29,7 @@ from bridge.backends.setup import (
     prepare_workdir,
     supervisor,
 )
+from bridge.backends.tool_modes import ToolModes
 from bridge.config import Settings, key_store_file, store_file
 from bridge.config_file import FileConfig
 from bridge.errors import ConfigError
@@ -122,7 +123,8 @@ class Bridge:
             patience=settings.queue_timeout,
         )
         self.player = open_player(settings, keys)
-        self.router = self._make_router(config or FileConfig())
+        config = config or FileConfig()
+        self.router = self._make_router(config)
         self.store = make_store(settings)
         self._service = Service(
             self.router,
@@ -133,6 +135,7 @@ class Bridge:
             keeps_responses=settings.store != "off",
             stream_default=settings.stream_default,
             lists_aliases=settings.list_models == "all",
+            tool_modes=ToolModes(config.tool_modes.models, config.tool_modes.keys),
             policy=settings.unsupported,
             reasoning=settings.reasoning,
             recorder=self._recorder,
@@ -453,6 +456,11 @@ async def serve(
         log.warning("PROXY_SANDBOX_MODE=danger-full-access: Codex may change anything that you may")
     if settings.max_rss and resident_bytes() is None:
         log.warning("PROXY_MAX_RSS has no effect: this system does not tell how much memory is in use")
+    if settings.native_tools and not settings.mock_only:
+        log.warning(
+            "--native-tools: Codex uses its own tools and prompts, and the AGENTS.md, memories, skills, MCP servers, hooks "
+            "and notify of CODEX_HOME, for every client's request"
+        )
     tracing = send_traces(settings.otlp_endpoint)
     bridge = Bridge(settings, keys, config, key_store_file(), said=said, tracing=tracing)
     host, port = sockets[0].getsockname()[:2]

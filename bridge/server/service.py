@@ -12,6 +12,7 @@ import trio
 from bridge.api.chat.events import ReasoningDisplay
 from bridge.api.dropped import Policy
 from bridge.backends.router import Router
+from bridge.backends.tool_modes import ToolModes
 from bridge.protolog.record import Recorder
 from bridge.server.admission import Admission
 from bridge.server.cap.options import CapOptions
@@ -57,6 +58,8 @@ class Service:
     stream_default: bool = False
     lists_aliases: bool = True
     """Whether GET /v1/models has aliases and names with efforts beside the models."""
+    tool_modes: ToolModes = field(default_factory=ToolModes)
+    """How tools are offered, where it is not the same for all requests."""
     policy: Policy = "drop"
     reasoning: ReasoningDisplay = "content"
     recorder: Recorder | None = None

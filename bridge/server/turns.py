@@ -12,6 +12,7 @@ import trio
 
 from bridge.api.reading import parse_json
 from bridge.api.sse import KEEPALIVE
+from bridge.backends.tool_modes import HEADER as TOOL_MODE
 from bridge.errors import BridgeError
 from bridge.server.background import run_in_background
 from bridge.server.http import (
@@ -23,6 +24,7 @@ from bridge.server.http import (
     Send,
     cancel_when_gone,
     error_page,
+    header,
     key_label,
     provider_key,
     read_whole_body,
@@ -51,6 +53,7 @@ class TurnEndpoint:
         request = _Request(self._service, exchange, send)
         try:
             exchange.provider_key = provider_key(scope)
+            exchange.tool_mode = header(scope, TOOL_MODE)
             body = await read_whole_body(scope, receive, self._service.max_body)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope, lambda: request.answered)

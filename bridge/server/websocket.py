@@ -14,9 +14,10 @@ import trio
 
 from bridge.api.reading import parse_json
 from bridge.api.responses.events import ResponsesEncoder
+from bridge.backends.tool_modes import HEADER as TOOL_MODE
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.continuation import Continuation, find_continuation
-from bridge.server.http import Receive, Scope, Send, body_limit, key_label, provider_key
+from bridge.server.http import Receive, Scope, Send, body_limit, header, key_label, provider_key
 from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
 
@@ -138,6 +139,7 @@ class _Connection:
         try:
             exchange.arrived({"body": data})
             exchange.provider_key = provider_key(self._scope)
+            exchange.tool_mode = header(self._scope, TOOL_MODE)
             body = _body(data)
             generate = body.pop("generate", True)
             service = self._service

@@ -596,6 +596,19 @@ def hear(*notes: tuple[str, dict[str, Any]], turn: Turn = TURN, native: bool = F
     return running.take()
 
 
+@pytest.mark.parametrize(
+    "compacted",
+    [note("item/completed", item={"type": "contextCompaction", "id": "c"}), note("thread/compacted")],
+    ids=["item", "notification"],
+)
+def test_a_turn_whose_conversation_codex_replaces_by_a_summary_fails(compacted: tuple[str, dict[str, Any]]) -> None:
+    """As an error that agents understand; what would come after it is not an answer to what the client sent."""
+    (end,) = hear(compacted, delta("m", "from the summary"), completed("m", "from the summary"), ended())
+    assert isinstance(end, Finished)
+    assert end.error is not None
+    assert (end.error.code, end.error.http_status) == ("context_length_exceeded", 400)
+
+
 def test_a_message_without_deltas() -> None:
     """A message that was not streamed is delivered by its completion."""
     assert hear(completed("m", "whole"), ended()) == [TextDelta("m", ["whole"]), TextDone("m"), Finished("completed")]

@@ -56,7 +56,7 @@ def test_when_all_is_well_every_line_is_ok(tmp_path: Path) -> None:
     codex = scripted_codex(tmp_path, turns([{"text": "hi"}], user_agent="somebody/9.8.7"))
     code, lines, printed = doctor(tmp_path, f"--codex-bin={codex}")
     assert code == 0, printed
-    assert set(lines) == {"CODEX_HOME", "port", "workdir", "binary", "version", "dialect", "login", "models"}
+    assert set(lines) == {"CODEX_HOME", "port", "workdir", "binary", "version", "dialect", "tools", "login", "models"}
     assert all(line.startswith("ok ") for line in lines.values())
     assert "house-model" in lines["CODEX_HOME"]
     assert str(codex) in lines["binary"]

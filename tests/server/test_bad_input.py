@@ -334,7 +334,8 @@ def test_an_image_that_is_no_data_url_is_refused_and_not_fetched(
 
 def test_a_data_url_image_is_taken(mock_bridge: RunningBridge) -> None:
     """The rule above leaves inline images alone."""
-    image = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+    gif = "data:image/gif;base64,R0lGODdhCAAGAIEAAMgeHgAAAAAAAAAAACwAAAAACAAGAAAIDgABCBxIsKDBgwgTDgwIADs="
+    image = {"type": "input_image", "image_url": gif}
     content = [{"type": "input_text", "text": "hi"}, image]
     body = {"model": "mock-echo", "input": [{"role": "user", "content": content}]}
     assert send(mock_bridge, "POST", RESPONSES, json.dumps(body).encode()).status == 200

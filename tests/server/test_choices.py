@@ -333,7 +333,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBridge]:
         ("/responses", {"temperature": 0.5}, "temperature"),
         ("/responses", {"top_p": 0.5}, "top_p"),
         ("/responses", {"tools": [{"type": "file_search"}]}, "tools:file_search"),
-        ("/responses", {"service_tier": "flex"}, "service_tier"),
+        ("/responses", {"service_tier": "scale"}, "service_tier"),
         ("/chat/completions", {"seed": 1}, "seed"),
         ("/chat/completions", {"logprobs": True}, "logprobs"),
     ],

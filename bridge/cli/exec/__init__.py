@@ -82,7 +82,7 @@ def command(
         str | None, typer.Option(help="A key for this run: the provider's, or with --url the bridge's.")
     ] = None,
     native_tools: Annotated[
-        bool, typer.Option("--native-tools", help="Leave Codex's own tools and prompts on (app-server).")
+        bool, typer.Option("--native-tools", help="Run Codex as it is set up, as for serve (app-server).")
     ] = False,
     timeout: Annotated[
         float | None, typer.Option(min=0.001, help="Seconds that the whole run may take. [no limit but the turn's]")

@@ -18,6 +18,7 @@ from bridge.turn.items import (
     RawTool,
     Text,
     ToolChoice,
+    WebSearchOptions,
 )
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
@@ -215,12 +216,12 @@ def test_without_functions_nobody_speaks_the_old_words(members: dict[str, Any]) 
         ({"parallel_tool_calls": True}, "parallel", True),
         ({"parallel_tool_calls": None}, "parallel", True),
         ({"verbosity": "low"}, "verbosity", "low"),
-        ({"web_search_options": {}}, "web_search", "live"),
-        ({"web_search_options": {"search_context_size": "low"}}, "web_search", "live"),
+        ({"web_search_options": {}}, "web_search", WebSearchOptions()),
+        ({"web_search_options": {"search_context_size": "low"}}, "web_search", WebSearchOptions(context_size="low")),
         ({"web_search_options": None}, "web_search", None),
         ({"web_search_options": {}, "tool_choice": "none"}, "web_search", None),
-        ({"tools": [{"type": "web_search"}]}, "web_search", "live"),
-        ({"tools": [{"type": "web_search", "external_web_access": False}]}, "web_search", "cached"),
+        ({"tools": [{"type": "web_search"}]}, "web_search", WebSearchOptions()),
+        ({"tools": [{"type": "web_search", "external_web_access": False}]}, "web_search", WebSearchOptions("cached")),
         ({"reasoning_effort": "none"}, "effort", "none"),
         ({"reasoning_effort": "max"}, "effort", "max"),
         ({"reasoning_effort": "xhigh"}, "effort", "xhigh"),

@@ -19,6 +19,7 @@ from bridge.turn.items import (
     RawTool,
     Text,
     ToolChoice,
+    WebSearchOptions,
 )
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
@@ -146,7 +147,7 @@ def test_allowed_tools_are_what_is_left() -> None:
     assert (turn.functions, turn.tool_choice, turn.web_search) == (
         (FunctionTool("open"),),
         ToolChoice("required"),
-        "live",
+        WebSearchOptions(),
     )
 
 
@@ -222,11 +223,11 @@ def test_tools_of_earlier_input_are_offered_too() -> None:
         ({"include": ["file_search_call.results"]}, "encrypted_reasoning", False),
         ({"include": None}, "encrypted_reasoning", False),
         ({"tools": []}, "web_search", None),
-        ({"tools": [{"type": "web_search"}]}, "web_search", "live"),
-        ({"tools": [{"type": "web_search_preview"}]}, "web_search", "live"),
-        ({"tools": [{"type": "web_search_2025_08_26"}]}, "web_search", "live"),
-        ({"tools": [{"type": "web_search", "external_web_access": True}]}, "web_search", "live"),
-        ({"tools": [{"type": "web_search", "external_web_access": False}]}, "web_search", "cached"),
+        ({"tools": [{"type": "web_search"}]}, "web_search", WebSearchOptions()),
+        ({"tools": [{"type": "web_search_preview"}]}, "web_search", WebSearchOptions()),
+        ({"tools": [{"type": "web_search_2025_08_26"}]}, "web_search", WebSearchOptions()),
+        ({"tools": [{"type": "web_search", "external_web_access": True}]}, "web_search", WebSearchOptions()),
+        ({"tools": [{"type": "web_search", "external_web_access": False}]}, "web_search", WebSearchOptions("cached")),
         ({"tools": [{"type": "file_search"}]}, "web_search", None),
         ({"tools": [{"type": "web_search"}], "tool_choice": "none"}, "web_search", None),
     ],

@@ -89,7 +89,7 @@ def test_a_penalty_is_a_number_in_the_apis_range(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("given", "echoed"),
-    [("auto", "default"), ("default", "default"), ("priority", "priority"), ("", "default"), (5, "default")],
+    [("auto", "default"), ("default", "default"), ("priority", "priority"), ("", "default")],
 )
 def test_the_service_tier(given: Any, echoed: str) -> None:
     """`auto` leaves the choice to the server, whose only tier is the default."""
