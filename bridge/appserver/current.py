@@ -272,7 +272,7 @@ class CurrentTurn(RunningTurn):
 
     def _compacted(self) -> None:
         if not self._settings.native_tools:
-            self.finish(Finished("failed", error=COMPACTED))
+            self.fail(COMPACTED)
 
     def _raw_item(self, item: dict[str, Any]) -> None:
         if item["type"] == "function_call" and self._native is not None:

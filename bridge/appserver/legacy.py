@@ -168,7 +168,7 @@ class LegacyTurn(RunningTurn):
         elif kind == "error":
             self.fail_later(finished_from_error(str(message.get("message")), message.get("codex_error_info")))
         elif kind == "context_compacted" and not self._settings.native_tools:
-            self.finish(Finished("failed", error=COMPACTED))
+            self.fail(COMPACTED)
         elif kind == "turn_aborted":
             self.cancelled()
         elif kind == "task_complete":

@@ -62,8 +62,8 @@ def command(
         bool | None,
         typer.Option(
             "--native-tools",
-            help="Run Codex as it is set up: its own tools and prompts, and the AGENTS.md, memories, skills, MCP servers, "
-            "hooks and notify of CODEX_HOME, for every client's request. [PROXY_NATIVE_TOOLS]",
+            help="Run Codex as it is set up: its own tools and prompts, and the AGENTS.md, memories, skills, MCP "
+            "servers, hooks and notify of CODEX_HOME, for every client's request. [PROXY_NATIVE_TOOLS]",
         ),
     ] = None,
     workers: Annotated[

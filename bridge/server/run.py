@@ -458,8 +458,8 @@ async def serve(
         log.warning("PROXY_MAX_RSS has no effect: this system does not tell how much memory is in use")
     if settings.native_tools and not settings.mock_only:
         log.warning(
-            "--native-tools: Codex uses its own tools and prompts, and the AGENTS.md, memories, skills, MCP servers, hooks "
-            "and notify of CODEX_HOME, for every client's request"
+            "--native-tools: Codex uses its own tools and prompts, and the AGENTS.md, memories, skills, MCP servers, "
+            "hooks and notify of CODEX_HOME, for every client's request"
         )
     tracing = send_traces(settings.otlp_endpoint)
     bridge = Bridge(settings, keys, config, key_store_file(), said=said, tracing=tracing)
