@@ -249,6 +249,11 @@ class Child:
             )
             running = LegacyTurn(turn, settings, sends=sends)
         running.req_id = req_id
+        if running.resumes is not None:
+            # At once: the thread is no longer among those that wait, and Codex may ask for an output at any time.
+            self._routes.register(running.resumes, running)
+            if self._tap is not None:
+                self._tap.claim(running.resumes, req_id)
         stream = TurnStream(running, self._limits)
         running.over = stream.released
         self.turns += 1
@@ -284,7 +289,7 @@ class Child:
             call = next(flow)
             while not stream.released.is_set():
                 if isinstance(call, Resume):
-                    self._resume(running, call.key)
+                    self._answer_open_calls(running, call.key)
                     call = flow.send(None)
                     continue
                 running.prompted = running.prompted or call.prompts
@@ -422,11 +427,8 @@ class Child:
             self._peer.reply(line, answer_request(line), key)
             self._flush()
 
-    def _resume(self, running: RunningTurn, key: str) -> None:
-        """Answer the calls that the thread's turn waits for, as far as known; Codex asks for one after the other."""
-        self._routes.register(key, running)
-        if self._tap is not None:
-            self._tap.claim(key, running.req_id)
+    def _answer_open_calls(self, running: RunningTurn, key: str) -> None:
+        """Answer what the thread's turn has asked for, as far as known; Codex asks for one output after the other."""
         for line in self._open_calls.pop(key, ()):
             if (reply := answer_tool_call(line, running.output_of)) is not None:
                 self._peer.reply(line, reply, key)

@@ -8,6 +8,7 @@ user's own.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from contextlib import suppress
@@ -77,6 +78,8 @@ def _link(link: Path, target: Path) -> None:
 
 
 def _unwritable(error: OSError) -> NotReady:
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return NotReady(f"The Codex app-server could not be started: {error.strerror}.", code="backend_start_failed")
     return NotReady(
         f"The state directory cannot be written ({error.strerror}). Set XDG_STATE_HOME to one that can.",
         code="state_not_writable",

@@ -108,6 +108,11 @@ class CurrentTurn(RunningTurn):
         self._thread_total = self._used
 
     @property
+    def resumes(self) -> str | None:
+        thread = self._place.thread if self._place is not None else None
+        return thread.id if thread is not None and thread.turn is not None else None
+
+    @property
     def keeps_thread(self) -> bool:
         return self._place is not None
 
@@ -151,8 +156,6 @@ class CurrentTurn(RunningTurn):
             return False
         thread, rest = place.thread, self._turn.items[place.known :]
         self._turn_id = thread.turn
-        # First of all: Codex may ask for an output at any time.
-        yield Resume(thread.id)
         if others := rest[thread.calls :]:
             yield self._injection(thread.id, others)
         self._outputs = {item.call_id: item for item in rest if isinstance(item, FunctionOutput)}

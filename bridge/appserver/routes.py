@@ -39,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """A step of a turn's flow: go on with the turn of the thread `key`, and answer what it asks for, where known."""
+    """A step of a turn's flow: answer what the turn of the thread `key`, which it goes on with, has asked for."""
 
     key: str
 
@@ -103,6 +103,11 @@ class RunningTurn(EventBuffer, ABC):
 
     def kept(self, answer: AnswerDigest, until: float) -> KeptThread | None:
         """Its thread for the next turn of the conversation, after this `answer`; None where that cannot be."""
+        return None
+
+    @property
+    def resumes(self) -> str | None:
+        """The thread whose turn, which waits for the outputs of its calls, this one goes on with."""
         return None
 
     @property

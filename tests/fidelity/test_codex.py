@@ -64,10 +64,10 @@ class House:
         return post.body
 
     def check_quiet(self) -> None:
-        """No program of the home has run, and Codex has no child."""
+        """No program of the home has run, and Codex has no child. The oldest version asks git about its directory."""
         assert not self.ran.exists(), self.ran.read_text()
         codex = self.rig.child()
-        assert [pid for pid, parent, _ in processes() if parent == codex] == []
+        assert not self.rig.target.injects or [pid for pid, parent, _ in processes() if parent == codex] == []
 
 
 @pytest.fixture(scope="module", params=[CURRENT, NEWEST], ids=str)

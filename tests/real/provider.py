@@ -30,7 +30,7 @@ does not. Once the outputs of all its calls have come, the action ``then`` follo
 streams) are sent with the answer.
 
 ``chunk`` cuts the text anew, so many characters per delta; ``delay`` is in seconds, before each delta;
-``usage`` has any of the keys of `USAGE`. With ``times`` only so many requests with the same script meet the
+``usage`` has any of the keys of `USAGE`, and `written` (to the cache). With ``times`` only so many requests with the same script meet the
 trouble, and later ones are answered with "recovered", or by the action ``then``. A ``drop`` with ``calls`` makes
 these instead of its words.
 
@@ -55,7 +55,7 @@ from pathlib import Path
 from typing import Any, Self
 
 DEFAULT_TEXT = "hello from the provider"
-USAGE = {"input": 11, "cached": 3, "output": 7, "reasoning": 2, "written": 0}
+USAGE = {"input": 11, "cached": 3, "output": 7, "reasoning": 2}
 
 _TEXT = {"pieces", "chunk", "delay", "usage", "headers"}
 _KEYS = {
@@ -122,7 +122,7 @@ def _check(action: Json) -> None:
         raise ValueError(f"no such action: {action!r}; there are {', '.join(_KEYS)}")
     if unknown := action.keys() - known - {"do"}:
         raise ValueError(f"{action['do']!r} takes no {', '.join(sorted(unknown))}")
-    if unknown := action.get("usage", {}).keys() - USAGE:
+    if unknown := action.get("usage", {}).keys() - {*USAGE, "written"}:
         raise ValueError(f"usage has no {', '.join(sorted(unknown))}")
     if action.get("then"):
         _check(action["then"])
@@ -320,7 +320,7 @@ def _search(tag: str, action: Json) -> Iterator[Json | Wait]:
 
 
 def _usage(given: dict[str, int]) -> Json:
-    n = USAGE | given
+    n = {**USAGE, "written": 0, **given}
     return {
         "input_tokens": n["input"],
         "input_tokens_details": {"cached_tokens": n["cached"], "cache_write_tokens": n["written"]},
