@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from bridge.api.reading import sensible_limit
 from bridge.api.responses.request import ENCRYPTED
-from bridge.api.tooling import SEARCHES
+from bridge.api.tooling import SEARCH_FILTERS, SEARCH_MEMBERS, SEARCHES
 from bridge.errors import InvalidRequest
 from bridge.turn.items import RawTool
 from bridge.turn.turn import Endpoint, Turn
@@ -118,7 +118,7 @@ def dropped_fields(
         if isinstance(value, str) and value not in _KNOWN_INCLUDES
     ]
     others = (tool for tool in turn.tools if isinstance(tool, RawTool) and not tool.type.startswith(SEARCHES))
-    names += [] if hosted else sorted({f"tools:{tool.type}" for tool in others})
+    names += [] if hosted else [*sorted({f"tools:{tool.type}" for tool in others}), *_search_names(data, turn)]
     return [_ODD.sub("?", name[:59]) for name in names[:MAX_NAMES]]
 
 
@@ -129,6 +129,16 @@ _PARTS = {"reasoning": ("effort", "summary", "generate_summary"), "text": ("form
 def _unknown(option: Any, known: tuple[str, ...]) -> list[str]:
     members = option if isinstance(option, dict) else {}
     return [name for name, value in members.items() if name not in known and _asks(name, value)]
+
+
+def _search_names(data: dict[str, Any], turn: Turn) -> list[str]:
+    """The restrictions of a web search that nothing here reads."""
+    asked = [tool.data for tool in turn.tools if isinstance(tool, RawTool) and tool.type.startswith(SEARCHES)]
+    options = data.get("web_search_options")
+    asked += [options] if isinstance(options, dict) else []
+    names = [f"web_search.{name}" for each in asked for name in _unknown(each, SEARCH_MEMBERS)]
+    names += [f"web_search.filters.{name}" for each in asked for name in _unknown(each.get("filters"), SEARCH_FILTERS)]
+    return list(dict.fromkeys(names))
 
 
 def _message_names(data: dict[str, Any]) -> list[str]:

@@ -14,6 +14,9 @@ from bridge.turn.items import FunctionTool, OutputFormat, RawTool, Tool, ToolCho
 
 MAX_TOOLS = 512
 SEARCHES = ("web_search", "web_search_preview")
+SEARCH_MEMBERS = ("type", "external_web_access", "filters", "user_location", "search_context_size")
+SEARCH_FILTERS = ("allowed_domains",)
+"""The members of a web search tool that are read, and those of its filters."""
 _LOCATION = ("city", "region", "country", "timezone")
 
 

@@ -285,3 +285,12 @@ def test_members_of_options_are_named() -> None:
     """`reasoning` and `text` grow new members; those that nobody reads are named."""
     asked = {"reasoning": {"effort": "low", "context": "auto", "mode": None}, "text": {"stops": ["x"]}}
     assert dropped(RESPONSES | asked) == ["reasoning.context", "text.stops"]
+
+
+def test_restrictions_of_a_search_that_nobody_reads_are_named() -> None:
+    """They are what the client relies on; those that are read are not named."""
+    known = {"filters": {"allowed_domains": ["a"]}, "user_location": {"city": "Bern"}, "search_context_size": "low"}
+    search = {"type": "web_search", **known, "filters": {"allowed_domains": ["a"], "blocked_domains": ["b"]}, "new": 1}
+    assert dropped(RESPONSES | {"tools": [{"type": "web_search", **known}]}) == []
+    assert dropped(RESPONSES | {"tools": [search]}) == ["web_search.new", "web_search.filters.blocked_domains"]
+    assert dropped(CHAT | {"web_search_options": {"search_context_size": "low", "depth": 2}}) == ["web_search.depth"]

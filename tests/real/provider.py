@@ -30,9 +30,9 @@ does not. Once the outputs of all its calls have come, the action ``then`` follo
 streams) are sent with the answer.
 
 ``chunk`` cuts the text anew, so many characters per delta; ``delay`` is in seconds, before each delta;
-``usage`` has any of the keys of `USAGE`, and `written` (to the cache). With ``times`` only so many requests with the same script meet the
-trouble, and later ones are answered with "recovered", or by the action ``then``. A ``drop`` with ``calls`` makes
-these instead of its words.
+``usage`` has any of the keys of `USAGE`, and `written` (to the cache). With ``times`` only so many requests with the
+same script meet the trouble, and later ones are answered with "recovered", or by the action ``then``. A ``drop`` with
+``calls`` makes these instead of its words.
 
 To see an interrupt arrive, prefer `slow` to `hang`: Codex 0.163 closes the connection at once, but 0.107
 does so only when the next event comes.

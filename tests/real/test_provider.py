@@ -84,7 +84,7 @@ def test_text_is_streamed_in_the_order_of_the_responses_api(provider: Provider) 
     assert final["output"][0]["content"][0]["text"] == "ab"
     assert final["usage"] == {
         "input_tokens": 11,
-        "input_tokens_details": {"cached_tokens": 3},
+        "input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 0},
         "output_tokens": 7,
         "output_tokens_details": {"reasoning_tokens": 2},
         "total_tokens": 18,
