@@ -52,7 +52,10 @@ _SHAPES = re.compile(
     )
 )
 _USERINFO = re.compile(rb"""(/)([^/\s:@"\\]{1,256}:[^/\s@"\\]{3,256})(?=@)""")
-_BEARER = re.compile(rb"([Bb][Ee][Aa][Rr][Ee][Rr](?:[ \t+]|%20|%09|\\{1,3}t)++)([A-Za-z0-9._~+/=-]{8,})")
+# All of the blanks, of which a plus is also part of tokens: what follows them is no blank.
+_BEARER = re.compile(
+    rb"([Bb][Ee][Aa][Rr][Ee][Rr](?:[ \t+]|%20|%09|\\{1,3}t)+(?![ \t+]|%20|%09|\\{1,3}t))([A-Za-z0-9._~+/=-]{8,})"
+)
 _NAMED = re.compile(rb"""((?::|=|%3[ADad])(?:[ ]|%20)?\\{0,3}(?:["']|%2[27])?)([A-Za-z0-9+/_.~-]{24,}={0,2})""")
 _NAME = re.compile(
     rb"""(?i:token|secret|password|passwd|passphrase|(?:api|secret)[_-]?keys?)\\{0,3}(?:["']|%2[27])?[ ]?\Z"""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import httpx2
@@ -119,7 +120,8 @@ def scripted_codex(directory: Path, script: dict[str, Any], name: str = "codex",
     path.write_text(json.dumps(script))
     program = directory / name
     program.write_text(
-        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m bridge "$@" --script {path} --dialect {dialect}\n'
+        f'#!/bin/sh\nPYTHONPATH={quote(str(ROOT))} exec {quote(sys.executable)} -m bridge "$@" '
+        f"--script {quote(str(path))} --dialect {dialect}\n"
     )
     program.chmod(0o755)
     return program

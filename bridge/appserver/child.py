@@ -34,7 +34,15 @@ from bridge.appserver.rpc import OVERLOADED, Peer, Reply, RpcError, key_of
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits, TurnStream
 from bridge.appserver.tap import Tap
-from bridge.errors import BackendCrashed, BackendProtocolError, BackendTimeout, BridgeError, InvalidRequest, Overloaded
+from bridge.errors import (
+    LOG_IN,
+    BackendCrashed,
+    BackendProtocolError,
+    BackendTimeout,
+    BridgeError,
+    InvalidRequest,
+    Overloaded,
+)
 from bridge.redact import harmless
 from bridge.turn.turn import Turn
 
@@ -141,6 +149,8 @@ class Child:
                 "PROXY_IGNORE_CLIENT_SYSTEM_PROMPT=false passes them on",
                 info.dialect,
             )
+        if self.account.login == "missing":
+            log.warning("Codex is not logged in, so only the mock models answer. %s", LOG_IN)
         if self._settings.tool_mode == "native" and not info.has_native_tools:
             log.warning("this app-server has no native tools (Codex has, from 0.145 on): they are offered in text")
         if self._tap is not None:

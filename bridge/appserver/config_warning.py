@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,15 @@ class ConfigWarning:
     def is_fatal(self) -> bool:
         """Whether Codex ignores the whole of config.toml: its providers, its model, everything."""
         return self.summary.startswith(INVALID.partition(";")[0])
+
+
+def in_users_words(warning: ConfigWarning, home: str, *, is_ours: bool) -> ConfigWarning:
+    """The warning with `config.toml` in place of its path in the child's `home`.
+
+    Where that home is the bridge's own, lines and columns are left out as well: the user's file has others.
+    """
+    place = re.compile(re.escape(f"{home}/config.toml") + (r"(?::\d+)*" if is_ours else ""))
+    return ConfigWarning(place.sub("config.toml", warning.summary), place.sub("config.toml", warning.details))
 
 
 def read_config_warning(params: dict[str, Any]) -> ConfigWarning | None:

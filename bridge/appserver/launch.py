@@ -44,6 +44,8 @@ class Command:
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str | None = None
+    has_own_home: bool = False
+    """CODEX_HOME is one that the bridge has made."""
     config_fault: str | None = None
     """Why the user's config.toml cannot be read, so that the child gets none."""
 
@@ -127,12 +129,14 @@ class CodexLauncher:
             base_instructions=self._base_instructions(),
             switches={**system_switches(), **(home.switches if home.login_in_keyring else {})},
         )
+        has_own_home = not self._native_tools and not home.login_in_keyring
         return Command(
             [binary, "app-server", *arguments],
             self._environment(home),
             str(self._workdir),
+            has_own_home=has_own_home,
             # In the user's own home Codex finds it by itself.
-            config_fault=None if self._native_tools or home.login_in_keyring else home.fault,
+            config_fault=home.fault if has_own_home else None,
         )
 
     async def learn(self, info: ChildInfo, command: Command) -> bool:

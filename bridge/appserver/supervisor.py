@@ -16,7 +16,7 @@ from typing import Literal
 import trio
 
 from bridge.appserver.child import GONE, Child
-from bridge.appserver.config_warning import INVALID, ConfigWarning
+from bridge.appserver.config_warning import INVALID, ConfigWarning, in_users_words
 from bridge.appserver.counts import ChildCounts
 from bridge.appserver.launch import Command, Launcher
 from bridge.appserver.process import spawn, stop
@@ -202,6 +202,10 @@ class Supervisor:
             info = await child.handshake()
             if await self._launcher.learn(info, command):
                 return True
+            home = command.env.get("CODEX_HOME", "")
+            child.config_warnings = [
+                in_users_words(warning, home, is_ours=command.has_own_home) for warning in child.config_warnings
+            ]
             if command.config_fault is not None:
                 child.config_warnings.append(ConfigWarning(INVALID, command.config_fault))
         except BridgeError as error:

@@ -144,8 +144,8 @@ class Exchange:
         Without `generate` nothing is answered: the input is only taken in, to be continued.
         """
         service = self._service
-        if turn.native is None and turn.functions:
-            native = service.tool_modes.offers_natively(self._key, turn.model, self.tool_mode)
+        native = service.tool_modes.offers_natively(self._key, turn.model, self.tool_mode)
+        if native is not None and turn.native is None:
             turn = replace(turn, native=native)
         names = list(dict.fromkeys([*dropped, *backend.drops(turn)]))
         if self.provider_key is not None and not backend.takes.provider_key:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -469,7 +470,7 @@ async def serve(
         announce(f"listening on http://{shown}:{port}/v1")
         if key_file is not None:
             announce(f"api key in {key_file}; to use it:")
-            announce(f'  export OPENAI_API_KEY="$(cat {key_file})"')
+            announce(f'  export OPENAI_API_KEY="$(cat {shlex.quote(str(key_file))})"')
         if bridge.player is not None:
             announce(f"answering from {len(bridge.player)} recorded request(s) in {settings.replay}")
         if bridge.log is not None:

@@ -102,14 +102,15 @@ class _Document:
     surplus: bool
 
 
-_HEAD = re.compile(r"[ \t\r\n]*+(```[A-Za-z0-9_+-]*+[ \t\r\n]*+)?+")
+_HEAD = re.compile(r"[ \t\r\n]*(```[A-Za-z0-9_+-]*[ \t\r\n]*)?")
 _TAIL = re.compile(r"[ \t\r\n>}\]]*+")
-_FENCED_TAIL = re.compile(r"[ \t\r\n>}\]]*+(?:```[ \t\r\n>}\]]*+)?+")
+_FENCED_TAIL = re.compile(r"[ \t\r\n>}\]]*(?:```[ \t\r\n>}\]]*)?")
 _SURPLUS = re.compile(r"[>}\]]")
 
 _ALL_BUT_TRAILING_COMMAS = re.compile(
     # A string that never closes is one token up to the end, else each quote in it would start a new scan.
-    r"""(?: [^",]++ | "(?:[^"\\]++|\\.)*+"?+ | ,(?![ \t\r\n]*+[}\]]) )++""",
+    # Nothing follows the loop, so it never goes back; possessive groups are broken in Python before 3.11.5.
+    r"""(?: [^",]+ | "[^"\\]*(?:\\.[^"\\]*)*"? | ,(?![ \t\r\n]*[}\]]) )+""",
     re.DOTALL | re.VERBOSE,
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.appserver.config_warning import ConfigWarning, read_config_warning
+from bridge.appserver.config_warning import ConfigWarning, in_users_words, read_config_warning
 
 IGNORED = "Codex is ignoring 1 unrecognized configuration setting."
 
@@ -33,3 +33,13 @@ def test_a_setting_that_codex_does_not_know_is_not_fatal() -> None:
 def test_what_is_not_about_the_configuration_is_no_warning(params: dict[str, Any]) -> None:
     """Nor is a notification of another shape."""
     assert read_config_warning(params) is None
+
+
+@pytest.mark.parametrize(
+    ("is_ours", "shown"),
+    [(True, "config.toml: `nope` not found"), (False, "config.toml:3:17: `nope` not found")],
+)
+def test_the_users_file_is_meant(is_ours: bool, shown: str) -> None:
+    """Its name without a path, which may have blanks in it; the lines of the bridge's own copy are not the user's."""
+    warning = ConfigWarning("Invalid configuration; using defaults.", "/a b/home/config.toml:3:17: `nope` not found")
+    assert in_users_words(warning, "/a b/home", is_ours=is_ours).details == shown

@@ -14,6 +14,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -345,7 +346,7 @@ def test_the_documented_example_runs(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "standin.md").read_text()
     commands, printed = re.search(r"```sh\n(.*?)```.*?```text\n(.*?)```", page, re.S).groups()  # type: ignore[union-attr]
     command = tmp_path / "codex-bridge"
-    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m bridge "$@"\n')
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={quote(str(ROOT))} exec {quote(sys.executable)} -m bridge "$@"\n')
     command.chmod(0o755)
     done = subprocess.run(
         ["/bin/sh", "-c", commands],

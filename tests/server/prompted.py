@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 from harness import KEY, ROOT, RunningBridge
@@ -26,8 +27,7 @@ LOOK = {
 }
 """A tool in the spelling of responses."""
 
-_PROGRAM = """#!{python} -Wignore
-import sys
+_PROGRAM = """import sys
 
 sys.path.insert(0, {root!r})
 import orjson
@@ -51,7 +51,10 @@ T = TypeVar("T")
 def prompted_codex(directory: Path, dialect: str = "both") -> Path:
     """The child as a program, to be used as CODEX_BIN together with PROXY_MODELS=MODEL."""
     program = directory / "prompted-codex"
-    program.write_text(_PROGRAM.format(python=sys.executable, root=str(ROOT), dialect=dialect))
+    script = directory / "prompted-codex.py"
+    script.write_text(_PROGRAM.format(root=str(ROOT), dialect=dialect))
+    # Not as the first line of the script itself: the path of an interpreter may have a blank in it.
+    program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -Wignore {quote(str(script))} "$@"\n')
     program.chmod(0o755)
     return program
 
