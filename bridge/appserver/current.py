@@ -469,7 +469,7 @@ def _parts(parts: Sequence[Part], kind: str, guard: bool) -> list[dict[str, Any]
 
 
 def _image(image: Image) -> dict[str, Any]:
-    if not image.url.startswith("data:"):
+    if image.url[:5].lower() != "data:":
         raise InvalidRequest(
             "Codex takes no remote images. Send the image as a data URL (data:image/png;base64,…).",
             code="unsupported_image_url",
