@@ -39,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """A step of a turn's flow: go on with the turn of the thread `key`, and answer what it asks for, where known."""
+    """A step of a turn's flow: answer what the waiting turn of the thread `key` has asked for."""
 
     key: str
 
@@ -127,6 +127,14 @@ class RunningTurn(EventBuffer, ABC):
     def parks_tool_calls(self) -> bool:
         """Whether requests for the results of its calls stay without an answer until it is interrupted."""
         return False
+
+    @property
+    def resumes(self) -> str | None:
+        """The thread whose waiting turn this one continues."""
+        return None
+
+    def give_up_thread(self) -> None:
+        """The thread holds something that the client does not know of: it must not be kept."""
 
     def output_of(self, call_id: str) -> dict[str, Any] | None:
         """The result of `item/tool/call`, where the client has sent the output of that call."""
