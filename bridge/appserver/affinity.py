@@ -13,8 +13,8 @@ calls is left waiting for their outputs, and the next request answers it.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -25,6 +25,9 @@ from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message
 
 KEEP_SECONDS = 600.0
 """Providers forget a prompt after about as long."""
+
+
+_NONE: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,22 @@ class KeptThread:
     """How many calls its last answer made."""
     turn: str | None = None
     """The turn that waits for the outputs of these calls; None where it is over."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What that turn was started with. It cannot be changed while the turn runs."""
 
-    def fits(self, rest: Sequence[Item]) -> bool:
-        """Whether what follows the answer can continue it: a waiting turn needs the outputs of all its calls first."""
+    def fits(self, known: Sequence[Item], rest: Sequence[Item], options: Mapping[str, Any]) -> bool:
+        """Whether a request can continue the thread, which has the `known` items; `rest` is new.
+
+        A waiting turn needs the outputs of all its calls first. After them only messages may come: Codex reports what
+        is added to a running turn like the model's own output, so a call would be taken for a new one.
+        """
         if self.turn is None:
             return True
-        outputs = rest[: self.calls]
-        return len(outputs) == self.calls and all(isinstance(item, FunctionOutput) for item in outputs)
+        made = [item.call_id for item in known if isinstance(item, FunctionCall)][-self.calls :]
+        outputs, others = rest[: self.calls], rest[self.calls :]
+        answered = [item.call_id for item in outputs if isinstance(item, FunctionOutput)]
+        only_messages = all(isinstance(item, Message) for item in others)
+        return sorted(answered) == sorted(made) and only_messages and options == self.options
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +86,18 @@ class KeptThreads:
     def __len__(self) -> int:
         return len(self._in_order)
 
-    def find(self, start: dict[str, Any], items: Sequence[Item], now: float) -> Place:
-        """The place of a turn that would begin its thread with `start`. The thread found is taken out."""
+    def find(
+        self, start: dict[str, Any], items: Sequence[Item], now: float, options: Mapping[str, Any] = _NONE
+    ) -> Place:
+        """The place of a turn that would begin its thread with `start`, and itself with `options`.
+
+        The thread found is taken out.
+        """
         digests = list(_digests(orjson.dumps(start), items))
         # The last item is new: a thread is never asked to answer its own answer.
         for known in range(len(items) - 1, 0, -1):
             kept = self._by_digest.get(digests[known])
-            if kept is not None and kept.until > now and kept.fits(items[known:]):
+            if kept is not None and kept.until > now and kept.fits(items[:known], items[known:], options):
                 self._remove(kept)
                 return Place(digests[-1], kept, known)
         return Place(digests[-1])
@@ -109,6 +126,13 @@ class KeptThreads:
         """Whether a thread's turn waits for the outputs of its calls."""
         kept = self._in_order.get(thread_id)
         return kept is not None and kept.turn is not None
+
+    def take_waiting(self, thread_id: str | None) -> list[KeptThread]:
+        """Forget a thread whose turn waited for outputs, and is over; empty where there is none."""
+        gone = [self._in_order[thread_id]] if thread_id is not None and self.waits(thread_id) else []
+        for kept in gone:
+            self._remove(kept)
+        return [replace(kept, turn=None) for kept in gone]
 
     def _remove(self, kept: KeptThread) -> None:
         self._in_order.pop(kept.id, None)

@@ -259,13 +259,13 @@ class Child:
             )
             running = LegacyTurn(turn, settings, sends=sends)
         running.req_id = req_id
+        stream = TurnStream(running, self._limits)
+        running.over = stream.released
         if running.resumes is not None:
-            # At once: the thread is no longer among those that wait, and Codex may ask for an output at any time.
+            # At once: Codex may ask for an output, or the client may leave, before the owner's first step.
             self._routes.register(running.resumes, running)
             if self._tap is not None:
                 self._tap.claim(running.resumes, req_id)
-        stream = TurnStream(running, self._limits)
-        running.over = stream.released
         self.turns += 1
         self.idle = trio.Event() if self.idle.is_set() else self.idle
         self._owners.start_soon(self._own, stream)
@@ -285,8 +285,11 @@ class Child:
             running.let_go()
             self._routes.unregister(running)
             # The next turn of the conversation may have taken the thread over already.
-            if self._tap is not None and running.key is not None and self._routes.get(running.key) is None:
-                self._tap.forget(running.key)
+            if running.key is not None and self._routes.get(running.key) is None:
+                if not self._threads.waits(running.key):
+                    self._open_calls.pop(running.key, None)
+                if self._tap is not None:
+                    self._tap.forget(running.key)
             self.turns -= 1
             if not self.turns:
                 self._routes.forget_early()
@@ -331,8 +334,6 @@ class Child:
         if kept is not None:
             await self._forget(self._threads.keep(kept))
             return
-        if running.key is not None:
-            self._open_calls.pop(running.key, None)
         stop = None if running.ended else running.interrupt()
         await self._let_go([*([stop] if stop is not None else []), *running.end()], running.req_id)
 
@@ -434,6 +435,7 @@ class Child:
             await turn.over.wait()
         if not turn.over.is_set() and line in self._open_calls.get(key, ()):
             self._open_calls[key].remove(line)
+            turn.give_up_thread()
             self._peer.reply(line, answer_request(line), key)
             self._flush()
 
@@ -450,6 +452,10 @@ class Child:
         self.account.notice(method, params)
         if method == CONFIG_WARNING and (warning := read_config_warning(params)):
             self.config_warnings.append(warning)
+        elif method == "turn/completed" and (ended := self._threads.take_waiting(key_of(params))):
+            # Outputs that are sent to it now would never be answered.
+            assert self._owners is not None
+            self._owners.start_soon(self._forget, ended)
         self._routes.notify(key_of(params), method, params)
 
     def _flush(self) -> None:

@@ -97,24 +97,33 @@ class CurrentTurn(RunningTurn):
         """The model has made calls that the client does not get, so their outputs will never come."""
         self._asked_for: Usage | None = None
         """What the response with the calls has used. The thread counts it when they have been answered."""
-        self._outputs: dict[str, FunctionOutput] = {}
+        self._outputs: dict[str, dict[str, Any]] = {}
         self._start = build_thread_start(
             turn, settings, history_as_text=not can_inject, native=self._native, raw=self._raw
         )
         # The session is a client's own: nobody goes on in another's thread, not even with the same words.
         whose = {**self._start, "session": turn.session}
-        self._place = threads.find(whose, turn.items, now) if threads is not None and can_inject else None
+        self._place = (
+            threads.find(whose, turn.items, now, self._options) if threads is not None and can_inject else None
+        )
         self._used = self._place.thread.usage if self._place is not None and self._place.thread else Usage()
         self._thread_total = self._used
+
+    @property
+    def keeps_thread(self) -> bool:
+        return self._place is not None
 
     @property
     def resumes(self) -> str | None:
         thread = self._place.thread if self._place is not None else None
         return thread.id if thread is not None and thread.turn is not None else None
 
+    def give_up_thread(self) -> None:
+        self._place = None
+
     @property
-    def keeps_thread(self) -> bool:
-        return self._place is not None
+    def _options(self) -> dict[str, Any]:
+        return build_turn_start(self._turn, "", history_as_text=False)
 
     @property
     def ends_with_usage(self) -> bool:
@@ -156,9 +165,12 @@ class CurrentTurn(RunningTurn):
             return False
         thread, rest = place.thread, self._turn.items[place.known :]
         self._turn_id = thread.turn
+        # All of them before the first is sent: an image that cannot be passed on fails this turn here. Later it would
+        # fail the reader, on which all turns depend.
+        outputs = {item.call_id: _tool_result(item) for item in rest if isinstance(item, FunctionOutput)}
         if others := rest[thread.calls :]:
             yield self._injection(thread.id, others)
-        self._outputs = {item.call_id: item for item in rest if isinstance(item, FunctionOutput)}
+        self._outputs = outputs
         yield Resume(thread.id)
         return True
 
@@ -185,26 +197,19 @@ class CurrentTurn(RunningTurn):
         return Call("thread/inject_items", {"threadId": thread_id, "items": news}, claim=lambda _: thread_id)
 
     def output_of(self, call_id: str) -> dict[str, Any] | None:
-        output = self._outputs.get(call_id)
-        if output is None:
-            return None
-        items = [
-            {"type": "inputText", "text": part.text}
-            if isinstance(part, Text)
-            else {"type": "inputImage", "imageUrl": _image(part)["image_url"]}
-            for part in output.parts
-        ]
-        return {"contentItems": items, "success": True}
+        return self._outputs.get(call_id)
 
     def kept(self, answer: AnswerDigest, until: float) -> KeptThread | None:
         if self.key is None or self._place is None:
             return None
         digests, calls = answer.after(self._place.digest), len(answer.calls)
-        if self.ended:
+        if self.ended and not self._calls:
             return KeptThread(self.key, self._thread_total, digests, until, calls)
-        if self._asked_for is None or self._other_calls or not self._calls:
+        # A turn that has ended after its native calls was stopped: their outputs cannot be given to it any more.
+        if self.ended or self._asked_for is None or self._other_calls or not self._calls:
             return None
-        return KeptThread(self.key, self._thread_total + self._asked_for, digests, until, calls, self._turn_id)
+        used = self._thread_total + self._asked_for
+        return KeptThread(self.key, used, digests, until, calls, self._turn_id, self._options)
 
     def interrupt(self) -> Call | None:
         if self.key is None or self._turn_id is None:
@@ -472,7 +477,7 @@ def _parts(parts: Sequence[Part], kind: str, guard: bool) -> list[dict[str, Any]
 
 
 def _image(image: Image) -> dict[str, Any]:
-    if not image.url.startswith("data:"):
+    if image.url[:5].lower() != "data:":
         raise InvalidRequest(
             "Codex takes no remote images. Send the image as a data URL (data:image/png;base64,…).",
             code="unsupported_image_url",
@@ -481,6 +486,19 @@ def _image(image: Image) -> dict[str, Any]:
     # For `low` Codex would show the model a sentence instead of the image; `auto`, the default, some versions refuse.
     detail = {"detail": image.detail} if image.detail in ("high", "original") else {}
     return {"type": "input_image", "image_url": image.url, **detail}
+
+
+def _tool_result(output: FunctionOutput) -> dict[str, Any]:
+    """The answer to `item/tool/call`. Codex makes of one text what an injected output is: a string."""
+    items: list[dict[str, Any]] = [{"type": "inputText", "text": output.text}]
+    if not all(isinstance(part, Text) for part in output.parts):
+        items = [
+            {"type": "inputText", "text": part.text}
+            if isinstance(part, Text)
+            else {"type": "inputImage", "imageUrl": _image(part)["image_url"]}
+            for part in output.parts
+        ]
+    return {"contentItems": items, "success": True}
 
 
 def _failure(error: Any) -> Finished:

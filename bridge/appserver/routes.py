@@ -39,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """A step of a turn's flow: answer what the turn of the thread `key`, which it goes on with, has asked for."""
+    """A step of a turn's flow: answer what the waiting turn of the thread `key` has asked for."""
 
     key: str
 
@@ -106,11 +106,6 @@ class RunningTurn(EventBuffer, ABC):
         return None
 
     @property
-    def resumes(self) -> str | None:
-        """The thread whose turn, which waits for the outputs of its calls, this one goes on with."""
-        return None
-
-    @property
     def keeps_thread(self) -> bool:
         """Whether there is a thread that could be kept."""
         return False
@@ -132,6 +127,14 @@ class RunningTurn(EventBuffer, ABC):
     def parks_tool_calls(self) -> bool:
         """Whether requests for the results of its calls stay without an answer until it is interrupted."""
         return False
+
+    @property
+    def resumes(self) -> str | None:
+        """The thread whose waiting turn this one continues."""
+        return None
+
+    def give_up_thread(self) -> None:
+        """The thread holds something that the client does not know of: it must not be kept."""
 
     def output_of(self, call_id: str) -> dict[str, Any] | None:
         """The result of `item/tool/call`, where the client has sent the output of that call."""

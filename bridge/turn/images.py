@@ -33,18 +33,23 @@ class _Broken(Exception):
 def inspect_image(url: str) -> ImageSize:
     """Look at a data URL. Raises InvalidRequest for what is not a whole PNG, JPEG, WebP or GIF."""
     head, comma, text = url.partition(",")
-    if not comma or not head.endswith(";base64"):
+    mime, *parameters = head[len("data:") :].split(";")
+    if not comma or "base64" not in map(str.lower, (mime, *parameters)):
         raise _refusal("it is not a data URL with base64 (data:image/png;base64,…)")
     try:
         data = base64.b64decode(text, validate=True)
+        # Unlike Python, Codex refuses base64 whose last character has bits that belong to no byte.
+        whole = base64.b64encode(base64.b64decode(text[-4:])).decode() == text[-4:]
     except (binascii.Error, ValueError):
-        raise _refusal("its base64 cannot be decoded") from None
+        whole = False
+    if not whole:
+        raise _refusal("its base64 cannot be decoded")
     try:
         size = _size(data)
     except (_Broken, struct.error, IndexError):
         raise _refusal("its data is damaged or cut off") from None
     if size is None:
-        raise _refusal(f"this is {head.removeprefix('data:').removesuffix(';base64')[:64] or 'something else'}")
+        raise _refusal(f"this is {mime[:64] or 'something else'}")
     if not size.width or not size.height:
         raise _refusal("it has no pixels")
     return size
@@ -59,30 +64,36 @@ def _refusal(why: str) -> InvalidRequest:
 def _size(data: bytes) -> ImageSize | None:
     if data.startswith(_PNG):
         return _png(data)
-    if data.startswith(b"\xff\xd8"):
+    if data.startswith(b"\xff\xd8\xff"):
         return _jpeg(data)
     if data.startswith((b"GIF87a", b"GIF89a")):
-        return ImageSize("gif", *struct.unpack_from("<HH", data, 6))
+        width, height = struct.unpack_from("<HH", data, 6)
+        # Some writers leave the size of the screen at 0; the frames have sizes of their own.
+        return ImageSize("gif", width or 1, height or 1)
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return _webp(data)
     return None
 
 
 def _png(data: bytes) -> ImageSize:
-    """Its chunks up to the end of the pixels, each with its checksum."""
+    """Its chunks up to the one after the pixels. As in Codex, checksums matter only in the chunks that decoders need.
+
+    Their names begin with a capital letter.
+    """
     size, at, pixels = None, len(_PNG), False
-    while at < len(data):
+    while True:
         length, kind = struct.unpack_from(">I4s", data, at)
+        if pixels and kind != b"IDAT":
+            break
         body, end = at + 4, at + 8 + length
         if kind == b"IHDR":
             size = ImageSize("png", *struct.unpack_from(">II", data, at + 8))
-        if zlib.crc32(data[body:end]) != struct.unpack_from(">I", data, end)[0]:
+        checksum = struct.unpack_from(">I", data, end)[0]
+        if kind[:1].isupper() and zlib.crc32(data[body:end]) != checksum:
             raise _Broken
-        if pixels and kind != b"IDAT":
-            break
         pixels = kind == b"IDAT"
         at = end + 4
-    if size is None or not (pixels or at < len(data)):
+    if size is None:
         raise _Broken
     return size
 
@@ -91,7 +102,9 @@ def _jpeg(data: bytes) -> ImageSize:
     """Its segments up to the one that has the size."""
     at = 2
     while True:
-        if data[at] != 0xFF:
+        # Decoders pass over bytes between two segments that belong to neither.
+        at = data.find(b"\xff", at)
+        if at < 0:
             raise _Broken
         marker = data[at + 1]
         if marker == 0xFF:  # padding
@@ -106,16 +119,24 @@ def _jpeg(data: bytes) -> ImageSize:
 
 
 def _webp(data: bytes) -> ImageSize:
-    if struct.unpack_from("<I", data, 4)[0] + 8 > len(data) + 1:
-        raise _Broken
-    form = data[12:16]
-    if form == b"VP8 ":
-        width, height = struct.unpack_from("<HH", data, 26)
+    """Its chunks up to the first with pixels. The size of the whole file, which stands first, is not always right."""
+    size, at = None, 12
+    while True:
+        kind, length = struct.unpack_from("<4sI", data, at)
+        body = at + 8
+        if kind == b"VP8X":
+            width, height = (int.from_bytes(data[start : start + 3], "little") + 1 for start in (body + 4, body + 7))
+            size = ImageSize("webp", width, height)
+        elif kind in (b"VP8 ", b"VP8L", b"ANMF"):
+            if body + length > len(data) + 1:  # the last byte may be padding
+                raise _Broken
+            return size or _webp_frame(kind, data, body)
+        at = body + length + length % 2
+
+
+def _webp_frame(kind: bytes, data: bytes, at: int) -> ImageSize:
+    if kind == b"VP8 ":
+        width, height = struct.unpack_from("<HH", data, at + 6)
         return ImageSize("webp", width & 0x3FFF, height & 0x3FFF)
-    if form == b"VP8L":
-        bits = struct.unpack_from("<I", data, 21)[0]
-        return ImageSize("webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
-    if form == b"VP8X":
-        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
-        return ImageSize("webp", width, height)
-    raise _Broken
+    bits = struct.unpack_from("<I", data, at + 1)[0]
+    return ImageSize("webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)

@@ -9,12 +9,12 @@ from bridge.turn.events import Finished, Restarted, TextDelta, TurnEvent
 LONGEST = 64
 """Characters of a word that count as one token. No tokenizer that is known has longer ones."""
 
-_PIECES = re.compile(r"(?i:[a-z]|[^\x00-\x7f\s\d])+(?i:'(?:s|t|re|ve|m|ll|d))?|\d{1,3}|[^\w\s]+|_+|\s+")
-"""Words, numbers, and what stands between them.
+_WORDS = re.compile(rf"[^\x00-@\[-`{{-\x7f\s\d][^\x00-&(-@\[-`{{-\x7f\s\d]{{0,{LONGEST - 1}}}|\d{{1,3}}")
+"""Words (letters, apostrophes after the first, and anything beyond ASCII) and numbers.
 
-Tokenizers cut a text in this way, or finer, before they look for tokens, and no token spans two words or more than
-three digits. What stands between may be part of a token with the word behind it. So a text has at least as many tokens
-as it has words and numbers.
+Tokenizers split a text in this way, or finer, before they look for tokens, and no token spans two words or more than
+three digits. What stands between two words may share a token with the second. So a text has at least as many tokens as
+it has words and numbers.
 """
 
 
@@ -76,19 +76,13 @@ class LimitStage:
         """Count a text in; how many of its characters may be shown."""
         begun = len(self._open)
         text = self._open + text
-        last = 0
-        for found in _PIECES.finditer(text):
-            word, last = found[0], found.start()
+        self._open = ""
+        for found in _WORDS.finditer(text):
+            if self._count == self._limit:
+                self.hit = True
+                return found.start() - begun
             if found.end() == len(text):
-                break
-            if tokens := _at_least(word):
-                if self._count + tokens > self._limit:
-                    self.hit = True
-                    return max(0, last - begun)
-                self._count += tokens
-        self._open = text[last:]
+                self._open = found[0]
+            else:
+                self._count += 1
         return len(text) - begun
-
-
-def _at_least(piece: str) -> int:
-    return -(-len(piece) // LONGEST) if piece[0].isalnum() or piece[0] > "\x7f" else 0

@@ -167,6 +167,32 @@ def test_a_turn_that_waits_is_continued_by_the_outputs_of_its_calls() -> None:
     assert not threads.waits("t")
 
 
+@pytest.mark.parametrize(
+    ("new", "options"),
+    [
+        ([replace(OUTPUT, call_id="another")], {}),
+        ([OUTPUT, replace(CALL, call_id="c2"), replace(OUTPUT, call_id="c2")], {}),
+        ([OUTPUT], {"effort": "high"}),
+    ],
+    ids=["another call", "a call of the client's own", "other options"],
+)
+def test_a_turn_that_waits_is_not_continued_by(new: list[Item], options: dict[str, Any]) -> None:
+    """What it could not be given."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], CALLED, turn="turn")
+    assert threads.find(START, [HI, said("assistant", "xy"), CALL, *new], 0, options).thread is None
+
+
+def test_a_turn_that_is_over_waits_no_longer() -> None:
+    """Only one that waited is forgotten."""
+    threads = KeptThreads(4)
+    kept_after(threads, [HI], CALLED, "waits", turn="turn")
+    kept_after(threads, [MORE], answered("hello"), "over")
+    assert [thread.id for name in ("over", "unknown", None) for thread in threads.take_waiting(name)] == []
+    assert [(thread.id, thread.turn) for thread in threads.take_waiting("waits")] == [("waits", None)]
+    assert len(threads) == 1
+
+
 def test_calls_further_back_are_no_hindrance() -> None:
     """They were injected, as items."""
     items: list[Item] = [HI, FunctionCall("c", "f", "{}"), FunctionOutput("c", (Text("1"),))]

@@ -16,9 +16,10 @@ from server.prompted import is_alive, prompted_codex
 from bridge.appserver.child import STDERR_KEPT
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits
+from bridge.backends.app_server import AnswerStream
 from bridge.errors import BridgeError
 from bridge.turn.collect import Result
-from bridge.turn.items import FunctionTool
+from bridge.turn.items import FunctionCall, FunctionOutput, FunctionTool, Text
 from bridge.turn.turn import Turn
 
 Dialect = Literal["current", "legacy"]
@@ -225,6 +226,52 @@ async def test_a_provider_that_never_ends_its_calls_fails_the_turn() -> None:
         child = await supervisor.acquire()
         result = await finish(child.start(turn_with_tools("calls without end")))
         assert error_of(result).code == "backend_timeout"
+
+
+KEEPING = replace(NATIVE, kept_threads=4)
+
+
+def with_outputs(first: Turn) -> Turn:
+    """The request after two calls, with their outputs."""
+    calls = [FunctionCall(f"call_{n}", "find", f'{{ "n": {n} }}') for n in range(2)]
+    outputs = [FunctionOutput(f"call_{n}", (Text("found"),)) for n in range(2)]
+    return replace(first, items=(*first.items, *calls, *outputs))
+
+
+async def test_a_client_that_leaves_as_soon_as_it_resumes_a_turn() -> None:
+    """The turn that waited is stopped: no one else will answer it."""
+    tape, first = Tape(), turn_with_tools("two calls")
+    async with supervised(python(CALLING), KEEPING, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        await finish(AnswerStream(child.start(first), None))
+        await until(lambda: not child.turns, "the turn is kept")
+        assert tape.calls()[-1] == "turn/start"
+        child.start(with_outputs(first)).close()
+        await until(lambda: not child.turns, "the turn is let go")
+    assert tape.calls()[-2:] == ["turn/interrupt", "thread/unsubscribe"]
+
+
+async def test_a_turn_that_ends_while_it_waits_is_not_resumed() -> None:
+    """Its outputs would reach no one; the conversation gets another thread."""
+    tape, first = Tape(), turn_with_tools("two calls, then the end")
+    async with supervised(python(CALLING), KEEPING, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        await finish(AnswerStream(child.start(first), None))
+        await until(lambda: tape.calls()[-1] == "thread/unsubscribe", "the thread is let go")
+        assert "turn/interrupt" not in tape.calls()
+        await finish(child.start(with_outputs(first)))
+    assert tape.calls().count("thread/start") == 2
+
+
+async def test_a_call_that_was_refused_meanwhile_is_not_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codex has been told that there is no such tool; the client's output for it could not be given any more."""
+    monkeypatch.setattr("bridge.appserver.child.PARKED", 0.01)
+    tape, first = Tape(), turn_with_tools("two calls, the end after a reply")
+    async with supervised(python(CALLING), KEEPING, tap=tape.recorder) as supervisor:
+        child = await supervisor.acquire()
+        assert len((await finish(AnswerStream(child.start(first), None))).calls) == 2
+        await until(lambda: not child.turns, "the turn is let go")
+    assert tape.calls()[-2:] == ["turn/interrupt", "thread/unsubscribe"]
 
 
 @pytest.mark.parametrize(
@@ -542,8 +589,15 @@ def complete(thread, status):
     say(method="turn/completed", params={"threadId": thread, "turn": turn})
 
 
+def end_calls(thread):
+    usage = {"inputTokens": 11, "outputTokens": 7}
+    say(method="rawResponse/completed", params={"threadId": thread, "turnId": "t", "usage": usage})
+
+
 for line in sys.stdin:
     message = json.loads(line)
+    if message.get("id") == 0 and "result" in message and "after a reply" in prompt:
+        end_calls(thread)
     if "id" not in message or "method" not in message:
         continue
     number, method, params = message["id"], message["method"], message.get("params") or {}
@@ -585,8 +639,10 @@ for line in sys.stdin:
             whose = "another" if "another" in prompt else thread
             say(method="item/tool/call", id=asked, params={"threadId": whose, "turnId": "t", "callId": item["call_id"]})
             asked += 1
-        if "without end" not in prompt:
-            say(method="rawResponse/completed", params={**here, "usage": {"inputTokens": 11, "outputTokens": 7}})
+        if "without end" not in prompt and "after a reply" not in prompt:
+            end_calls(thread)
+        if "then the end" in prompt:
+            complete(thread, "interrupted")
     elif method == "turn/interrupt":
         say(id=number, result={})
         complete(thread, "interrupted")

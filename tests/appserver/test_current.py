@@ -165,6 +165,12 @@ def test_images_are_data_urls(detail: str | None, sent: str | None) -> None:
     assert output["output"] == [{"type": "input_text", "text": "shot"}, expected]
 
 
+def test_the_scheme_of_a_data_url_may_be_in_capitals() -> None:
+    """Schemes have no case."""
+    (item,) = build_items(replace(TURN, items=(Message("user", (Image(PIXEL.replace("data:", "DATA:")),)),)), SETTINGS)
+    assert item["content"][0]["type"] == "input_image"
+
+
 def test_an_image_that_codex_would_leave_out_is_refused() -> None:
     """It would show the model a sentence instead."""
     bitmap = Image("data:image/bmp;base64,Qk0AAAAA")

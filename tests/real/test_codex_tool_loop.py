@@ -137,6 +137,73 @@ def test_a_loop_that_is_given_up_ends_in_codex(use: UseRig) -> None:
     assert len({post.body["prompt_cache_key"] for post in rig.posts}) == 2
 
 
+def two_calls(rig: Rig) -> dict[str, Any]:
+    """A request whose model has made two calls, ready for their outputs."""
+    made = [{"name": "look", "arguments": f'{{"q":"{name}"}}'} for name in "ab"]
+    body = RESPONSES.body("", tools=[LOOK])
+    body["input"] = [{"role": "user", "content": said({"do": "calls", "calls": made})}]
+    answer = rig.send(RESPONSES, body)
+    assert len(answer.calls) == 2
+    return body | {"input": body["input"] + given_back(RESPONSES, answer, ["1", "2"])}
+
+
+def test_an_output_that_cannot_be_passed_on_fails_its_own_request(use: UseRig) -> None:
+    """Codex asks for the second output when it has the first; whoever is asked then must not fail."""
+    rig = use(CURRENT, PROXY_TOOL_MODE="native")
+    codex, body = rig.child(), two_calls(rig)
+    body["input"][-1]["output"] = [{"type": "input_image", "image_url": "https://example.com/a.png"}]
+    assert rig.send(RESPONSES, body).error["code"] == "unsupported_image_url"
+    body["input"][-1]["output"] = "2"
+    assert rig.send(RESPONSES, body).text == "result: 1; 2"
+    assert rig.child() == codex
+
+
+@pytest.mark.parametrize(
+    ("output", "arrives"),
+    [
+        ("", ""),
+        ([], ""),
+        ([{"type": "input_text", "text": "one"}, {"type": "input_text", "text": "two"}], "one\ntwo"),
+    ],
+    ids=["empty", "nothing", "two texts"],
+)
+def test_an_output_has_the_same_form_in_a_resumed_turn(rig: Rig, output: Any, arrives: str) -> None:
+    """As in a new thread."""
+    body = two_calls(rig)
+    body["input"][-1]["output"] = output
+    rig.send(RESPONSES, body)
+    first, second = rig.posts
+    assert first.body["prompt_cache_key"] == second.body["prompt_cache_key"]
+    assert second.body["input"][-1]["output"] == arrives
+
+
+FORM = {"type": "object", "properties": {}, "additionalProperties": False, "required": []}
+
+
+@pytest.mark.parametrize(
+    ("more", "member", "arrives"),
+    [
+        ({"reasoning": {"effort": "high"}}, "reasoning", "high"),
+        ({"text": {"format": {"type": "json_schema", "name": "f", "schema": FORM, "strict": True}}}, "text", "schema"),
+    ],
+    ids=["effort", "format"],
+)
+def test_options_that_change_within_a_loop_count(rig: Rig, more: dict[str, Any], member: str, arrives: str) -> None:
+    """A turn that waits for outputs keeps those that it began with, so another turn answers."""
+    body = two_calls(rig)
+    assert rig.send(RESPONSES, body | more).status == 200
+    assert arrives in str(rig.posts[-1].body[member])
+
+
+def test_outputs_of_other_calls_do_not_resume_a_turn(use: UseRig) -> None:
+    """One output twice, and none for the other call: the model is asked at once, in another thread."""
+    rig = use(CURRENT, PROXY_TOOL_MODE="native")
+    body = two_calls(rig)
+    body["input"][-1] = body["input"][-2]
+    assert rig.send(RESPONSES, body).status == 200
+    assert len({post.body["prompt_cache_key"] for post in rig.posts}) == 2
+
+
 def test_a_recorded_loop_can_be_replayed(tmp_path: Path, mode: str, api: Api) -> None:
     """Each request of it, byte for byte, although none of them but the first begins a thread."""
     log = tmp_path / "events.ndjson"

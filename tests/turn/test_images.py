@@ -23,18 +23,27 @@ def chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
-def png(width: int = 3, height: int = 2) -> bytes:
+def png(width: int = 3, height: int = 2, before: bytes = b"", after: bytes = chunk(b"IEND", b"")) -> bytes:
     """A grey PNG."""
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     pixels = zlib.compress(b"\0" * (width + 1) * height)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + before + chunk(b"IDAT", pixels) + after
 
 
 JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffc0000b080002000301011100ffda")
 GIF = b"GIF89a" + struct.pack("<HH", 3, 2) + b"\0" * 8
 WEBP_LOSSLESS = b"RIFF" + struct.pack("<I", 24) + b"WEBPVP8L" + struct.pack("<IBI", 5, 0x2F, 2 | 1 << 14) + b"\0" * 7
-WEBP_EXTENDED = b"RIFF" + struct.pack("<I", 24) + b"WEBPVP8X" + struct.pack("<I", 10) + b"\0" * 4 + b"\2\0\0\1\0\0\0\0"
 WEBP_LOSSY = b"RIFF" + struct.pack("<I", 22) + b"WEBPVP8 " + struct.pack("<I", 10) + b"\0\0\0\x9d\1\x2a" + b"\3\0\2\0"
+WEBP_EXTENDED = (
+    b"RIFF"
+    + struct.pack("<I", 40)
+    + b"WEBPVP8X"
+    + struct.pack("<I", 10)
+    + b"\0" * 4
+    + b"\2\0\0\1\0\0"
+    + WEBP_LOSSY[12:]
+)
+DAMAGED_COMMENT = chunk(b"tEXt", b"a\0b")[:-1] + b"?"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +65,42 @@ def test_kind_and_size(data: bytes, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "data",
+    [
+        png(before=DAMAGED_COMMENT),
+        png(after=DAMAGED_COMMENT),
+        png(after=chunk(b"IEND", b"")[:-1] + b"?"),
+        png() + b"more",
+        JPEG[:20] + b"\0\0abc" + JPEG[20:],
+        JPEG[:2] + b"\xff\xff" + JPEG[2:],
+        GIF[:6] + b"\0" * 4 + GIF[10:],
+        WEBP_LOSSY[:4] + b"\xff\xff\xff\xff" + WEBP_LOSSY[8:],
+    ],
+    ids=[
+        "PNG, damaged comment",
+        "PNG, damaged comment after the pixels",
+        "PNG, damaged end",
+        "PNG, trailing data",
+        "JPEG, bytes between segments",
+        "JPEG, fill bytes",
+        "GIF, screen without a size",
+        "WebP, wrong size of the file",
+    ],
+)
+def test_damage_that_codex_overlooks_is_not_refused(data: bytes) -> None:
+    """Each of these reaches the model."""
+    inspect_image(url(data))
+
+
+@pytest.mark.parametrize(
+    "head", ["data:image/png;BASE64", "DATA:image/png;base64", "data:image/png;base64;name=x", "data:;base64"]
+)
+def test_the_spellings_of_a_data_url(head: str) -> None:
+    """Codex reads all of them."""
+    assert inspect_image(f"{head},{base64.b64encode(png()).decode()}").kind == "png"
+
+
+@pytest.mark.parametrize(
     ("given", "why"),
     [
         (url(b"BM" + b"\0" * 60, "image/bmp"), "this is image/bmp"),
@@ -63,12 +108,14 @@ def test_kind_and_size(data: bytes, kind: str) -> None:
         (url(b""), "this is image/png"),
         (url(png()[:45]), "damaged or cut off"),
         (url(png()[:40] + b"\xff" + png()[41:]), "damaged or cut off"),
+        (url(png(after=b"")), "damaged or cut off"),
         (url(JPEG[:12]), "damaged or cut off"),
         (url(GIF[:8]), "damaged or cut off"),
         (url(WEBP_LOSSY[:20]), "damaged or cut off"),
         (url(png(0)), "no pixels"),
         ("data:image/png;base64,!!!!", "base64"),
         ("data:image/png;base64,AAA", "base64"),
+        ("data:image/png;base64,AB==", "base64"),
         ("data:image/png,abc", "not a data URL"),
         ("data:image/png;base64", "not a data URL"),
     ],

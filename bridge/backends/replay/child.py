@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -153,5 +153,7 @@ class _Continued(KeptThreads):
             usage = read_counts(used or {})
         self._thread = KeptThread(thread, usage, (), 0.0, calls, turn_id)
 
-    def find(self, start: dict[str, Any], items: Sequence[Item], now: float) -> Place:
+    def find(
+        self, start: dict[str, Any], items: Sequence[Item], now: float, options: Mapping[str, Any] | None = None
+    ) -> Place:
         return Place(b"", self._thread, max(len(items) - 1, 0))
