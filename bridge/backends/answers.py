@@ -57,7 +57,7 @@ class CutStream:
             if self._stage.hit:
                 self._stream.close()
                 # The model had no time to count.
-                said = estimate_text("".join(self._said))
+                said = max(estimate_text("".join(self._said)), self._stage.least)
                 usage = Usage(estimate_input(self._turn), 0, said, estimated=True)
                 return [*events, UsageUpdate(usage), self._stage.end]
             if events:

@@ -28,7 +28,7 @@ class LimitStage:
     end = Finished("incomplete", reason="max_output_tokens")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self._limit = self.least = limit
         self._reset()
 
     def _reset(self) -> None:

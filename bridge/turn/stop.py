@@ -15,6 +15,8 @@ class StopStage:
     """
 
     end = Finished("completed")
+    least = 0
+    """Tokens that the answer surely has."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self.hit = False
