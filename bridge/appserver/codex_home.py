@@ -35,6 +35,9 @@ hooks, profiles, telemetry. Listing what passes, not what is kept out, also keep
 """
 _PASSED_FEATURES = ("respect_system_proxy",)
 
+_API_DEFAULTS = {"service_tier": "default", "model_verbosity": "medium"}
+"""What the API does where a request asks for nothing else."""
+
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -55,8 +58,8 @@ class CodexHome:
     fault: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What of config.toml may reach the child."""
-    switches: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The overrides that switch the rest of it off, for a child that must run in this home itself."""
+    off: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The settings that switch the rest of it off, for a child that must run in this home itself."""
     login_in_keyring: bool = False
     """Codex files a login in the system's keyring under the path of its home: no other home finds it there."""
 
@@ -83,17 +86,30 @@ def read_codex_home(path: Path) -> CodexHome:
         providers=tuple(name for name, entry in providers.items() if isinstance(entry, dict)),
         has_login=has_login,
         config=passed,
-        switches=_switches(config),
+        off=_off(config),
         login_in_keyring=store == "keyring" or (store == "auto" and not has_login),
     )
 
 
-def system_switches(path: Path = SYSTEM_CONFIG) -> dict[str, str]:
-    """The overrides that switch off what the system's configuration sets for every user."""
+def system_off(path: Path = SYSTEM_CONFIG) -> dict[str, Any]:
+    """The settings that switch off what the system's configuration sets for every user."""
     try:
-        return _switches(_read_toml(path))
+        return _off(_read_toml(path))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return {}
+
+
+def build_switches(*off: Mapping[str, Any]) -> dict[str, str]:
+    """These settings as overrides, key and TOML value.
+
+    The servers are one table, which Codex merges with those that define them. A path for each server would do for most,
+    but Codex splits a path at every dot, and at the first `=`, also inside the name of a server.
+    """
+    servers = {name: value for each in off for name, value in _table(each.get("mcp_servers")).items()}
+    values = {name: value for each in off for name, value in each.items()}
+    return {
+        name: _toml_value(value) for name, value in (values | ({"mcp_servers": servers} if servers else {})).items()
+    }
 
 
 def write_toml(table: Mapping[str, Any]) -> str:
@@ -110,14 +126,14 @@ def _passed(config: Mapping[str, Any]) -> dict[str, Any]:
     return passed | ({"features": features} if features else {})
 
 
-def _switches(config: Mapping[str, Any]) -> dict[str, str]:
+def _off(config: Mapping[str, Any]) -> dict[str, Any]:
     """Only for what is there: Codex takes a server that is only switched off for one without a command, and an empty
     instruction for a message.
     """
-    off = {"developer_instructions": '""', "notify": "[]"}
-    switches = {name: value for name, value in off.items() if name in config}
     # Each server by its name: an empty table would be merged with the one that defines them.
-    return switches | {f"mcp_servers.{name}.enabled": "false" for name in _table(config.get("mcp_servers"))}
+    servers = {name: {"enabled": False} for name in _table(config.get("mcp_servers"))}
+    off = {"developer_instructions": "", "notify": [], "mcp_servers": servers, **_API_DEFAULTS}
+    return {name: value for name, value in off.items() if name in config}
 
 
 def _variables(providers: Any) -> list[str]:

@@ -19,7 +19,7 @@ import orjson
 import trio
 
 from bridge.appserver.child_home import prepare_child_home, write_private
-from bridge.appserver.codex_home import CodexHome, read_codex_home, system_switches
+from bridge.appserver.codex_home import CodexHome, build_switches, read_codex_home, system_off
 from bridge.appserver.dialect import ChildInfo
 from bridge.appserver.overrides import CATALOG_RULES, build_overrides, shrink_catalog
 from bridge.appserver.process import child_environment
@@ -127,7 +127,7 @@ class CodexLauncher:
             native_tools=self._native_tools,
             catalog=catalog if catalog.is_file() else None,
             base_instructions=self._base_instructions(),
-            switches={**system_switches(), **(home.switches if home.login_in_keyring else {})},
+            switches=build_switches(system_off(), home.off if home.login_in_keyring else {}),
         )
         has_own_home = not self._native_tools and not home.login_in_keyring
         return Command(
@@ -184,7 +184,11 @@ class CodexLauncher:
     def _environment(self, home: CodexHome) -> dict[str, str]:
         extra = {}
         if not self._native_tools:
-            extra["CODEX_HOME"] = str(prepare_child_home(home, self._state))
+            path = prepare_child_home(home, self._state)
+            extra["CODEX_HOME"] = str(path)
+            if path != home.path:
+                # Threads, memories and queues are in these databases: the user's own stay the user's.
+                extra["CODEX_SQLITE_HOME"] = str(path)
         elif self._is_named:  # it must exist then; Codex makes its default one by itself
             extra["CODEX_HOME"] = str(self._home)
         return child_environment(os.environ, also=home.variables, extra=extra)

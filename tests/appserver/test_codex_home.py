@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.appserver.codex_home import CodexHome, read_codex_home, system_switches, write_toml
+from bridge.appserver.codex_home import CodexHome, build_switches, read_codex_home, system_off, write_toml
 
 CONFIG = """
 model = "house-model"
@@ -145,10 +145,27 @@ def test_only_login_providers_and_models_pass(tmp_path: Path) -> None:
 def test_what_must_be_switched_off_by_name(tmp_path: Path) -> None:
     """For a home that the child must use itself, and for the system's configuration: what is there, nothing else."""
     (tmp_path / "config.toml").write_text(FULL)
-    switches = {"developer_instructions": '""', "notify": "[]", "mcp_servers.tools.enabled": "false"}
-    assert read_codex_home(tmp_path).switches == switches
-    assert system_switches(tmp_path / "config.toml") == switches
-    assert system_switches(tmp_path / "none.toml") == {}
+    off = {
+        "developer_instructions": "",
+        "notify": [],
+        "mcp_servers": {"tools": {"enabled": False}},
+        "service_tier": "default",
+    }
+    assert read_codex_home(tmp_path).off == off
+    assert system_off(tmp_path / "config.toml") == off
+    assert system_off(tmp_path / "none.toml") == {}
+
+
+def test_all_servers_are_switched_off_whatever_their_names(tmp_path: Path) -> None:
+    """The system's and the user's, in one value: a second one for the same key would replace the first."""
+    (tmp_path / "system.toml").write_text('notify = ["x"]\n[mcp_servers.plain]\ncommand = "x"\n')
+    (tmp_path / "config.toml").write_text('[mcp_servers."a.b=c \\"d"]\ncommand = "x"\n')
+    switches = build_switches(system_off(tmp_path / "system.toml"), read_codex_home(tmp_path).off)
+    assert tomllib.loads("".join(f"{name} = {value}\n" for name, value in switches.items())) == {
+        "notify": [],
+        "mcp_servers": {"plain": {"enabled": False}, 'a.b=c "d': {"enabled": False}},
+    }
+    assert build_switches({}, {}) == {}
 
 
 @pytest.mark.parametrize(

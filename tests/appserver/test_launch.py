@@ -64,6 +64,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         PROXY_API_KEY="the-proxy-key-canary",
         OPENAI_API_KEY="openai-canary",
         SOME_TOKEN="token-canary",
+        CODEX_SQLITE_HOME="/databases-canary",
         HOUSE_KEY="house-key-value",
         RUST_LOG="warn",
     ):

@@ -360,6 +360,27 @@ def test_codex_with_its_own_tools_uses_the_home_as_it_is(target: Target, mode: s
     assert "mcp" in found[0].read_text()
 
 
+def test_a_home_that_codex_must_use_itself(target: Target, tmp_path: Path) -> None:
+    """For a login in the system's keyring. All but its AGENTS.md can be switched off there."""
+    found: list[Path] = []
+
+    def before(home: Path) -> None:
+        found.append(fill(home))
+        for name in ("AGENTS.md", "AGENTS.override.md"):
+            (home / name).unlink()
+        config = (home / "config.toml").read_text().replace(f"[mcp_servers.{MARK.lower()}]", '[mcp_servers."a.b"]')
+        (home / "config.toml").write_text(f'cli_auth_credentials_store = "keyring"\n{config}')
+
+    with start_rig(tmp_path, target, fill_home=before) as rig:
+        house = House(rig, "text", found[0])
+        body = house.sent(rig.ask(RESPONSES, "hi"))
+        assert received(body) == [message("user", [("text", "hi")])]
+        assert (body["tools"], body.get("instructions", "")) == ([], "")
+        assert "service_tier" not in body
+        assert body["text"] == {"verbosity": "medium"}, "the API's own default"
+        house.check_quiet()
+
+
 # The oldest version
 
 

@@ -81,7 +81,7 @@ def test_no_secret_of_ours_is_in_its_environment(started: tuple[RunningBridge, D
     assert "canary" not in json.dumps(found)
     assert KEY not in json.dumps(found)
     assert not [name for name in found["env"] if name.startswith("PROXY_")]
-    listed = {"PATH", "HOME", "CODEX_HOME", "LC_CTYPE"}
+    listed = {"PATH", "HOME", "CODEX_HOME", "CODEX_SQLITE_HOME", "LC_CTYPE"}
     assert set(found["env"]) <= listed, sorted(set(found["env"]) - listed)
 
 
