@@ -7,8 +7,9 @@ without `thread/inject_items` gets the conversation as text instead.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -71,6 +72,14 @@ class CurrentTurn(RunningTurn):
     that `needs_input` has no such threads.
     """
 
+    # Of native calls alone, hence of the class until there are any: see `RunningTurn` on the number of members.
+    _calls = 0
+    _other_calls = False
+    """The model has made calls that the client does not get, so their outputs will never come."""
+    _asked_for: Usage | None = None
+    """What the response with the calls has used. The thread counts it when they have been answered."""
+    _outputs: Mapping[str, dict[str, Any]] = MappingProxyType({})
+
     def __init__(
         self,
         turn: Turn,
@@ -92,12 +101,6 @@ class CurrentTurn(RunningTurn):
         offered = turn.functions if turn.parses_tool_calls else ()
         self._native = NativeTools(offered) if native and turn.functions else None
         self._raw = self._native is not None or turn.encrypted_reasoning
-        self._calls = 0
-        self._other_calls = False
-        """The model has made calls that the client does not get, so their outputs will never come."""
-        self._asked_for: Usage | None = None
-        """What the response with the calls has used. The thread counts it when they have been answered."""
-        self._outputs: dict[str, dict[str, Any]] = {}
         self._start = build_thread_start(
             turn, settings, history_as_text=not can_inject, native=self._native, raw=self._raw
         )
