@@ -5,13 +5,14 @@ The bridge never writes there. Codex itself does when it refreshes a login: see 
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 SYSTEM_CONFIG = Path("/etc/codex/config.toml")
 """Codex reads this beneath the user's own config.toml, whatever CODEX_HOME is."""
@@ -159,7 +160,7 @@ def _toml_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         # A JSON string is a TOML string, but for the one control character that JSON leaves as it is.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return orjson.dumps(value).decode().replace("\x7f", "\\u007f")
     if isinstance(value, list):
         return f"[{', '.join(map(_toml_value, value))}]"
     if isinstance(value, dict):

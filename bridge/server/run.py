@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -469,8 +468,10 @@ async def serve(
     async with stop_on_signals(bridge.reopen_log) as stop:
         announce(f"listening on http://{shown}:{port}/v1")
         if key_file is not None:
+            from shlex import quote  # for this line alone
+
             announce(f"api key in {key_file}; to use it:")
-            announce(f'  export OPENAI_API_KEY="$(cat {shlex.quote(str(key_file))})"')
+            announce(f'  export OPENAI_API_KEY="$(cat {quote(str(key_file))})"')
         if bridge.player is not None:
             announce(f"answering from {len(bridge.player)} recorded request(s) in {settings.replay}")
         if bridge.log is not None:
