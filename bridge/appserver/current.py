@@ -75,9 +75,9 @@ class CurrentTurn(RunningTurn):
     # Of native calls alone, hence of the class until there are any: see `RunningTurn` on the number of members.
     _calls = 0
     _other_calls = False
-    """The model has made calls that the client does not get, so their outputs will never come."""
+    """The model has made calls that are withheld from the client, so their outputs will never come."""
     _asked_for: Usage | None = None
-    """What the response with the calls has used. The thread counts it when they have been answered."""
+    """Usage of the response that made the calls. The thread adds it to its total once they are answered."""
     _outputs: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
     def __init__(
@@ -162,7 +162,7 @@ class CurrentTurn(RunningTurn):
         self._turn_id = result["turn"]["id"]
 
     def _resume_turn(self) -> Generator[Call | Resume, Any, bool]:
-        """Go on with the turn that waits for the outputs in this request; False where there is none."""
+        """Continue the turn that waits for the outputs in this request; False where there is none."""
         place = self._place
         if place is None or place.thread is None or place.thread.turn is None:
             return False
@@ -183,7 +183,7 @@ class CurrentTurn(RunningTurn):
         if place is None or place.thread is None:
             return None
         known, rest = self._turn.items[: place.known], self._turn.items[place.known :]
-        # Calls that were written as text are not known to Codex as calls.
+        # To Codex, calls that the model wrote as text are only text.
         calls = [item for item in known if isinstance(item, FunctionCall)][-place.thread.calls or len(known) :]
         try:
             yield self._injection(place.thread.id, (*calls, *rest))
@@ -486,13 +486,13 @@ def _image(image: Image) -> dict[str, Any]:
             code="unsupported_image_url",
         )
     inspect_image(image.url)
-    # For `low` Codex would show the model a sentence instead of the image; `auto`, the default, some versions refuse.
+    # For `low` Codex would send a sentence instead of the image. Some versions refuse `auto`, which is the default.
     detail = {"detail": image.detail} if image.detail in ("high", "original") else {}
     return {"type": "input_image", "image_url": image.url, **detail}
 
 
 def _tool_result(output: FunctionOutput) -> dict[str, Any]:
-    """The answer to `item/tool/call`. Codex makes of one text what an injected output is: a string."""
+    """The answer to `item/tool/call`. Codex turns a single text into a string, the form that injected outputs have."""
     items: list[dict[str, Any]] = [{"type": "inputText", "text": output.text}]
     if not all(isinstance(part, Text) for part in output.parts):
         items = [
