@@ -190,7 +190,7 @@ class Settings(BaseModel):
     @field_validator("codex_home", "workdir")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
-        """The child has another working directory than we, so a relative path would lead it elsewhere."""
+        """The child runs in another working directory, where a relative path would mean something else."""
         return path and _absolute(path)
 
     @field_validator("codex_bin")

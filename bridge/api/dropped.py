@@ -94,10 +94,10 @@ def dropped_fields(
     limits: bool = False,
     hosted: bool = False,
 ) -> list[str]:
-    """The names of fields and tools of a request that have no place in a turn, or in the answer that its path gives.
+    """The fields and tools of a request that are ignored: a turn cannot carry them, or its path does not answer them.
 
-    `samples`: the backend takes a temperature and a limit of tokens; `limits`: the limit is kept. `hosted`: it takes
-    tools of any type.
+    `samples`: the backend accepts a temperature and a limit of tokens; `limits`: the bridge enforces the limit.
+    `hosted`: the backend accepts tools of any type.
     """
     used = _USED[turn.endpoint] | _KEPT[path]
     if samples or limits:
@@ -132,7 +132,7 @@ def _unknown(option: Any, known: tuple[str, ...]) -> list[str]:
 
 
 def _message_names(data: dict[str, Any]) -> list[str]:
-    """Who of several people says something has no place in a turn; whose output it is, has."""
+    """A turn has no field for the name of a speaker; the `name` of a tool's output is used."""
     for member in ("messages", "input"):
         entries = data.get(member)
         for entry in entries if isinstance(entries, list) else ():

@@ -103,7 +103,7 @@ class KeptThreads:
         return Place(digests[-1])
 
     def keep(self, thread: KeptThread) -> list[KeptThread]:
-        """Keep a thread; those that have to go for it."""
+        """Keep a thread; returns those that it replaces, and the oldest where there are too many."""
         if self._limit == 0:
             return [thread]
         gone = [kept for digest in thread.digests if (kept := self._by_digest.get(digest)) is not None]
@@ -247,7 +247,7 @@ def _parts(item: Message | FunctionOutput) -> list[list[str | None]]:
 
 
 def _canonical(arguments: str) -> str:
-    """Arguments as all clients would write them: some read them, and write them again."""
+    """Arguments in one spelling: some clients parse them and serialise them again."""
     try:
         return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
     except orjson.JSONDecodeError:

@@ -56,7 +56,7 @@ INTERRUPT_TIMEOUT = 5.0
 PARKED = 15.0
 """How long a native call waits for the end of the answer that it stands in."""
 TOO_LONG = "exceeds the maximum length"
-"""What a Codex without thread/inject_items says of a conversation of more than a million characters."""
+"""Part of Codex's message for a conversation of over a million characters, where it has no thread/inject_items."""
 TIMEOUTS_ALLOWED = 3
 """Calls in a row without an answer after which the child counts as hung."""
 
@@ -163,7 +163,7 @@ class Child:
 
     @property
     def config_fault(self) -> str | None:
-        """Why the child ignores its config.toml; None where it does not. It names paths."""
+        """Why the child ignores its config.toml; None where it does not. The text may contain paths."""
         return next((each.details or each.summary for each in self.config_warnings if each.is_fatal), None)
 
     @property
@@ -236,7 +236,7 @@ class Child:
                 can_inject=self.info.can_inject,
                 needs_input=self.info.needs_input,
                 native=self.offers_natively(turn),
-                # What is new may all be input: then no call tells whether the child still has the thread.
+                # All new items may become the input; then no injection would show whether the thread still exists.
                 threads=self._threads if settings.kept_threads and not self.info.needs_input else None,
                 now=trio.current_time(),
             )
@@ -479,9 +479,12 @@ class Child:
 
 
 def refusal(error: BridgeError) -> BridgeError:
-    """Why a turn could not be begun: some errors of the child's are not about the protocol."""
+    """Why a turn could not begin. Some of the child's errors mean something more specific than a protocol error."""
     if isinstance(error, RpcError) and error.rpc_code == OVERLOADED:
         return Overloaded(f"The Codex app-server is overloaded: {harmless(error.rpc_message)}", retry_after=2)
     if isinstance(error, RpcError) and TOO_LONG in error.rpc_message:
-        return InvalidRequest(f"This Codex takes no more: {error.rpc_message}", code="context_length_exceeded")
+        return InvalidRequest(
+            f"The conversation is too long for this version of Codex: {error.rpc_message}",
+            code="context_length_exceeded",
+        )
     return error

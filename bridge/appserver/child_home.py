@@ -1,4 +1,4 @@
-"""The CODEX_HOME that the child gets: one of the bridge's own, with the user's login, providers and models alone.
+"""The CODEX_HOME that the child gets: the bridge's own, with only the user's login, providers and models.
 
 Codex reads more from its home than it has switches for: AGENTS.md reaches the model, MCP servers are started, `notify`
 and hooks are run, each for any client's prompt. So the child sees a private directory that holds a config.toml with
@@ -22,7 +22,7 @@ _INSTRUCTIONS = ("AGENTS.md", "AGENTS.override.md")
 
 
 def prepare_child_home(home: CodexHome, state: Path) -> Path:
-    """Make or renew the child's home in `state`; its path. Raises NotReady when that cannot be done."""
+    """Create or refresh the child's home in `state` and return its path. Raises NotReady when that fails."""
     if home.login_in_keyring:
         return _own_home(home)
     digest = hashlib.sha256(os.fsencode(home.path)).hexdigest()[:16]
@@ -39,7 +39,7 @@ def prepare_child_home(home: CodexHome, state: Path) -> Path:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Whole or not at all, readable by us alone. Raises NotReady when it cannot be written."""
+    """Write a file atomically, readable by this user only. Raises NotReady when that fails."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def _own_home(home: CodexHome) -> Path:
-    """The user's home itself. All but AGENTS.md can be switched off in it."""
+    """The user's home itself. Everything in it can be switched off except AGENTS.md."""
     for name in _INSTRUCTIONS:
         if (home.path / name).exists():
             raise NotReady(

@@ -1,4 +1,4 @@
-"""The user's CODEX_HOME: what the bridge reads of it, and what of its config.toml the child may see.
+"""The user's CODEX_HOME: what the bridge reads from it, and which settings of its config.toml reach the child.
 
 The bridge never writes there. Codex itself does when it refreshes a login: see `child_home`.
 """
@@ -51,17 +51,17 @@ class CodexHome:
     variables: frozenset[str] = frozenset()
     """Environment variables that its providers read their keys from."""
     env_key: str | None = None
-    """The one that `provider` cannot do without."""
+    """The one that `provider` requires."""
     providers: tuple[str, ...] = ()
     """The providers that it defines, in its order."""
     has_login: bool = False
     fault: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What of config.toml may reach the child."""
+    """The part of config.toml that may reach the child."""
     off: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The settings that switch the rest of it off, for a child that must run in this home itself."""
     login_in_keyring: bool = False
-    """Codex files a login in the system's keyring under the path of its home: no other home finds it there."""
+    """Codex stores a login in the system's keyring under the path of its home, so another home would not find it."""
 
 
 def read_codex_home(path: Path) -> CodexHome:
@@ -118,7 +118,7 @@ def write_toml(table: Mapping[str, Any]) -> str:
 
 
 def _passed(config: Mapping[str, Any]) -> dict[str, Any]:
-    # A profile that is switched on may choose the model and its provider; nothing else of it counts.
+    # The selected profile may choose the model and its provider; the rest of it is ignored.
     profile = _table(_table(config.get("profiles")).get(_string(config.get("profile")) or ""))
     chosen = {name: profile[name] for name in ("model", "model_provider") if name in profile}
     passed = {name: config[name] for name in _PASSED if name in config} | chosen
@@ -127,8 +127,8 @@ def _passed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _off(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Only for what is there: Codex takes a server that is only switched off for one without a command, and an empty
-    instruction for a message.
+    """Only for what is present: a server that is switched off but not defined is an error to Codex, and an empty
+    instruction becomes a message.
     """
     # Each server by its name: an empty table would be merged with the one that defines them.
     servers = {name: {"enabled": False} for name in _table(config.get("mcp_servers"))}

@@ -8,7 +8,7 @@ from typing import Any
 METHOD = "configWarning"
 INVALID = "Invalid configuration; using defaults."
 _SANDBOX = "bubblewrap"
-"""Codex recommends its sandbox's program at every start, although it has one of its own."""
+"""Part of a warning at every start: Codex recommends a sandbox program, although it bundles one."""
 
 
 @dataclass(frozen=True, slots=True)

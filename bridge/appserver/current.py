@@ -159,7 +159,7 @@ class CurrentTurn(RunningTurn):
         self._turn_id = result["turn"]["id"]
 
     def _resume_turn(self) -> Generator[Call | Resume, Any, bool]:
-        """Go on with the turn that waits for the outputs in this request; False where there is none."""
+        """Continue the turn that waits for the outputs in this request; False where there is none."""
         place = self._place
         if place is None or place.thread is None or place.thread.turn is None:
             return False
@@ -180,7 +180,7 @@ class CurrentTurn(RunningTurn):
         if place is None or place.thread is None:
             return None
         known, rest = self._turn.items[: place.known], self._turn.items[place.known :]
-        # Calls that were written as text are not known to Codex as calls.
+        # To Codex, calls that the model wrote as text are only text.
         calls = [item for item in known if isinstance(item, FunctionCall)][-place.thread.calls or len(known) :]
         try:
             yield self._injection(place.thread.id, (*calls, *rest))
@@ -483,13 +483,13 @@ def _image(image: Image) -> dict[str, Any]:
             code="unsupported_image_url",
         )
     inspect_image(image.url)
-    # For `low` Codex would show the model a sentence instead of the image; `auto`, the default, some versions refuse.
+    # For `low` Codex would send a sentence instead of the image. Some versions refuse `auto`, which is the default.
     detail = {"detail": image.detail} if image.detail in ("high", "original") else {}
     return {"type": "input_image", "image_url": image.url, **detail}
 
 
 def _tool_result(output: FunctionOutput) -> dict[str, Any]:
-    """The answer to `item/tool/call`. Codex makes of one text what an injected output is: a string."""
+    """The answer to `item/tool/call`. Codex turns a single text into a string, the form that injected outputs have."""
     items: list[dict[str, Any]] = [{"type": "inputText", "text": output.text}]
     if not all(isinstance(part, Text) for part in output.parts):
         items = [

@@ -64,8 +64,8 @@ _KINDS = {
 }
 """Kinds that stand for one failure each.
 
-`tooManyDenials` ends a turn of which Codex's reviewer of approvals has rejected too many actions: nothing that a second
-try would change.
+`tooManyDenials` ends a turn in which Codex's approval reviewer has rejected too many actions. A retry would end in the
+same way.
 """
 
 _VAGUE_KINDS = {
@@ -79,7 +79,7 @@ _VAGUE_KINDS = {
 }
 """Kinds that stand for many failures: the provider's status or body says which, where there is one.
 
-Of `other`, much passes: a stream that broke, for example.
+Many failures of the kind `other` are temporary: a broken stream, for example.
 """
 
 _STATUSES = {
@@ -91,23 +91,23 @@ _STATUSES = {
     503: Row(503, "overloaded",              SERVER,  TRANSIENT, "upstream_unavailable"),
     529: Row(503, "overloaded",              SERVER,  TRANSIENT, None),
 }
-"""The provider's statuses. Of the others, those from 400 to 499 reject the request, unless they pass by themselves.
+"""The provider's statuses. Any other from 400 to 499 rejects the request, unless it is temporary (`_PASSING`).
 
 402 is 429 `insufficient_quota`, as in OpenAI's API and the other backends; a header tells the SDKs not to retry it.
 """
 # fmt: on
 _PASSING = (408, 409, 425)
 _REJECTED, _NO_MODEL, _UNKNOWN = _VAGUE_KINDS["badrequest"], _KINDS["modelnotfound"], _VAGUE_KINDS["other"]
-# 401 like a missing login, and not 500: it is the operator's to set the variable, and no second try will find it.
+# 401 like a missing login, and not 500: only the operator can set the variable, so SDKs must not retry.
 _MISCONFIGURED = Row(401, "codex_misconfigured", AUTH)
 
 
 COMPACTED = InvalidRequest(
-    "Codex has replaced the conversation by a summary, so the model would not see what the client sent. The turn was "
+    "Codex replaced the conversation with a summary, so the model would not see what the client sent. The turn was "
     "stopped. Send a shorter conversation.",
     code="context_length_exceeded",
 )
-"""The windows in the child's catalog never lead to a compaction. Should a Codex make one, no answer is given."""
+"""The windows in the child's catalog prevent compaction. If a Codex compacts all the same, the turn fails."""
 
 
 def finished_from_error(message: str, info: object, details: object = None) -> Finished:
@@ -157,7 +157,7 @@ def has_meaning(kind: str) -> bool:
 
 
 def _meaning_of_status(kind: str, status: int | None, upstream: dict[str, Any], text: str) -> Row:
-    """The meaning of a failure whose kind does not tell it: by the provider's status, its body, or Codex's message."""
+    """The meaning of a failure whose kind is not specific: by the provider's status, its body, or Codex's message."""
     if status in _STATUSES:
         return _STATUSES[status]
     # Before 0.166 Codex has no kind for this, and keeps of the provider's 404 the message alone.

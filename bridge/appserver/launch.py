@@ -106,7 +106,7 @@ class CodexLauncher:
         self._asked = False
         self._asking = trio.Lock()
         self.context_windows: dict[str, int] = {}
-        """The models' context windows in tokens, as far as Codex has told them."""
+        """The models' context windows in tokens, as far as Codex has reported them."""
 
     async def command(self) -> Command:
         binary = find_codex(self._binary)
@@ -153,7 +153,7 @@ class CodexLauncher:
             return
         catalog = await self._ask_catalog(binary, has_login)
         if catalog is not None:
-            # The child is not told the models' true windows, so they are kept beside its catalog.
+            # The child's catalog does not have the true windows, so they are stored beside it.
             write_private(_windows_file(path), orjson.dumps(context_windows(catalog)))
             write_private(path, orjson.dumps(shrink_catalog(catalog)))
 

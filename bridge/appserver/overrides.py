@@ -1,7 +1,7 @@
 """How Codex is kept small: the overrides that it is started with (`-c key=value`).
 
 By default its own tools, prompts and calls home are off, so that the model sees the client's messages and nothing else,
-and all of them: Codex must not cut an output or replace a conversation by a summary behind the client's back.
+and all of them: Codex must not cut an output, or replace a conversation with a summary, behind the client's back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OFF_FEATURES = (
 )
 
 _UNLIMITED = 10**9
-"""Tokens. The provider knows its window and says so, in a way that agents understand; Codex would cut in silence."""
+"""Tokens. The provider knows its window and reports it in a way that agents understand; Codex would cut silently."""
 
 _ALWAYS = {
     "check_for_update_on_startup": "false",
@@ -73,7 +73,7 @@ def build_overrides(
 ) -> list[str]:
     """The `-c` arguments. `base_instructions` replaces Codex's prompt for payloads that leave it null (legacy).
 
-    `switches` are further overrides, against settings that the child would find by itself.
+    `switches` are further overrides, for settings that the child would find on its own.
     """
     values = dict(_ALWAYS)
     if not native_tools:
@@ -132,10 +132,10 @@ _ANY_MODEL: dict[str, Any] = {
     "availability_nux": None,
     "web_search_tool_type": "text",
 }
-"""As Codex itself describes a model that it does not know, but for the verbosity, which goes out if asked for."""
+"""As Codex describes a model that it does not know, except that a requested verbosity is sent."""
 
 CATALOG_RULES = hashlib.sha256(orjson.dumps([_PLAIN, _ANY_MODEL])).hexdigest()
-"""Changes with the rules above: a catalog that was made by others is not used."""
+"""Changes with the rules above, so that a catalog made by other rules is not used."""
 
 
 def _flags(values: dict[str, str]) -> Iterator[str]:

@@ -29,7 +29,7 @@ class ChildSettings:
     tool_mode: Literal["auto", "text", "native"] = "auto"
     web_search: Literal["off", "cached", "live"] = "off"
     enforce_max_tokens: bool = True
-    """End an answer at the client's limit of tokens: Codex has none."""
+    """End an answer at the client's limit of tokens, because Codex has no limit."""
     kept_threads: int = 0
     """Conversations whose threads are kept for their next turns."""
 

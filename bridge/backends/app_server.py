@@ -44,7 +44,7 @@ MAX_TEXTS = 1024 * 1024
 """Characters of injected texts that are remembered."""
 
 MAX_PIXELS, PATCH, MAX_PATCHES = 2048, 32, 2500
-"""Codex makes an image smaller that is longer than this, or has more patches of 32 by 32 pixels."""
+"""Codex shrinks images with longer sides than this, or with more patches of 32 by 32 pixels."""
 
 NOT_LOGGED_IN = f"Codex is not logged in. {LOG_IN} The mock models work without a login."
 
@@ -117,7 +117,7 @@ class AppServerBackend:
     async def start(self, turn: Turn, req_id: str) -> EventStream:
         child = await self.pool.acquire(conversation_number(turn.items))
         if child.config_fault is not None:
-            # It would ask OpenAI instead of the provider that is set up, and with its own prompts and tools.
+            # With its defaults it would send the prompt to OpenAI instead of the configured provider.
             raise _no_access(
                 f"Codex cannot use its config.toml ({harmless(child.config_fault)}). Fix it and restart the bridge.",
                 "codex_misconfigured",
@@ -279,7 +279,7 @@ def _no_access(message: str, code: str) -> UpstreamError:
 
 
 def _image_drops(turn: Turn) -> Iterator[str]:
-    """What Codex changes of images: `low` cannot be asked for, and larger ones are made smaller."""
+    """What Codex changes about images: it does not support `low`, and shrinks large ones."""
     images = [part for item in turn.items if isinstance(item, Message | FunctionOutput) for part in item.parts]
     for image in images:
         if isinstance(image, Image):

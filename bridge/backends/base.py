@@ -28,7 +28,7 @@ class Abilities:
     sampling: bool = False
     """A temperature and a limit of tokens."""
     counts_tokens: bool = False
-    """It has no limit of tokens, so the bridge counts them and ends the answer there."""
+    """It has no limit of tokens of its own, so the bridge counts and ends the answer at the client's limit."""
     hosted_tools: bool = False
     """Tools that the provider runs itself (file_search, mcp, …), passed on as they are."""
     provider_key: bool = False

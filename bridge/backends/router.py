@@ -76,7 +76,7 @@ class Router:
         if why is None and name != requested and self.default.name != MOCK and self._is_usable(self.default, keyed):
             # Whoever made the alias knows the model, even if nobody lists it.
             return ModelChoice(requested, name, effort, self.default.name)
-        # Codex serves the models that it lists; to name the beginnings of their names would promise more.
+        # Codex serves only the models that it lists, so its prefixes are not suggested.
         patterns = [pattern for pattern, backend in self._table.patterns() if self._served[backend].kind != APP_SERVER]
         raise ModelNotFound(requested, self.models(), why, patterns)
 
@@ -188,7 +188,7 @@ class Router:
         return found
 
     def _is_model(self, name: str) -> bool:
-        """Whether a name is that of a model which somebody offers, with or without an effort."""
+        """Whether some backend offers a model of this name, with or without an effort."""
         if name.lower() in MOCK_MODELS:
             return True
         for each in self._on():

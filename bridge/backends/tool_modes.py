@@ -21,9 +21,9 @@ class ToolModes:
         self._keys = [make_rule(pattern, mode) for pattern, mode in keys.items()]
 
     def offers_natively(self, key: str, model: str, asked: bytes | None = None) -> bool | None:
-        """What holds for a request; None where only the setting for all of them does.
+        """Whether this request's tools are native; None where no choice matches, so that the general setting applies.
 
-        `asked` is the value of the request's own header, which wins. Raises InvalidRequest for an unknown one.
+        `asked` is the value of the request's own header, which wins. Raises InvalidRequest for an unknown value.
         """
         if asked is not None:
             if asked not in (b"text", b"native"):

@@ -11,7 +11,7 @@ from bridge.turn.turn import Turn
 
 
 def turn_start(turn: Turn, backend: str, dropped: Sequence[str], *, counts_tokens: bool = False) -> dict[str, Any]:
-    """The payload of `turn_start`: who is asked, what is not passed on, and whether the bridge itself keeps the limit
+    """The payload of `turn_start`: the model, what is not passed on, and whether the bridge itself enforces the limit
     of tokens.
     """
     return {

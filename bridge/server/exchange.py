@@ -91,7 +91,7 @@ class Exchange:
         self._url = url
         self.provider_key = provider_key
         self.tool_mode: bytes | None = None
-        """What the request's own header says of how its tools are offered."""
+        """The request's X-Bridge-Tool-Mode."""
         self._recorder = service.recorder
         self._arrived = False
         self._stream: EventStream | None = None

@@ -84,7 +84,7 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Rerouted:
-    """The provider lets another model answer than the one that was asked for."""
+    """The provider answers with another model than the requested one."""
 
     model: str
 

@@ -1,7 +1,7 @@
 """Images in data URLs: what kind they are and how large, read without decoding them.
 
-Codex passes on PNG, JPEG, WebP and GIF. Anything else, and what it cannot decode, it replaces by a sentence, and the
-model answers without having seen it.
+Codex passes on PNG, JPEG, WebP and GIF. It replaces anything else, and what it cannot decode, with a
+sentence, and the model answers without having seen the image.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Broken(Exception):
 
 
 def inspect_image(url: str) -> ImageSize:
-    """Look at a data URL. Raises InvalidRequest for what is not a whole PNG, JPEG, WebP or GIF."""
+    """Read the kind and size of a data URL's image. Raises InvalidRequest for all but whole PNG, JPEG, WebP and GIF."""
     head, comma, text = url.partition(",")
     mime, *parameters = head[len("data:") :].split(";")
     if not comma or "base64" not in map(str.lower, (mime, *parameters)):

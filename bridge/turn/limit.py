@@ -7,7 +7,7 @@ import re
 from bridge.turn.events import Finished, Restarted, TextDelta, TurnEvent
 
 LONGEST = 64
-"""Characters of a word that count as one token. No tokenizer that is known has longer ones."""
+"""Characters of a word that count as one token. No known tokenizer has longer tokens within a word."""
 
 _WORDS = re.compile(rf"[^\x00-@\[-`{{-\x7f\s\d][^\x00-&(-@\[-`{{-\x7f\s\d]{{0,{LONGEST - 1}}}|\d{{1,3}}")
 """Words (letters, apostrophes after the first, and anything beyond ASCII) and numbers.
@@ -19,10 +19,10 @@ it has words and numbers.
 
 
 class LimitStage:
-    """Events in, events out, until the text surely has `limit` tokens. `hit` says that it was cut there.
+    """Passes events on until their text has at least `limit` tokens; then `hit` is true, and the rest is cut off.
 
-    The count is a lower bound, so that no answer ends before the client's limit: thoughts and calls are not counted,
-    and of a text only what must be a token of its own.
+    The count is a lower bound, so that no answer ends before the client's limit: it includes words and numbers, but
+    not what stands between them, thoughts or calls.
     """
 
     end = Finished("incomplete", reason="max_output_tokens")

@@ -33,7 +33,7 @@ HEADERS: dict[str, Json] = {
         "schema": {"type": "string", "pattern": "^[!-~]+$"},
     },
     "x-bridge-model-rerouted": {
-        "description": "The model that answers, where the provider chose another one than was asked for.",
+        "description": "The model that answers, when the provider uses another one than the requested one.",
         "schema": {"type": "string", "pattern": "^[!-~]+$"},
     },
     "retry-after": {
@@ -41,7 +41,7 @@ HEADERS: dict[str, Json] = {
         "schema": {"type": "integer", "minimum": 0},
     },
     "x-should-retry": {
-        "description": "There when trying again is of no use although the status suggests it.",
+        "description": "Present when a retry is useless although the status suggests one.",
         "schema": {"const": "false"},
     },
     "www-authenticate": {"description": "There when the key is missing or wrong.", "schema": {"const": "Bearer"}},

@@ -64,7 +64,7 @@ SCHEMAS: dict[str, Json] = {
             "default_reasoning_effort": STRING,
             "architecture": closed({"input_modalities": list_of(STRING), "output_modalities": list_of(STRING)}),
         },
-        "What comes after `owned_by` is there where it is known.",
+        "The members after `owned_by` are present where they are known.",
     ),
     "ModelList": closed({"object": const("list"), "data": list_of(ref("Model"))}),
     "UsageReport": closed(
