@@ -347,7 +347,8 @@ def build_thread_start(
     params: dict[str, Any] = {
         "model": turn.model,
         "cwd": settings.workdir,
-        "approvalPolicy": settings.approval_policy,
+        # Codex 0.143 has given up `on-failure`. Whatever it asks for is declined, so the two mean the same here.
+        "approvalPolicy": "on-request" if settings.approval_policy == "on-failure" else settings.approval_policy,
         "sandbox": settings.sandbox_mode,
         "ephemeral": True,
         "developerInstructions": join_developer_text(
