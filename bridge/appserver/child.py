@@ -17,7 +17,7 @@ from typing import Any, Literal
 import trio
 
 from bridge.appserver.account import Account
-from bridge.appserver.affinity import KEEP_SECONDS, KeptThread, KeptThreads
+from bridge.appserver.affinity import KEEP_SECONDS, AnswerDigest, KeptThread, KeptThreads
 from bridge.appserver.config_warning import METHOD as CONFIG_WARNING
 from bridge.appserver.config_warning import ConfigWarning, read_config_warning
 from bridge.appserver.counts import ChildCounts
@@ -271,6 +271,14 @@ class Child:
         self._owners.start_soon(self._own, stream)
         return stream
 
+    def keep_thread(self, running: RunningTurn, answer: AnswerDigest) -> None:
+        """Keep the thread of a turn that was answered so. At once: the conversation's next turn may begin before the
+        owner of this one has its next step.
+        """
+        kept = running.kept(answer, trio.current_time() + KEEP_SECONDS) if self._closed is None else None
+        if kept is not None:
+            running.displaced = self._threads.keep(kept)
+
     async def _own(self, stream: TurnStream) -> None:
         running = stream.running
         try:
@@ -330,9 +338,8 @@ class Child:
         """Interrupt a turn that the child still works on, then give back what it holds."""
         if self._closed is not None:
             return
-        kept = running.kept(running.answer, trio.current_time() + KEEP_SECONDS) if running.answer else None
-        if kept is not None:
-            await self._forget(self._threads.keep(kept))
+        if running.displaced is not None:
+            await self._forget(running.displaced)
             return
         stop = None if running.ended else running.interrupt()
         await self._let_go([*([stop] if stop is not None else []), *running.end()], running.req_id)

@@ -113,10 +113,6 @@ class CurrentTurn(RunningTurn):
         self._thread_total = self._used
 
     @property
-    def keeps_thread(self) -> bool:
-        return self._place is not None
-
-    @property
     def resumes(self) -> str | None:
         thread = self._place.thread if self._place is not None else None
         return thread.id if thread is not None and thread.turn is not None else None

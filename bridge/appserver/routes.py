@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -67,6 +67,8 @@ class RunningTurn(EventBuffer, ABC):
 
     # As few members as can be: with more than thirty, an object of Python's takes twice the memory.
     max_buffered = MAX_BUFFERED
+    displaced: Sequence[KeptThread] | None = None
+    """The threads that have to go because its own is kept; None where it is not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,8 +80,6 @@ class RunningTurn(EventBuffer, ABC):
         self.on_overflow: Callable[[], None] = _nothing
         self.over: Waitable | None = None
         """Set when its consumer has let go of it."""
-        self.answer: AnswerDigest | None = None
-        """What the client was given, once it is complete: from then on the thread may be kept."""
         self._checked: list[TurnEvent] | None = None
         """What was waiting at the last look: `take` puts another list in its place."""
 
@@ -104,11 +104,6 @@ class RunningTurn(EventBuffer, ABC):
     def kept(self, answer: AnswerDigest, until: float) -> KeptThread | None:
         """Its thread for the next turn of the conversation, after this `answer`; None where that cannot be."""
         return None
-
-    @property
-    def keeps_thread(self) -> bool:
-        """Whether there is a thread that could be kept."""
-        return False
 
     def let_go(self) -> None:
         """Nobody listens any more.

@@ -16,6 +16,7 @@ from bridge.appserver.affinity import AnswerDigest, conversation_number
 from bridge.appserver.current import TIERS
 from bridge.appserver.dialect import DialectName
 from bridge.appserver.pool import Pool
+from bridge.appserver.routes import RunningTurn
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import TurnStream
 from bridge.appserver.transcript import tool_text
@@ -55,11 +56,14 @@ class AnswerStream:
     What the client was given is digested, so that the thread is found again by the next turn of the conversation.
     """
 
-    __slots__ = ("_answer", "_stage", "_stream")
+    __slots__ = ("_answer", "_keep_thread", "_stage", "_stream")
 
-    def __init__(self, stream: TurnStream, stage: ToolStage | None) -> None:
+    def __init__(
+        self, stream: TurnStream, stage: ToolStage | None, keep_thread: Callable[[RunningTurn, AnswerDigest], None]
+    ) -> None:
         self._stream = stream
         self._stage = stage
+        self._keep_thread = keep_thread
         self._answer = AnswerDigest()
 
     async def next(self) -> list[TurnEvent]:
@@ -71,10 +75,7 @@ class AnswerStream:
         self._answer.add(events)
         end = events[-1]
         if isinstance(end, Finished) and end.outcome == "completed":
-            self._stream.running.answer = self._answer
-            if self._stream.running.keeps_thread:
-                # At once: the client, who now has the answer, may send the next request of the conversation.
-                self._stream.close()
+            self._keep_thread(self._stream.running, self._answer)
         return events
 
     def close(self) -> None:
@@ -135,7 +136,7 @@ class AppServerBackend:
         # Nothing waits between this check and the start, so that the limit holds.
         if self.pool.turns >= self._max_turns:
             raise Overloaded(f"{self._max_turns} turns are running already; try again in a moment.", retry_after=1)
-        return AnswerStream(child.start(turn, req_id), stage)
+        return AnswerStream(child.start(turn, req_id), stage, child.keep_thread)
 
     def models(self) -> list[str]:
         listed = [entry["id"] for entry in self._listed() if entry.get("hidden") is not True]

@@ -243,7 +243,7 @@ async def test_a_client_that_leaves_as_soon_as_it_resumes_a_turn() -> None:
     tape, first = Tape(), turn_with_tools("two calls")
     async with supervised(python(CALLING), KEEPING, tap=tape.recorder) as supervisor:
         child = await supervisor.acquire()
-        await finish(AnswerStream(child.start(first), None))
+        await finish(AnswerStream(child.start(first), None, child.keep_thread))
         await until(lambda: not child.turns, "the turn is kept")
         assert tape.calls()[-1] == "turn/start"
         child.start(with_outputs(first)).close()
@@ -256,7 +256,7 @@ async def test_a_turn_that_ends_while_it_waits_is_not_resumed() -> None:
     tape, first = Tape(), turn_with_tools("two calls, then the end")
     async with supervised(python(CALLING), KEEPING, tap=tape.recorder) as supervisor:
         child = await supervisor.acquire()
-        await finish(AnswerStream(child.start(first), None))
+        await finish(AnswerStream(child.start(first), None, child.keep_thread))
         await until(lambda: tape.calls()[-1] == "thread/unsubscribe", "the thread is let go")
         assert "turn/interrupt" not in tape.calls()
         await finish(child.start(with_outputs(first)))
@@ -269,7 +269,7 @@ async def test_a_call_that_was_refused_meanwhile_is_not_continued(monkeypatch: p
     tape, first = Tape(), turn_with_tools("two calls, the end after a reply")
     async with supervised(python(CALLING), KEEPING, tap=tape.recorder) as supervisor:
         child = await supervisor.acquire()
-        assert len((await finish(AnswerStream(child.start(first), None))).calls) == 2
+        assert len((await finish(AnswerStream(child.start(first), None, child.keep_thread))).calls) == 2
         await until(lambda: not child.turns, "the turn is let go")
     assert tape.calls()[-2:] == ["turn/interrupt", "thread/unsubscribe"]
 
