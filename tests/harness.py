@@ -114,6 +114,18 @@ def running_bridge(directory: Path, *arguments: str, **environment: str) -> Iter
         process.stdout.close()
 
 
+def python_program(program: Path, text: str) -> Path:
+    """A program in Python that can be run by its path.
+
+    Its first line does not name the interpreter, whose path may have a blank in it.
+    """
+    script = program.with_name(f"{program.name}.py")
+    script.write_text(text)
+    program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -Wignore {quote(str(script))} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
 def scripted_codex(directory: Path, script: dict[str, Any], name: str = "codex", dialect: str = "both") -> Path:
     """A program to be used as CODEX_BIN: the stand-in, performing `script`."""
     path = directory / f"{name}.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from harness import ROOT, RunningBridge, running_bridge
+from harness import ROOT, RunningBridge, python_program, running_bridge
 from server.prompted import MODEL, ask, prompted_codex, send_request, wait_for
 
 from bridge.appserver.dialect import ChildInfo, DialectName
@@ -22,8 +21,7 @@ from bridge.backends.router import MOCK_MODELS
 from bridge.turn.items import FunctionTool, Image, Message, OutputFormat, Text, WebSearchOptions
 from bridge.turn.turn import Turn
 
-LISTING = """#!{python} -Wignore
-import sys
+LISTING = """import sys
 
 sys.path.insert(0, {root!r})
 import trio
@@ -54,10 +52,7 @@ trio.run(Listing().run)
 
 def listing_codex(directory: Path, *, needs_login: bool) -> Path:
     """That child as a program."""
-    codex = directory / "codex"
-    codex.write_text(LISTING.format(python=sys.executable, root=str(ROOT), needs_login=needs_login))
-    codex.chmod(0o755)
-    return codex
+    return python_program(directory / "codex", LISTING.format(root=str(ROOT), needs_login=needs_login))
 
 
 @pytest.fixture(scope="module")

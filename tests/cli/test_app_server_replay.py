@@ -7,6 +7,7 @@ import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ def replaying_codex(directory: Path, log: Path, *arguments: str) -> Path:
     """A program to be used as CODEX_BIN: the child of a log."""
     program = directory / "replaying-codex"
     more = " ".join(arguments)
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m bridge "$@" --replay {log} {more}\n')
+    python = f"PYTHONPATH={quote(str(ROOT))} exec {quote(sys.executable)}"
+    program.write_text(f'#!/bin/sh\n{python} -m bridge "$@" --replay {quote(str(log))} {more}\n')
     program.chmod(0o755)
     return program
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ROOT
+from harness import ROOT, python_program
 from upstream.tokens import (
     ACCOUNT,
     CHATGPT_FORMS,
@@ -260,8 +260,7 @@ def test_a_path_that_is_no_utf_8(tmp_path: Path) -> None:
 
 # Login
 
-CODEX = """#!{python}
-import json, os, sys
+CODEX = """import json, os, sys
 
 print(json.dumps({{"arguments": sys.argv[1:], "home": os.environ.get("CODEX_HOME"), "stdin": sys.stdin.read()}}))
 print("said on stderr", file=sys.stderr)
@@ -273,9 +272,7 @@ def fake_codex(directory: Path) -> Path:
     """A Codex that tells how it was called."""
     program = directory / "bin" / "codex"
     program.parent.mkdir()
-    program.write_text(CODEX.format(python=sys.executable))
-    program.chmod(0o755)
-    return program
+    return python_program(program, CODEX.format())
 
 
 @pytest.mark.parametrize("flags", [[], ["--device-auth"], ["--with-api-key"]], ids=str)

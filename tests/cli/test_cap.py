@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from shlex import quote
 
 import jsonschema_rs
 import pytest
@@ -94,7 +95,7 @@ def test_all_schemas() -> None:
 )
 def test_streams_that_are_none(command: str, code: int, said: str) -> None:
     """One line, or none where nobody reads; never a traceback."""
-    shell = ["sh", "-c", f"{sys.executable} -m bridge {command}"]
+    shell = ["sh", "-c", f"{quote(sys.executable)} -m bridge {command}"]
     done = subprocess.run(shell, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == code
     assert done.stderr.startswith(said) if said else done.stderr == ""

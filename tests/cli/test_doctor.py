@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 from pathlib import Path
 
 import pytest
-from harness import ROOT, scripted_codex, turns
+from harness import ROOT, python_program, scripted_codex, turns
 from warm import run_warm
 
-NO_LOGIN = """#!{python} -Wignore
-import sys
+NO_LOGIN = """import sys
 
 sys.path.insert(0, {root!r})
 import trio
@@ -100,9 +98,7 @@ def test_what_is_wrong_is_said_with_what_to_do(tmp_path: Path) -> None:
 def test_a_codex_without_a_login_is_told_how_to_get_one(tmp_path: Path) -> None:
     """The line names the command."""
     (tmp_path / ".codex").mkdir()
-    codex = tmp_path / "codex"
-    codex.write_text(NO_LOGIN.format(python=sys.executable, root=str(ROOT)))
-    codex.chmod(0o755)
+    codex = python_program(tmp_path / "codex", NO_LOGIN.format(root=str(ROOT)))
     code, lines, _ = doctor(tmp_path, CODEX_BIN=str(codex))
     assert code == 1
     assert lines["login"].startswith("!! ")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import join, quote
 from typing import Any
 
 import pytest
@@ -334,9 +335,8 @@ while True:
 @pytest.mark.deep
 def test_what_the_command_leaves_behind_is_ended(tmp_path: Path) -> None:
     """Also what does not listen to SIGTERM: nothing of it could talk to the bridge any more."""
-    deaf = (
-        f"{sys.executable} -c 'import signal; signal.signal(15, signal.SIG_IGN); print(0, flush=True); signal.pause()'"
-    )
+    code = "import signal; signal.signal(15, signal.SIG_IGN); print(0, flush=True); signal.pause()"
+    deaf = f"{quote(sys.executable)} -c '{code}'"
     script = f"sleep 1000 & echo $!; ({deaf} & echo $!) | head -n 2"
     ran = run(tmp_path, *MOCK, "--", "sh", "-c", script)
     assert ran.returncode == 0, ran
@@ -466,7 +466,7 @@ print("read", input(), os.tcgetpgrp(0) == os.getpgrp(), flush=True)
 sys.exit(9)
 """
     (tmp_path / "program.py").write_text(program)
-    words = " ".join([*MOCK, "--log-events=run.ndjson", "--", sys.executable, "program.py"])
+    words = join([*MOCK, "--log-events=run.ndjson", "--", sys.executable, "program.py"])
     with terminal(["/bin/bash", "--norc", "-i"], variables(tmp_path, PS1="> ", TERM="dumb"), tmp_path) as person:
         person.wait_for("> ")
         person.type(f"{words} | (trap '' INT; cat); echo over: ${{PIPESTATUS[0]}}\n")

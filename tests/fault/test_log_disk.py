@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from fault.small_disk import SmallDisk, bridge_on_a_small_disk, environment, on_a_small_disk
@@ -113,7 +114,7 @@ while True:
 def test_record_ends_its_command(tmp_path: Path) -> None:
     """It does not let it go on unrecorded: the command and what it has started are gone, the exit code is 1."""
     place = tmp_path / "disk"
-    script = f"{sys.executable} -c '{_ASK_FOR_EVER}' & sleep 1000 & echo $!; wait"
+    script = f"{quote(sys.executable)} -c '{_ASK_FOR_EVER}' & sleep 1000 & echo $!; wait"
     command = (sys.executable, "-P", "-m", "bridge", "record", "--mock-only", f"--log-events={place}/run.ndjson")
     ran = subprocess.run(
         on_a_small_disk(place, "256k", *command, "--", "sh", "-c", script),

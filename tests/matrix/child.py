@@ -6,18 +6,16 @@ Files, because it is a child of the bridge: of one that serves, and of each `exe
 from __future__ import annotations
 
 import json
-import sys
 from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from harness import ROOT
+from harness import ROOT, python_program
 from matrix.provider import SIGNATURE, USAGE, Call, Provider
 from server.prompted import is_alive, wait_for
 
-_PROGRAM = """#!{python} -Wignore
-import json, os, pathlib, sys, time
+_PROGRAM = """import json, os, pathlib, sys, time
 
 sys.path.insert(0, {root!r})
 import trio
@@ -71,9 +69,7 @@ class AppServer(Provider):
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
         self.directory = directory
-        self.program = directory / "codex"
-        self.program.write_text(_PROGRAM.format(python=sys.executable, root=str(ROOT), directory=str(directory)))
-        self.program.chmod(0o755)
+        self.program = python_program(directory / "codex", _PROGRAM.format(root=str(ROOT), directory=str(directory)))
         self._seen = directory / "seen.ndjson"
         self._seen.touch()
         self._numbers = count(1)

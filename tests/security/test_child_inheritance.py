@@ -7,17 +7,15 @@ import os
 import signal
 import socket
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import KEY, RunningBridge, running_bridge
+from harness import KEY, RunningBridge, python_program, running_bridge
 from server.prompted import MODEL, ask, children_of, prompted_codex, send_request, wait_for
 
-_DUMP = """#!{python}
-import json, os, sys
+_DUMP = """import json, os, sys
 # The listing's own is closed by the time that its name is looked up.
 fds = {{fd: os.readlink(path) for fd in os.listdir("/proc/self/fd") if os.path.lexists(path := "/proc/self/fd/" + fd)}}
 fds = {{fd: target for fd, target in fds.items() if int(fd) > 2}}
@@ -60,9 +58,8 @@ class Dumps:
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBridge, Dumps, Path]]:
     directory = tmp_path_factory.mktemp("inherited")
     child = prompted_codex(directory)
-    program = directory / "dumping-codex"
-    program.write_text(_DUMP.format(python=sys.executable, found=str(directory / "found"), child=str(child)))
-    program.chmod(0o755)
+    dump = _DUMP.format(found=str(directory / "found"), child=str(child))
+    program = python_program(directory / "dumping-codex", dump)
     config = directory / "config.toml"
     config.write_text(
         '[backends.other]\ntype = "openai"\nbase_url = "http://127.0.0.1:9/v1"\nkey = "canary-in-config"\n'
@@ -81,7 +78,7 @@ def test_no_secret_of_ours_is_in_its_environment(started: tuple[RunningBridge, D
     assert "canary" not in json.dumps(found)
     assert KEY not in json.dumps(found)
     assert not [name for name in found["env"] if name.startswith("PROXY_")]
-    listed = {"PATH", "HOME", "CODEX_HOME", "CODEX_SQLITE_HOME", "LC_CTYPE"}
+    listed = {"PATH", "HOME", "CODEX_HOME", "CODEX_SQLITE_HOME", "LC_CTYPE"} | {"PWD"}  # which the program's shell sets
     assert set(found["env"]) <= listed, sorted(set(found["env"]) - listed)
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
-from shlex import quote
 from typing import Any, TypeVar
 
-from harness import KEY, ROOT, RunningBridge
+from harness import KEY, ROOT, RunningBridge, python_program
 
 MODEL = "prompted"
 LOOK = {
@@ -50,13 +48,7 @@ T = TypeVar("T")
 
 def prompted_codex(directory: Path, dialect: str = "both") -> Path:
     """The child as a program, to be used as CODEX_BIN together with PROXY_MODELS=MODEL."""
-    program = directory / "prompted-codex"
-    script = directory / "prompted-codex.py"
-    script.write_text(_PROGRAM.format(root=str(ROOT), dialect=dialect))
-    # Not as the first line of the script itself: the path of an interpreter may have a blank in it.
-    program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -Wignore {quote(str(script))} "$@"\n')
-    program.chmod(0o755)
-    return program
+    return python_program(directory / "prompted-codex", _PROGRAM.format(root=str(ROOT), dialect=dialect))
 
 
 def ask(*steps: dict[str, Any], repeat: int | None = None, **members: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import os
 import resource
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from harness import KEY, OTHER_KEY, ROOT, TWO_KEYS, RunningBridge, running_bridge
+from harness import KEY, OTHER_KEY, ROOT, TWO_KEYS, RunningBridge, python_program, running_bridge
 from real.rig import CURRENT, HOUSE_MODEL, RESPONSES, Rig, start_rig
 from server.answers import Json, create, create_streamed, ok, refusal
 from server.conftest import LoggedBridge
@@ -66,8 +65,7 @@ def test_an_unknown_model_is_not_found(client: httpx2.Client, name: str) -> None
     assert len(answer.text) < 1000
 
 
-LISTING = """#!{python} -Wignore
-import sys
+LISTING = """import sys
 
 sys.path.insert(0, {root!r})
 import orjson
@@ -89,8 +87,7 @@ trio.run(Listing().run)
 def test_the_list_is_that_of_the_child_that_runs(tmp_path: Path) -> None:
     """A child that is replaced may know other models: the list and the requests follow."""
     program, models = tmp_path / "listing-codex", tmp_path / "models.txt"
-    program.write_text(LISTING.format(python=sys.executable, root=str(ROOT), models=str(models)))
-    program.chmod(0o755)
+    python_program(program, LISTING.format(root=str(ROOT), models=str(models)))
     models.write_text("model-a model-b")
     with running_bridge(tmp_path, CODEX_BIN=str(program)) as bridge, bridge.client() as client:
         wait_for(lambda: {"model-a", "model-b"} <= set(names(client)), "the first child's models")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -283,7 +284,7 @@ def test_a_log_that_cannot_be_written(warm_codex: WarmCommand) -> None:
 
 def test_a_log_that_fails_at_the_end(command: Command) -> None:
     """The answer is out by then; the exit code and stderr tell that it is not on record."""
-    limited = f'ulimit -f 2; exec {sys.executable} -P -m bridge exec "$@"'
+    limited = f'ulimit -f 2; exec {quote(sys.executable)} -P -m bridge exec "$@"'
     ran = run_limited(command, limited, "--mock", "--prompt", "word " * 1000, "--log-events", "run.ndjson", "--json")
     assert ran.code == 1
     assert "error: The event log run.ndjson could not be written: File too large." in ran.stderr
@@ -307,7 +308,7 @@ def run_limited(command: Command, shell: str, *arguments: str) -> Ran:
 def test_a_run_without_a_log_loads_nothing_for_it(command: Command) -> None:
     """It should begin as quickly as ever."""
     done = run_limited(
-        command, f'exec {sys.executable} -X importtime -P -m bridge exec "$@"', "--mock", "--prompt", "x"
+        command, f'exec {quote(sys.executable)} -X importtime -P -m bridge exec "$@"', "--mock", "--prompt", "x"
     )
     assert done.code == 0
     assert "bridge.cli.exec.output" in done.stderr

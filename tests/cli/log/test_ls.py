@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -148,7 +149,7 @@ def test_who_stops_reading_ends_it_quietly(log: LogCommand, tmp_path: Path) -> N
     for number in range(4000):
         made.end(made.begin(number))
     path = written(tmp_path / "log.ndjson", made)
-    words = " ".join([*BRIDGE, "ls", str(path)])
+    words = shlex.join([*BRIDGE, "ls", str(path)])
     ran = subprocess.run(
         ["bash", "-c", f"{words} | head -2; echo ${{PIPESTATUS[0]}}"],
         capture_output=True, env=log.env(), cwd=ROOT, text=True,
