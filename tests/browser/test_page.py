@@ -146,7 +146,8 @@ def test_a_turn_opens_with_its_conversation(page: Page) -> None:
     assert page.text(".part.call pre") == '{\n  "city": "Bern",\n  "n": 12345678901234567890\n}'
     assert page.text(".badge") == "completed"
     assert "1,000 cached" in page.text(".metrics")
-    assert page.run("document.querySelectorAll('.timeline svg rect.received').length") >= 2
+    # It is drawn when its data has been unpacked.
+    page.until("document.querySelectorAll('.timeline svg rect.received').length >= 2")
 
 
 def test_the_model_s_text_shows_what_was_repaired(page: Page) -> None:
