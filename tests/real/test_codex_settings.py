@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from real.provider import DEFAULT_TEXT
 from real.rig import CHAT, LEGACY, LOOK, NEWEST, RESPONSES, TEXT_HISTORY, Target, start_rig
 
 VALUES = {
@@ -33,4 +34,7 @@ def test_every_value_of_every_setting(tmp_path: Path, target: Target, number: in
             body = api.body("hello", tools=[LOOK])
             body["tools"].append(search)
             answer = rig.send(api, body)
-            assert (answer.status, answer.text) == (200, "hello from the provider"), (chosen, answer)
+            # To a real Codex both legacy calls are two prompts, of which the second may be answered as well.
+            answers = (DEFAULT_TEXT, 2 * DEFAULT_TEXT) if chosen["PROXY_LEGACY_CALLS"] == "both" else (DEFAULT_TEXT,)
+            assert answer.status == 200, (chosen, answer)
+            assert answer.text in answers, (chosen, answer)
