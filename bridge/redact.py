@@ -52,7 +52,7 @@ _SHAPES = re.compile(
     )
 )
 _USERINFO = re.compile(rb"""(/)([^/\s:@"\\]{1,256}:[^/\s@"\\]{3,256})(?=@)""")
-# All of the blanks, of which a plus is also part of tokens: what follows them is no blank.
+# `+` is both a separator and part of tokens. The lookahead makes the separators end where no other one follows.
 _BEARER = re.compile(
     rb"([Bb][Ee][Aa][Rr][Ee][Rr](?:[ \t+]|%20|%09|\\{1,3}t)+(?![ \t+]|%20|%09|\\{1,3}t))([A-Za-z0-9._~+/=-]{8,})"
 )

@@ -132,7 +132,7 @@ def _unknown(option: Any, known: tuple[str, ...]) -> list[str]:
 
 
 def _search_names(data: dict[str, Any], turn: Turn) -> list[str]:
-    """The restrictions of a web search that nothing here reads."""
+    """The options of a web search that are not read."""
     asked = [tool.data for tool in turn.tools if isinstance(tool, RawTool) and tool.type.startswith(SEARCHES)]
     options = data.get("web_search_options")
     asked += [options] if isinstance(options, dict) else []

@@ -272,8 +272,8 @@ class Child:
         return stream
 
     def keep_thread(self, running: RunningTurn, answer: AnswerDigest) -> None:
-        """Keep the thread of a turn that was answered so. At once: the conversation's next turn may begin before the
-        owner of this one has its next step.
+        """Keep a turn's thread after this answer. This happens immediately, because the conversation's next turn may
+        start before this turn's owner task runs again.
         """
         kept = running.kept(answer, trio.current_time() + KEEP_SECONDS) if self._closed is None else None
         if kept is not None:

@@ -31,7 +31,7 @@ from bridge.turn.events import Acted, Finished, ReasoningDone, Rerouted, Usage, 
 from bridge.turn.images import inspect_image
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.turn.searches import search_action
-from bridge.turn.turn import Turn
+from bridge.turn.turn import CODEX_TIERS, Turn
 
 log = logging.getLogger("bridge.child")
 
@@ -45,8 +45,6 @@ OPT_OUT = (
     "item/started",
 )
 """Notifications that say nothing we use; where Codex has its own tools, `item/started` does."""
-TIERS = ("priority", "fast", "flex")
-"""The service tiers that Codex knows."""
 ACTIONS = ("commandExecution", "fileChange", "mcpToolCall")
 """Items that do something."""
 
@@ -72,7 +70,7 @@ class CurrentTurn(RunningTurn):
     that `needs_input` has no such threads.
     """
 
-    # Of native calls alone, hence of the class until there are any: see `RunningTurn` on the number of members.
+    # Only native turns use these. As class attributes they cost other turns no memory (see `RunningTurn`).
     _calls = 0
     _other_calls = False
     """The model has made calls that are withheld from the client, so their outputs will never come."""
@@ -343,7 +341,7 @@ def build_thread_start(
     params: dict[str, Any] = {
         "model": turn.model,
         "cwd": settings.workdir,
-        # Codex 0.143 has given up `on-failure`. Whatever it asks for is declined, so the two mean the same here.
+        # Codex 0.143 removed `on-failure`. The bridge declines every approval, so `on-request` means the same.
         "approvalPolicy": "on-request" if settings.approval_policy == "on-failure" else settings.approval_policy,
         "sandbox": settings.sandbox_mode,
         "ephemeral": True,
@@ -355,7 +353,7 @@ def build_thread_start(
         params["modelProvider"] = turn.provider
     if not settings.native_tools:
         params["baseInstructions"] = ""
-    if turn.service_tier in TIERS:
+    if turn.service_tier in CODEX_TIERS:
         params["serviceTier"] = turn.service_tier
     if native is not None and (specs := native.specs()):
         params["dynamicTools"] = specs

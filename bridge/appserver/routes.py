@@ -68,7 +68,7 @@ class RunningTurn(EventBuffer, ABC):
     # As few members as can be: with more than thirty, an object of Python's takes twice the memory.
     max_buffered = MAX_BUFFERED
     displaced: Sequence[KeptThread] | None = None
-    """The threads that have to go because its own is kept; None where it is not."""
+    """The threads to release because this turn's own is kept; None where it is not kept."""
 
     def __init__(self) -> None:
         super().__init__()

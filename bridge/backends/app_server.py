@@ -13,7 +13,6 @@ import orjson
 import trio
 
 from bridge.appserver.affinity import AnswerDigest, conversation_number
-from bridge.appserver.current import TIERS
 from bridge.appserver.dialect import DialectName
 from bridge.appserver.pool import Pool
 from bridge.appserver.routes import RunningTurn
@@ -37,7 +36,7 @@ from bridge.turn.models import (
     resolve_model,
     split_provider,
 )
-from bridge.turn.turn import Turn
+from bridge.turn.turn import CODEX_TIERS, Turn
 
 LARGE_SCHEMAS = 32 * 1024
 MAX_SCHEMAS = 4 * 1024 * 1024
@@ -168,7 +167,7 @@ class AppServerBackend:
             names.append("web_search_options" if chat else "tools:web_search")
         if turn.verbosity is not None and dialect == "legacy":
             names.append("verbosity" if chat else "text.verbosity")
-        if turn.service_tier is not None and (dialect == "legacy" or turn.service_tier not in TIERS):
+        if turn.service_tier is not None and (dialect == "legacy" or turn.service_tier not in CODEX_TIERS):
             names.append("service_tier")
         names += _image_drops(turn)
         if turn.encrypted_reasoning and not self._takes_items():

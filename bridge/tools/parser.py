@@ -58,8 +58,8 @@ All `str`, and the sources of `ParsedCall` and `Repair`, joined in their order, 
 _State = Literal["off", "text", "opened", "block", "after", "finished"]
 
 _SPACES = re.compile(r"[ \t\r\n]*+")
-# Unrolled loops, not possessive groups: those with alternatives are broken in Python before 3.11.5. No text can be read
-# in two ways by these, so an unclosed string is given up in linear time.
+# Unrolled loops, not possessive groups: those with alternatives are broken in Python before 3.11.5. Each text
+# matches in one way only, so an unclosed string fails in linear time.
 _CLOSED_STRINGS = re.compile(r'[^"]*(?:"[^"\\]*(?:\\.[^"\\]*)*"[^"]*)*', re.DOTALL)
 
 

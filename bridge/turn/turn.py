@@ -10,6 +10,8 @@ from bridge.turn.items import FunctionTool, Item, OutputFormat, Tool, ToolChoice
 
 Endpoint = Literal["responses", "chat"]
 AUTO = ToolChoice()
+CODEX_TIERS = {"priority": "priority", "fast": "priority", "flex": "flex"}
+"""The service tiers that Codex knows, and what the API calls them. `fast` is Codex's own name."""
 
 
 @dataclass(frozen=True, slots=True)

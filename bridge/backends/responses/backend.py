@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from bridge.backends.base import Abilities
-from bridge.backends.responses.body import TIERS, build_body, build_plain, check_pairs
+from bridge.backends.responses.body import build_body, build_plain, check_pairs
 from bridge.backends.responses.decode import ResponsesBuffer
 from bridge.backends.upstream.backend import Door, UpstreamBackend
 from bridge.backends.upstream.client import Upstream
 from bridge.backends.upstream.stream import UpstreamBuffer
-from bridge.turn.turn import Turn
+from bridge.turn.turn import CODEX_TIERS, Turn
 
 
 class ResponsesApi:
@@ -26,7 +26,7 @@ class ResponsesApi:
         return ResponsesBuffer(turn.functions)
 
     def drops(self, turn: Turn) -> list[str]:
-        return ["service_tier"] if turn.service_tier is not None and turn.service_tier not in TIERS else []
+        return ["service_tier"] if turn.service_tier is not None and turn.service_tier not in CODEX_TIERS else []
 
 
 class PlainResponsesApi(ResponsesApi):

@@ -19,10 +19,7 @@ from bridge.turn.items import (
     Tool,
     ToolChoice,
 )
-from bridge.turn.turn import Turn
-
-TIERS = {"priority": "priority", "fast": "priority", "flex": "flex"}
-"""The service tiers that Codex's login can be asked for; `fast` is Codex's own word."""
+from bridge.turn.turn import CODEX_TIERS, Turn
 
 
 def build_body(turn: Turn, session: str) -> dict[str, Any]:
@@ -40,8 +37,8 @@ def build_body(turn: Turn, session: str) -> dict[str, Any]:
         "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": session,
     }
-    if turn.service_tier in TIERS:
-        body["service_tier"] = TIERS[turn.service_tier]
+    if turn.service_tier in CODEX_TIERS:
+        body["service_tier"] = CODEX_TIERS[turn.service_tier]
     return body | {"text": _text(turn)}
 
 
