@@ -74,7 +74,7 @@ def _check_home(settings: Any, report: Report) -> None:
 
 def _check_port(settings: Any, report: Report) -> None:
     from bridge.errors import ConfigError
-    from bridge.server.listener import open_sockets
+    from bridge.http.listener import open_sockets
 
     try:
         for listener in open_sockets(settings.host, settings.port):

@@ -15,8 +15,8 @@ from bridge.cli.foreground import CannotRun, Command
 from bridge.cli.streams import say
 from bridge.config import Settings
 from bridge.config_file import FileConfig
+from bridge.http.listener import open_sockets
 from bridge.protolog.event_log import EventLog, LogFailed
-from bridge.server.listener import open_sockets
 from bridge.server.run import Bridge
 from bridge.server.stopping import Stop
 

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from time import time
-from typing import Any
 from urllib.parse import parse_qsl
 
 import trio
-from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 
 from bridge.errors import BridgeError, InvalidRequest
+from bridge.http.request import ClientGone, Request
 from bridge.server.cap.app import CapApp, CapSocket
 from bridge.server.cap.places import PLACES, SOCKET
 from bridge.server.conversations import ConversationPages
-from bridge.server.http import (
-    ROUTE,
-    ClientGone,
-    Page,
-    Receive,
-    Request,
-    Scope,
-    Send,
-    cancel_when_gone,
-    key_label,
-    provider_key,
-    read_whole_body,
-    send_page,
-    send_page_early,
-)
+from bridge.server.http import Page, PageRequest, provider_key, send_page
 from bridge.server.pages import Pages
 from bridge.server.refusals import refusal, refuse
 from bridge.server.responses import ResponsePages
@@ -36,17 +22,17 @@ from bridge.server.service import Service
 from bridge.server.turns import TurnEndpoint
 from bridge.server.websocket import ResponsesSocket
 
-ShowPage = Callable[[Request], Awaitable[Page]]
-Asgi = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
+Handler = Callable[[Request], Awaitable[None]]
+ShowPage = Callable[[PageRequest], Awaitable[Page]]
 
 
-def build_app(service: Service, *, fault: Callable[[], str | None], started_at: int) -> Any:
-    """The ASGI application, without the gate. `fault` tells what is wrong with the bridge itself."""
+def build_app(service: Service, *, fault: Callable[[], str | None], started_at: int) -> Routes:
+    """Everything that is served, without the gate. `fault` tells what is wrong with the bridge itself."""
     pages = Pages(service, fault, started_at, time)
     responses = ResponsePages(service)
     conversations = ConversationPages(service.store, service.new_id, enabled=service.keeps_responses)
     assist = CapApp(service)
-    turns: dict[str, dict[str, Asgi]] = {
+    turns: dict[str, dict[str, Handler]] = {
         "/v1/responses": {"POST": TurnEndpoint("responses", service)},
         "/v1/chat/completions": {"POST": TurnEndpoint("chat", service)},
         **{path: {"POST": assist.post} for path in PLACES},
@@ -80,92 +66,95 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
         "/v1/health": {"GET": pages.cap_health},
         "/openapi.json": {"GET": pages.openapi},
     }
-    cancel = _Shown(assist.cancel, service.max_body)
     turns[SOCKET] = {"GET": _upgrade}
-    turns["/v1/assist/{request_id}"] = {"GET": assist.resume, "DELETE": cancel}
-    routes: list[BaseRoute] = [
-        WebSocketRoute("/v1/responses", ResponsesSocket(service)),
-        WebSocketRoute(SOCKET, CapSocket(assist, service)),
-    ]
-    routes += [_Place(path, methods) for path, methods in turns.items()]
-    routes += [
-        _Place(path, {method: _Shown(show, service.max_body) for method, show in methods.items()})
+    turns["/v1/assist/{request_id}"] = {"GET": assist.resume, "DELETE": _Shown(assist.cancel, service.max_body)}
+    sockets: dict[str, Handler] = {"/v1/responses": ResponsesSocket(service), SOCKET: CapSocket(assist, service)}
+    pages_shown = {
+        path: {method: _Shown(show, service.max_body) for method, show in methods.items()}
         for path, methods in shown.items()
-    ]
-    return Routes(routes, redirect_slashes=False, default=_not_found)
+    }
+    return Routes({**turns, **pages_shown}, sockets)
 
 
-class Routes(Router):
-    """Who answers on which path."""
+class Routes:
+    """Which handler answers on which path: by pattern and method, and by path for WebSockets.
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
-        if len(scope["path"]) > 1:
+    `{name}` in a pattern stands for one part of a path, `{name:path}` for all that follow.
+    """
+
+    def __init__(self, patterns: Mapping[str, Mapping[str, Handler]], sockets: Mapping[str, Handler]) -> None:
+        self.patterns = patterns
+        self.sockets = sockets
+        self._variable = [(_expression(pattern), pattern) for pattern in patterns if "{" in pattern]
+
+    def __call__(self, request: Request) -> Awaitable[None]:
+        # Not a coroutine of its own: a stream may wait in it for long.
+        if len(request.path) > 1:
             # Some clients end every path with a slash. The gate has let the request in under its own spelling.
-            scope["path"] = scope["path"].removesuffix("/")
-        return self.app(scope, receive, send)  # there is nothing in between
+            request.path = request.path.removesuffix("/")
+        if request.socket is not None:
+            return self.sockets.get(request.path, _not_found)(request)
+        methods = self._find(request)
+        if methods is None:
+            return _not_found(request)
+        # HEAD is a GET whose body the connection leaves out.
+        handler = methods.get("GET" if request.method == "HEAD" else request.method)
+        if handler is not None:
+            return handler(request)
+        allowed = ", ".join(sorted(methods))
+        error = InvalidRequest(f"{request.path} takes {allowed} only.", code="method_not_allowed", http_status=405)
+        return refuse(request, error, [(b"allow", allowed.encode())])
+
+    def _find(self, request: Request) -> Mapping[str, Handler] | None:
+        path = request.path
+        if "{" not in path and path in self.patterns:
+            request.route = path
+            return self.patterns[path]
+        for expression, pattern in self._variable:
+            if (found := expression.fullmatch(path)) is not None:
+                request.route, request.params = pattern, found.groupdict()
+                return self.patterns[pattern]
+        return None
 
 
-class _Place(Route):
-    """A path and what each method does there."""
-
-    def __init__(self, path: str, methods: dict[str, Asgi]) -> None:
-        super().__init__(path, _nothing)
-        self._handlers = methods
-
-    def handle(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
-        # No frame of its own: a stream may wait in it for long.
-        scope[ROUTE] = self.path
-        # HEAD is a GET whose body the HTTP layer leaves out.
-        handler = self._handlers.get("GET" if scope["method"] == "HEAD" else scope["method"])
-        if handler is None:
-            allowed = sorted(self._handlers)
-            error = InvalidRequest(
-                f"{scope['path']} takes {', '.join(allowed)} only.", code="method_not_allowed", http_status=405
-            )
-            return refuse(scope, receive, send, error, [(b"allow", ", ".join(allowed).encode())])
-        return handler(scope, receive, send)
+def _expression(pattern: str) -> re.Pattern[str]:
+    """The pattern as a regular expression. Nothing in ours but the braces has a meaning there."""
+    return re.compile(
+        re.sub(r"\{(\w+)(:path)?\}", lambda part: f"(?P<{part[1]}>{'.+' if part[2] else '[^/]+'})", pattern)
+    )
 
 
 class _Shown:
-    """A page as an ASGI application."""
+    """A page as a handler."""
 
     def __init__(self, show: ShowPage, max_body: int) -> None:
         self._show = show
         self._max_body = max_body
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            own_key = provider_key(scope)
-            body = await read_whole_body(scope, receive, self._max_body) if scope["method"] == "POST" else b""
-        except ClientGone:
-            return
-        except BridgeError as error:
-            await send_page_early(send, receive, refusal(scope, error))
-            return
-        query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
-        request = Request(scope["path"], scope["path_params"], query, key_label(scope), body, own_key)
+    async def __call__(self, request: Request) -> None:
         answer: Page | None = None
-        async with trio.open_nursery() as nursery:
-            # A page may take a model's time: nobody waits for it any more when its client has left.
-            nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope)
+        # A page may take a model's time: it is given up when its client has left.
+        with trio.CancelScope() as showing:
             try:
-                answer = await self._show(request)
+                own_key = provider_key(request)
+                body = await request.read_body(self._max_body) if request.method == "POST" else b""
+                request.on_gone(showing.cancel)
+                query = dict(parse_qsl(request.query.decode("latin-1")))
+                asked = PageRequest(request.path, request.params, query, request.key, body, own_key)
+                answer = await self._show(asked)
+            except ClientGone:
+                return
             except BridgeError as error:
-                answer = refusal(scope, error)
-            nursery.cancel_scope.cancel()
+                answer = refusal(request, error)
         if answer is not None:
-            await send_page(send, answer)
+            await send_page(request, answer)
 
 
-async def _upgrade(scope: Scope, receive: Receive, send: Send) -> None:
+async def _upgrade(request: Request) -> None:
     error = InvalidRequest(
-        f"{scope['path']} is a WebSocket: connect to it as one.", code="upgrade_required", http_status=426
+        f"{request.path} is a WebSocket: connect to it as one.", code="upgrade_required", http_status=426
     )
-    await refuse(scope, receive, send, error, [(b"upgrade", b"websocket")])
-
-
-async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    raise AssertionError("a place handles its requests itself")
+    await refuse(request, error, [(b"upgrade", b"websocket")])
 
 
 _ELSEWHERE = {
@@ -183,11 +172,11 @@ _ELSEWHERE |= dict.fromkeys(
 )
 
 
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    path = scope["path"]
+async def _not_found(request: Request) -> None:
+    path = request.path
     known = "Served are POST /v1/responses, POST /v1/chat/completions, POST /v1/assist and GET /v1/models."
     hint = known if path.startswith("/v1/") else "The base URL ends in /v1."
     if path.startswith("/v1/v1/"):
         hint = "The client appends /v1 to a base URL that already ends in /v1: remove /v1 from the base URL."
     message = _ELSEWHERE.get(path) or f"There is no {path[:100]} here. {hint}"
-    await refuse(scope, receive, send, InvalidRequest(message, code="not_found", http_status=404))
+    await refuse(request, InvalidRequest(message, code="not_found", http_status=404))

@@ -13,7 +13,7 @@ from bridge.api.items import read_items
 from bridge.api.reading import parse_json
 from bridge.errors import InvalidRequest
 from bridge.server.continuation import conversation_not_found, item_objects
-from bridge.server.http import Page, Request, json_page, list_page
+from bridge.server.http import Page, PageRequest, json_page, list_page
 from bridge.store.base import Conversation, Store
 
 MAX_ITEMS = 20
@@ -33,7 +33,7 @@ class ConversationPages:
         self._new_id = new_id
         self._enabled = enabled
 
-    async def create(self, request: Request) -> Page:
+    async def create(self, request: PageRequest) -> Page:
         """POST /v1/conversations."""
         if not self._enabled:
             raise InvalidRequest(
@@ -46,11 +46,11 @@ class ConversationPages:
         await self._store.create_conversation(request.key, conversation, [orjson.dumps(item) for item in items])
         return json_page(_object(conversation))
 
-    async def retrieve(self, request: Request) -> Page:
+    async def retrieve(self, request: PageRequest) -> Page:
         """GET /v1/conversations/{id}."""
         return json_page(_object(_found(request, await self._store.get_conversation(request.key, request.path["id"]))))
 
-    async def update(self, request: Request) -> Page:
+    async def update(self, request: PageRequest) -> Page:
         """POST /v1/conversations/{id}: new metadata."""
         body = validate(_Create, parse_json(request.body))
         name = request.path["id"]
@@ -58,18 +58,18 @@ class ConversationPages:
             _object(_found(request, await self._store.update_conversation(request.key, name, body.metadata or {})))
         )
 
-    async def delete(self, request: Request) -> Page:
+    async def delete(self, request: PageRequest) -> Page:
         """DELETE /v1/conversations/{id}."""
         name = request.path["id"]
         if not await self._store.delete_conversation(request.key, name):
             raise conversation_not_found(name)
         return json_page({"id": name, "object": "conversation.deleted", "deleted": True})
 
-    async def list_items(self, request: Request) -> Page:
+    async def list_items(self, request: PageRequest) -> Page:
         """GET /v1/conversations/{id}/items."""
         return list_page(await self._items(request), request.query)
 
-    async def add_items(self, request: Request) -> Page:
+    async def add_items(self, request: PageRequest) -> Page:
         """POST /v1/conversations/{id}/items."""
         body = validate(_Create, parse_json(request.body))
         before = await self._items(request)
@@ -79,21 +79,21 @@ class ConversationPages:
         await self._store.add_items(request.key, request.path["id"], [orjson.dumps(item) for item in items])
         return list_page(items, {"order": "asc", "limit": "100"})
 
-    async def retrieve_item(self, request: Request) -> Page:
+    async def retrieve_item(self, request: PageRequest) -> Page:
         """GET /v1/conversations/{id}/items/{item}."""
         for item in await self._items(request):
             if item["id"] == request.path["item"]:
                 return json_page(item)
         raise _no_item(request)
 
-    async def delete_item(self, request: Request) -> Page:
+    async def delete_item(self, request: PageRequest) -> Page:
         """DELETE /v1/conversations/{id}/items/{item}: answers with the conversation."""
         conversation = _found(request, await self._store.get_conversation(request.key, request.path["id"]))
         if not await self._store.delete_item(request.key, request.path["id"], request.path["item"]):
             raise _no_item(request)
         return json_page(_object(conversation))
 
-    async def _items(self, request: Request) -> list[dict[str, Any]]:
+    async def _items(self, request: PageRequest) -> list[dict[str, Any]]:
         items = await self._store.list_items(request.key, request.path["id"])
         if items is None:
             raise conversation_not_found(request.path["id"])
@@ -115,13 +115,13 @@ def _object(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-def _found(request: Request, conversation: Conversation | None) -> Conversation:
+def _found(request: PageRequest, conversation: Conversation | None) -> Conversation:
     if conversation is None:
         raise conversation_not_found(request.path["id"])
     return conversation
 
 
-def _no_item(request: Request) -> InvalidRequest:
+def _no_item(request: PageRequest) -> InvalidRequest:
     return InvalidRequest(
         f"Item with id {request.path['item'][:100]!r} not found in this conversation.",
         code="item_not_found",

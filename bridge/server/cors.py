@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from bridge.server.http import Headers, Scope, Send, has_body, header
+from bridge.http.request import Headers, Request
 
 METHODS = b"GET, POST, DELETE, OPTIONS"
 MAX_AGE = b"7200"
@@ -63,79 +63,71 @@ EXPOSED = b", ".join(
 """The headers of an answer that a page may read, beside the few that it always may."""
 
 
-def origins_of(scope: Scope) -> list[bytes]:
+def origins_of(request: Request) -> list[bytes]:
     """Every Origin that a request names, in lower case. A browser sends one at most."""
-    return [value.lower() for name, value in scope["headers"] if name == b"origin"]
+    return [value.lower() for name, value in request.headers if name == b"origin"]
 
 
-def listed_origin(scope: Scope, allowed: Container[bytes]) -> bytes | None:
+def listed_origin(request: Request, allowed: Container[bytes]) -> bytes | None:
     """The origin of a request as it was sent, when it is on the list; None for all others."""
-    named = origins_of(scope)
-    return header(scope, b"origin") if len(named) == 1 and named[0] in allowed else None
+    named = origins_of(request)
+    return request.header(b"origin") if len(named) == 1 and named[0] in allowed else None
 
 
-def is_own_page(scope: Scope) -> bool:
+def is_own_page(request: Request) -> bool:
     """Whether a request comes from a page that the bridge has served itself.
 
     Its origin is then the one that it was asked for under. This tells nothing unless the Host has been checked.
     """
-    host = header(scope, b"host")
+    host = request.header(b"host")
     return (
         host is not None
-        and origins_of(scope) == [b"http://" + host.lower()]
-        and scope.get("method", "GET") in ("GET", "POST")  # a WebSocket has no method, and begins with a GET
-        and not is_cross_site(scope)
+        and origins_of(request) == [f"{request.scheme}://".encode() + host.lower()]
+        and request.method in ("GET", "POST")
+        and not is_cross_site(request)
     )
 
 
-def is_cross_site(scope: Scope) -> bool:
+def is_cross_site(request: Request) -> bool:
     """Whether the browser itself says that another site's page is behind a request."""
-    return any(name == b"sec-fetch-site" and value.lower() == b"cross-site" for name, value in scope["headers"])
+    return any(name == b"sec-fetch-site" and value.lower() == b"cross-site" for name, value in request.headers)
 
 
-def is_preflight(scope: Scope) -> bool:
+def is_preflight(request: Request) -> bool:
     """Whether a request is a browser's question and nothing else; one with a body is none."""
     return (
-        scope["type"] == "http"
-        and scope["method"] == "OPTIONS"
-        and header(scope, b"access-control-request-method") is not None
-        and not has_body(scope)
+        request.method == "OPTIONS"
+        and request.header(b"access-control-request-method") is not None
+        and not request.has_body
     )
 
 
-async def answer_preflight(scope: Scope, send: Send, origin: bytes) -> None:
+async def answer_preflight(request: Request, origin: bytes) -> None:
     """Tell the browser of a listed origin that its page may send what it wants to."""
     headers = [
         *_open_to(origin),
         (b"access-control-allow-methods", METHODS),
-        (b"access-control-allow-headers", _requested_headers(scope) or HEADERS),
+        (b"access-control-allow-headers", _requested_headers(request) or HEADERS),
         (b"access-control-max-age", MAX_AGE),
     ]
-    if (header(scope, b"access-control-request-private-network") or b"").lower() == b"true":
+    if (request.header(b"access-control-request-private-network") or b"").lower() == b"true":
         headers.append((b"access-control-allow-private-network", b"true"))
-    await send({"type": "http.response.start", "status": 204, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
+    request.start(204, headers)
+    await request.send(b"", last=True)
 
 
-def readable_by(origin: bytes, send: Send) -> Send:
-    """`send`, with the headers that let a page of `origin` read the answer."""
-    extra = [*_open_to(origin), (b"access-control-expose-headers", EXPOSED)]
-
-    async def send_readable(message: Scope) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *extra]}
-        await send(message)
-
-    return send_readable
+def readable_by(origin: bytes) -> Headers:
+    """The headers that let a page of `origin` read an answer."""
+    return [*_open_to(origin), (b"access-control-expose-headers", EXPOSED)]
 
 
 def _open_to(origin: bytes) -> Headers:
     return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
 
 
-def _requested_headers(scope: Scope) -> bytes | None:
+def _requested_headers(request: Request) -> bytes | None:
     """The header names that a preflight asks for, to be sent back; None unless they are few, and names all of them."""
-    asked = b",".join(value for name, value in scope["headers"] if name == b"access-control-request-headers")
+    asked = b",".join(value for name, value in request.headers if name == b"access-control-request-headers")
     if len(asked) > MAX_HEADERS_SIZE:
         return None
     names = [name.strip(b" \t").lower() for name in asked.split(b",")]

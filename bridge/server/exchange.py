@@ -22,11 +22,11 @@ from bridge.backends.base import Backend, EventStream
 from bridge.backends.router import Router
 from bridge.counts import OTHER
 from bridge.errors import BridgeError
+from bridge.http.request import Headers
 from bridge.logs import RequestNames, current_request
 from bridge.protolog.match import Spoken
 from bridge.protolog.turn_records import calls_in, rerouted_in, turn_end, turn_start
 from bridge.server.admission import Place
-from bridge.server.http import Headers
 from bridge.server.ratelimits import limit_headers, tell_reset
 from bridge.server.service import Service
 from bridge.server.visible import resolve_visible

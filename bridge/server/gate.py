@@ -1,7 +1,7 @@
-"""Who is let in: Host and Origin first, then the key. A plain ASGI middleware around everything.
+"""Who is let in: Host and Origin first, then the key. A handler around everything.
 
-The application behind it finds in `scope["bridge.key"]` which key was used: `key-` and the first twelve hex digits of
-its SHA-256. That tells keys apart and can be written down. It is missing for the paths that need no key.
+The handler behind it finds in `request.key` which key was used: `key-` and the first twelve hex digits of its SHA-256.
+That tells keys apart and can be written down. It is empty for the paths that need no key.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import trio
 
 from bridge.auth import key_store
 from bridge.auth.key_store import ClientKey
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached, Unauthorized
+from bridge.http.request import Request
 from bridge.server.cap.places import PLACES
 from bridge.server.cors import (
     answer_preflight,
@@ -27,10 +28,12 @@ from bridge.server.cors import (
     origins_of,
     readable_by,
 )
-from bridge.server.http import KEY, MAX_BODY, Receive, Scope, Send, has_body, header, key_label
 from bridge.server.keys import Keyring
 from bridge.server.refusals import refuse
 from bridge.urls import is_loopback
+
+if TYPE_CHECKING:
+    from bridge.http.websocket import WebSocket
 
 _HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d{1,5})?")
 
@@ -53,28 +56,27 @@ def label_of(key: str) -> str:
 
 
 class Gate:
-    """Lets a request or a WebSocket through to `app`, or answers it.
+    """Lets a request or a WebSocket through to `handler`, or answers it.
 
     With `check_host` the Host must be a loopback name or one of `allowed_hosts` (as `Settings` spells them), so that no
     web page can reach the bridge by a name of its own (DNS rebinding). A request with an Origin comes from a web page:
     it is refused, even with a key, unless the origin is one of `allowed_origins` (spelled likewise) or, where the Host
     is checked, the bridge's own.
 
-    A WebSocket is refused by an HTTP answer in place of its handshake. `app` may do the same: until it accepts, it can
-    answer as it answers a request. What a WebSocket offers is in `scope["subprotocols"]` alone, without the key. One
-    whose key is not let in any more is closed (1008).
+    A WebSocket is refused by an HTTP answer in place of its handshake. What it offers is in `request.subprotocols`
+    alone, without the key. One whose key is revoked is closed (1008).
     """
 
     def __init__(
         self,
-        app: Any,
+        handler: Callable[[Request], Awaitable[object]],
         *,
         keys: Keyring,
         check_host: bool,
         allowed_origins: Iterable[str] = (),
         allowed_hosts: Iterable[str] = (),
     ) -> None:
-        self._app = app
+        self._handler = handler
         self._keys = keys
         self._open: Counter[str] = Counter()
         """Requests and WebSockets that are being served, by the labels of their keys."""
@@ -84,68 +86,61 @@ class Gate:
         self._allowed_hosts = frozenset(allowed_hosts)
         self._allowed_origins = frozenset(origin.encode() for origin in allowed_origins)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
+    async def __call__(self, request: Request) -> None:
+        page = listed_origin(request, self._allowed_origins)
+        refusal = self._wrong_place(request, page)
+        if refusal is None and page is not None and is_preflight(request):
+            await answer_preflight(request, page)
             return
-        page = listed_origin(scope, self._allowed_origins)
-        refusal = self._wrong_place(scope, page)
-        if refusal is None and page is not None and is_preflight(scope):
-            await answer_preflight(scope, send, page)
-            return
-        refusal = refusal or await self._wrong_visitor(scope)
-        if scope["type"] == "websocket":
-            send = _before_handshake(scope, send)
-            _hide_key(scope)
+        refusal = refusal or await self._wrong_visitor(request)
+        if request.socket is not None:
+            _hide_key(request)
         elif page is not None:
-            send = readable_by(page, send)
+            request.answer_headers += readable_by(page)
         if refusal is not None:
-            await refuse(scope, receive, send, refusal)
+            await refuse(request, refusal)
             return
-        label = key_label(scope)
-        self._open[label] += 1
+        self._open[request.key] += 1
         try:
-            if scope["type"] == "http":
-                await self._app(scope, receive, send)
+            if request.socket is None:
+                await self._handler(request)
             else:
-                await self._serve_socket(scope, receive, send)
+                await self._serve_socket(request, request.socket)
         finally:
-            self._open[label] -= 1
-            if not self._open[label]:
-                del self._open[label]
+            self._open[request.key] -= 1
+            if not self._open[request.key]:
+                del self._open[request.key]
 
-    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_socket(self, request: Request, socket: WebSocket) -> None:
         """Serve a WebSocket for as long as its key is let in."""
         with trio.CancelScope() as serving:
-            self._sockets[serving] = key_label(scope)
+            self._sockets[serving] = request.key
             try:
-                await self._app(scope, receive, send)
+                await self._handler(request)
             finally:
                 del self._sockets[serving]
         if serving.cancelled_caught:
-            await send({"type": "websocket.close", "code": 1008, "reason": "The API key is not let in any more."})
+            await socket.close(1008, "The API key is not let in any more.")
 
     def _end_sockets(self, label: str) -> None:
         for serving, key in self._sockets.items():
             if key == label:
                 serving.deadline = trio.current_time() + FAREWELL
 
-    def _wrong_place(self, scope: Scope, page: bytes | None) -> BridgeError | None:
+    def _wrong_place(self, request: Request, page: bytes | None) -> BridgeError | None:
         """Why a request is refused whoever sends it; None when it is not. `page` is its origin, if that is listed."""
-        if self._check_host and not self._is_our_host(header(scope, b"host")):
+        if self._check_host and not self._is_our_host(request.header(b"host")):
             return Forbidden(
                 "This Host is not served here: use http://127.0.0.1 or http://localhost. "
                 "PROXY_ALLOWED_HOSTS lists the other names that are.",
                 code="host_not_allowed",
             )
-        is_from_web = bool(origins_of(scope)) or is_cross_site(scope)
-        if is_from_web and page is None and not (self._check_host and is_own_page(scope)):
+        is_from_web = bool(origins_of(request)) or is_cross_site(request)
+        if is_from_web and page is None and not (self._check_host and is_own_page(request)):
             return Forbidden(
                 "Requests from this web page are not allowed. PROXY_ALLOWED_ORIGINS lists the origins that are.",
                 code="origin_not_allowed",
             )
-        if header(scope, b"content-length") is not None and header(scope, b"transfer-encoding") is not None:
-            # Two lengths for one body: what a proxy in front of us took for the end of the request may be another.
-            return InvalidRequest("A request has one length: Content-Length or chunks, not both.", code="bad_framing")
         return None
 
     def _is_our_host(self, host: bytes | None) -> bool:
@@ -155,40 +150,44 @@ class Gate:
         name = found["host"].removesuffix(".")
         return name in self._allowed_hosts or is_loopback(name.strip("[]"))
 
-    async def _wrong_visitor(self, scope: Scope) -> BridgeError | None:
-        """Why a request that came the right way is refused; None when it is not, and then the scope names its key."""
-        if scope["type"] == "http" and scope["path"] in OPEN_PATHS:
+    async def _wrong_visitor(self, request: Request) -> BridgeError | None:
+        """Why a request that came the right way is refused; None when it is not, and then it names its key."""
+        if request.socket is None and request.path in OPEN_PATHS:
             return None
         try:
-            key = await self._key_used(scope)
+            key = await self._key_used(request)
         except BridgeError as error:
             return error
-        scope[KEY] = key.label
-        if key.max_body is not None:
-            scope[MAX_BODY] = key.max_body
+        request.key, request.max_body = key.label, key.max_body
         is_full = key.max_connections is not None and self._open[key.label] >= key.max_connections
-        if is_full and not _ends_an_answer(scope):
+        if is_full and not _ends_an_answer(request):
             return KeyLimitReached(
                 f"This key may have {key.max_connections} request(s) open at once, and has. Wait for one to end.",
                 retry_after=RETRY_AFTER,
             )
-        if scope.get("method") == "POST" and has_body(scope):
-            kind, *parameters = (header(scope, b"content-type") or b"").lower().split(b";")
+        if request.method == "POST" and request.has_body:
+            kind, *parameters = (request.header(b"content-type") or b"").lower().split(b";")
             if kind.strip() != b"application/json" or not all(map(_is_utf_8, parameters)):
                 return InvalidRequest(
                     "Send the body as JSON in UTF-8, with `Content-Type: application/json`.",
                     code="unsupported_media_type",
                     http_status=415,
                 )
+            if request.header(b"content-encoding") not in (None, b"identity"):
+                return InvalidRequest(
+                    "Compressed request bodies are not supported. Send the body without Content-Encoding.",
+                    code="unsupported_encoding",
+                    http_status=415,
+                )
         return None
 
-    async def _key_used(self, scope: Scope) -> ClientKey:
+    async def _key_used(self, request: Request) -> ClientKey:
         """The one key that a request carries. Raises Unauthorized when it carries none, several, or a wrong one.
 
         Some clients send the same key in both headers: that is one key. The same header twice is refused all the same,
         because a proxy in front of us may have checked the other one.
         """
-        given = list(_keys_in(scope))
+        given = list(_keys_in(request))
         places = {place for place, _ in given}
         if len(places) < len(given) or len({key for _, key in given}) > 1:
             raise Unauthorized(
@@ -198,9 +197,9 @@ class Gate:
         return await self._keys.find(given[0][1] if given else b"")
 
 
-def _ends_an_answer(scope: Scope) -> bool:
-    """Whether a request makes room: who has as many open as may be must be able to end one of them."""
-    return scope.get("method") == "DELETE" and scope["path"].startswith(f"{PLACES[0]}/")
+def _ends_an_answer(request: Request) -> bool:
+    """Whether a request makes room: a client with as many open as it may have must be able to end one of them."""
+    return request.method == "DELETE" and request.path.startswith(f"{PLACES[0]}/")
 
 
 def _is_utf_8(parameter: bytes) -> bool:
@@ -209,45 +208,29 @@ def _is_utf_8(parameter: bytes) -> bool:
     return name.strip() != b"charset" or value.strip().strip(b'"') in (b"utf-8", b"utf8", b"us-ascii")
 
 
-def _keys_in(scope: Scope) -> Iterator[tuple[bytes, bytes]]:
+def _keys_in(request: Request) -> Iterator[tuple[bytes, bytes]]:
     """(header, key) for every key in a request; an Authorization of another kind is an empty key."""
-    for name, value in scope["headers"]:
+    for name, value in request.headers:
         if name == b"x-api-key":
             yield name, value.strip()
         elif name == b"authorization":
             scheme, _, key = value.partition(b" ")
             yield name, key.strip() if scheme.lower() == b"bearer" else b""
-    for protocol in scope.get("subprotocols", ()):
+    for protocol in request.subprotocols:
         if protocol.startswith(KEY_PROTOCOL):
             yield b"sec-websocket-protocol", protocol.removeprefix(KEY_PROTOCOL).encode()
 
 
-def _hide_key(scope: Scope) -> None:
-    """Leave only what is no key of the subprotocols that a WebSocket offers, so that it is never written down."""
-    scope["subprotocols"] = [each for each in scope["subprotocols"] if not each.startswith(KEY_PROTOCOL)]
-    scope["headers"] = [(name, value) for name, value in scope["headers"] if name != b"sec-websocket-protocol"]
-
-
-def _before_handshake(scope: Scope, send: Send) -> Send:
-    """`send`, for a WebSocket that has not been accepted: it takes the messages of an HTTP answer too.
+def _hide_key(request: Request) -> None:
+    """Leave only what is no key of the subprotocols that a WebSocket offers, so that it is never written down.
 
     Whoever sends the key as a subprotocol must be answered with one: a browser closes the connection otherwise. When
-    the application names none, it is the first that is not the key, or else the key's own.
+    the handler names none, it is the first that is not the key, or else the key's own.
     """
-    offered = scope["subprotocols"]
-    keys = [each for each in offered if each.startswith(KEY_PROTOCOL)]
-    others = [each for each in offered if each not in keys]
-    subprotocol = (others or keys)[0] if keys else None
-
-    async def send_handshake(message: Scope) -> None:
-        kind = message["type"]
-        if kind == "http.response.start":
-            headers = [each for each in message.get("headers", ()) if each[0] != b"connection"]
-            message = {**message, "type": f"websocket.{kind}", "headers": [*headers, (b"connection", b"close")]}
-        elif kind == "http.response.body":
-            message = {**message, "type": f"websocket.{kind}"}
-        elif kind == "websocket.accept" and subprotocol is not None and message.get("subprotocol") is None:
-            message = {**message, "subprotocol": subprotocol}
-        await send(message)
-
-    return send_handshake
+    assert request.socket is not None
+    keys = [each for each in request.subprotocols if each.startswith(KEY_PROTOCOL)]
+    others = [each for each in request.subprotocols if each not in keys]
+    if keys:
+        request.socket.default_subprotocol = (others or keys)[0]
+    request.subprotocols = others
+    request.headers = [each for each in request.headers if each[0] != b"sec-websocket-protocol"]

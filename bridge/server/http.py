@@ -1,122 +1,29 @@
-"""Small pieces of HTTP on bare ASGI: reading a body within a limit, sending whole answers."""
+"""Whole answers, and what a page is given of its request."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-import trio
 
-from bridge.errors import BridgeError, InvalidRequest, PayloadTooLarge
+from bridge.errors import BridgeError, InvalidRequest
+from bridge.http.request import Headers, Request
 from bridge.urls import is_header_safe
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-Headers = Sequence[tuple[bytes, bytes]]
 
-
-KEY = "bridge.key"
-"""The member of a scope that has the label of the client's key; set by the gate."""
-
-
-MAX_BODY = "bridge.max_body"
-"""The member of a scope that has the limit of bodies that the client's key sets, where it does."""
-ROUTE = "bridge.route"
-"""The member that has the path of the route which a request came to; set by the application."""
-REFUSED = "bridge.refused"
-"""The member that has the code of the error which a request was refused with, without a turn."""
-
-
-def body_limit(scope: Scope, limit: int) -> int:
-    """How large a body may be: `limit`, or less where the client's key says so."""
-    return min(limit, int(scope.get(MAX_BODY, limit)))
-
-
-def key_label(scope: Scope) -> str:
-    """The label of the key that a request came with."""
-    return str(scope.get(KEY, ""))
-
-
-def provider_key(scope: Scope) -> str | None:
+def provider_key(request: Request) -> str | None:
     """The key that a request brings for its provider. Raises InvalidRequest for one that could not be sent on."""
-    value = header(scope, b"x-provider-key")
+    value = request.header(b"x-provider-key")
     if value is None:
         return None
     key = value.decode("latin-1")
     if not is_header_safe(key):
-        raise InvalidRequest("X-Provider-Key has visible ASCII characters only.", code="invalid_provider_key")
+        raise InvalidRequest("X-Provider-Key must contain only visible ASCII characters.", code="invalid_provider_key")
     return key
-
-
-class ClientGone(Exception):
-    """The client has left before its request was whole."""
-
-
-def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first value of a request header (names are lower case)."""
-    return next((value for key, value in scope["headers"] if key == name), None)
-
-
-BODY_SECONDS = 60.0
-"""How long a request may take to arrive."""
-
-
-async def read_whole_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body, within a time limit.
-
-    Raises PayloadTooLarge as soon as it is clear, InvalidRequest, or ClientGone when the client leaves.
-    """
-    with trio.move_on_after(BODY_SECONDS):
-        return await _read_body(scope, receive, limit)
-    raise InvalidRequest("The request's body did not come in time.", code="timeout", http_status=408)
-
-
-async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    limit = body_limit(scope, limit)
-    declared = header(scope, b"content-length")
-    if declared is not None and declared.isdigit() and int(declared) > limit:
-        raise _too_large(limit)
-    if header(scope, b"content-encoding") not in (None, b"identity"):
-        raise InvalidRequest(
-            "Compressed request bodies are not supported.", code="unsupported_encoding", http_status=415
-        )
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
-        chunks.append(chunk)
-        if not message.get("more_body"):
-            return b"".join(chunks)
-
-
-def _too_large(limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(
-        f"The request body is larger than {limit:,} bytes (PROXY_MAX_BODY, or this key's own limit)."
-    )
-
-
-async def cancel_when_gone(
-    receive: Receive, scope: trio.CancelScope, is_answered: Callable[[], bool] = lambda: False
-) -> None:
-    """Cancel a request when its client leaves before it has its answer.
-
-    hypercorn says `disconnect` after every answer too, and finishes its own work with the connection in our task.
-    """
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    if not is_answered():
-        scope.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,58 +36,11 @@ class Page:
     kind: bytes = b"application/json"
 
 
-async def send_start(send: Send, status: int, content_type: bytes, headers: Headers) -> None:
-    """Status and headers."""
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [(b"content-type", content_type), *headers],
-        }
-    )
-
-
-async def send_json(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
-    """A whole JSON response."""
-    await send_page(send, Page(body, status, headers))
-
-
-async def send_page(send: Send, page: Page) -> None:
-    """A whole response."""
+async def send_page(request: Request, page: Page) -> None:
+    """Answer a request."""
     length = (b"content-length", str(len(page.body)).encode())
-    await send_start(send, page.status, page.kind, [length, *page.headers])
-    await send({"type": "http.response.body", "body": page.body})
-
-
-DRAIN_SECONDS = 5.0
-DRAIN_BYTES = 256 * 1024 * 1024
-
-
-async def send_page_early(send: Send, receive: Receive, page: Page) -> None:
-    """A response while the client still sends its body: at once, then its bytes are thrown away for a while.
-
-    The answer says that the connection will be closed. Without that the client might send its next request into a
-    closing connection; and one that is closed with unread bytes is reset, so that the client never sees why.
-    """
-    length = (b"content-length", str(len(page.body)).encode())
-    close = (b"connection", b"close")
-    await send_start(send, page.status, page.kind, [length, close, *page.headers])
-    await send({"type": "http.response.body", "body": page.body, "more_body": True})
-    drained = 0
-    with trio.move_on_after(DRAIN_SECONDS):
-        while drained < DRAIN_BYTES:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            drained += len(message.get("body", b""))
-            if not message.get("more_body"):
-                break
-    await send({"type": "http.response.body", "body": b""})
-
-
-def has_body(scope: Scope) -> bool:
-    """Whether a body follows the head of a request."""
-    return header(scope, b"transfer-encoding") is not None or header(scope, b"content-length") not in (None, b"0")
+    request.start(page.status, [(b"content-type", page.kind), length, *page.headers])
+    await request.send(page.body, last=True)
 
 
 def error_headers(error: BridgeError) -> Headers:
@@ -205,7 +65,7 @@ def error_page(error: BridgeError, headers: Headers = ()) -> Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PageRequest:
     """A request whose body has been read."""
 
     url: str

@@ -13,7 +13,7 @@ from bridge.errors import Forbidden
 from bridge.redact import Redactor
 from bridge.server.admission import Admission
 from bridge.server.counts import Counts
-from bridge.server.http import Page, Request
+from bridge.server.http import Page, PageRequest
 from bridge.server.memory import MemoryLimit
 from bridge.server.watchdog import Watchdog
 
@@ -52,7 +52,7 @@ class Metrics:
         self._sources = sources or Sources()
         self._exposition: Exposition | None = None
 
-    async def page(self, request: Request) -> Page:
+    async def page(self, request: PageRequest) -> Page:
         """GET /metrics. Raises Forbidden for a key that must not know of all models."""
         key = self._sources.admission.key(request.key)
         if key is not None and key.models:

@@ -13,7 +13,7 @@ import orjson
 
 from bridge import __version__
 from bridge.errors import ModelNotFound
-from bridge.server.http import Page, Request, json_page, query_number
+from bridge.server.http import Page, PageRequest, json_page, query_number
 from bridge.server.memory import CODE as MEMORY_PRESSURE
 from bridge.server.ratelimits import limits_object
 from bridge.server.service import Service
@@ -41,13 +41,13 @@ class Pages:
         self._began = monotonic()
         self._agent_id = service.cap.agent_id
 
-    async def models(self, request: Request) -> Page:
+    async def models(self, request: PageRequest) -> Page:
         """GET /v1/models: what a request may name now."""
         await self._router.wait_until_known(patience=2)
         names = visible_models(self._router, self._admission.key(request.key), aliases=self._lists_aliases)
         return json_page({"object": "list", "data": [self._entry(name) for name in names]})
 
-    async def model(self, request: Request) -> Page:
+    async def model(self, request: PageRequest) -> Page:
         """GET /v1/models/{id}: any name that a request may use, listed or not."""
         await self._router.wait_until_known(patience=2)
         name = request.path["model"]
@@ -58,7 +58,7 @@ class Pages:
             raise
         return json_page(self._entry(name))
 
-    async def usage(self, request: Request) -> Page:
+    async def usage(self, request: PageRequest) -> Page:
         """GET /v1/usage: what this key has used, by day and model."""
         days = query_number(request.query, "days", default=DAYS, largest=USAGE_DAYS)
         today = datetime.fromtimestamp(self._now(), UTC).date()
@@ -73,17 +73,17 @@ class Pages:
             }
         )
 
-    async def rate_limits(self, request: Request) -> Page:
+    async def rate_limits(self, request: PageRequest) -> Page:
         """GET /v1/rate-limits: how much of the account's quota is left."""
         return json_page(limits_object(await self._router.read_rate_limits(), self._now()))
 
-    async def health(self, request: Request) -> Page:
+    async def health(self, request: PageRequest) -> Page:
         """Alive, and in which state. Always 200 while the program runs; readiness is another question."""
         ready, reason = self._status()
         fault = self._fault()
         return json_page({"status": "ok" if ready and fault is None else "degraded", "reason": fault or reason})
 
-    async def cap_health(self, request: Request) -> Page:
+    async def cap_health(self, request: PageRequest) -> Page:
         """GET /health: the same in CAP's words."""
         from bridge.api.cap.envelope import HealthCheckResponse, HealthCheckStatus
 
@@ -96,15 +96,15 @@ class Pages:
         served = status != HealthCheckStatus.MAINTENANCE
         return Page(health.to_json().encode(), 200 if served else 503, [(b"cache-control", b"no-store")])
 
-    async def openapi(self, request: Request) -> Page:
+    async def openapi(self, request: PageRequest) -> Page:
         """GET /openapi.json: what is served, for programs."""
         return Page(_description())
 
-    async def live(self, request: Request) -> Page:
+    async def live(self, request: PageRequest) -> Page:
         """GET /livez."""
         return json_page({"status": "ok"})
 
-    async def ready(self, request: Request) -> Page:
+    async def ready(self, request: PageRequest) -> Page:
         """GET /readyz."""
         ready, reason = self._status()
         return json_page({"status": "ready" if ready else "not_ready", "reason": reason}, 200 if ready else 503)

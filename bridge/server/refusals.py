@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from bridge.errors import BridgeError
+from bridge.http.request import Headers, Request
 from bridge.server.cap.places import speaks_cap
-from bridge.server.http import (
-    REFUSED,
-    Headers,
-    Page,
-    Receive,
-    Scope,
-    Send,
-    error_page,
-    has_body,
-    send_page,
-    send_page_early,
-)
+from bridge.server.http import Page, error_page, send_page
 
 
-def refusal(scope: Scope, error: BridgeError, headers: Headers = ()) -> Page:
+def refusal(request: Request, error: BridgeError, headers: Headers = ()) -> Page:
     """The answer that is this error: a StreamError on CAP's paths, else in OpenAI's form."""
-    scope[REFUSED] = error.code
-    if speaks_cap(scope["path"]):
+    request.refused = error.code
+    if speaks_cap(request.path):
         from bridge.server.cap.refusals import cap_error_page
 
-        return cap_error_page(scope, error, headers)
+        return cap_error_page(request, error, headers)
     return error_page(error, headers)
 
 
-async def refuse(scope: Scope, receive: Receive, send: Send, error: BridgeError, headers: Headers = ()) -> None:
-    """An error for a request of which nothing but the head has been looked at."""
-    page = refusal(scope, error, headers)
-    if has_body(scope):
-        await send_page_early(send, receive, page)
-    else:
-        await send_page(send, page)
+async def refuse(request: Request, error: BridgeError, headers: Headers = ()) -> None:
+    """Answer a request with an error."""
+    await send_page(request, refusal(request, error, headers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from time import time
 from typing import Any, get_args
@@ -17,6 +18,8 @@ from bridge.backends.base import EventStream
 from bridge.backends.replay.backend import ReplayBackend, recorded_end
 from bridge.backends.toolloop import MAX_STEPS, ToolLoop
 from bridge.errors import BridgeError
+from bridge.http.head import Head
+from bridge.http.request import Headers, Request
 from bridge.ids import new_id
 from bridge.protolog.compare import Comparison, compare
 from bridge.protolog.names import Names
@@ -26,7 +29,6 @@ from bridge.redact import Redactor
 from bridge.server.cap.endpoint import AssistEndpoint
 from bridge.server.cap.recorded import refuse_again
 from bridge.server.continuation import find_continuation
-from bridge.server.http import Scope
 from bridge.server.player import PATHS, RecordedRouter, asked_of, has_nobody, play
 from bridge.server.service import Service
 from bridge.server.turns import TurnEndpoint
@@ -99,7 +101,7 @@ class Stage:
             if recording.start is not None and not await self._can_continue(body):
                 body = with_calls(body)
             endpoint = TurnEndpoint(spoken, service)
-            await endpoint(_scope(recording), _receiver(orjson.dumps(body)), _ignore)
+            await endpoint(_request(recording, orjson.dumps(body)))
 
     async def _can_continue(self, body: dict[str, Any]) -> bool:
         try:
@@ -174,40 +176,43 @@ def _cause(error: Exception) -> Exception:
 
 async def _assist(recording: Recording, endpoint: AssistEndpoint) -> None:
     """A request of CAP. What its turn says is recorded as it is said, whoever reads it and by which way."""
-    scope, known = _scope(recording), {"body": recording.body}
+    request, known = _request(recording), {"body": recording.body}
     asked = (recording.request or {}).get("form")
     form: Form = next((known for known in get_args(Form) if known == asked), "json")
     try:
         if asked is None:
             # It was turned away before anybody looked at how it wants its answer.
             refuse_again(recording)
-        reader = endpoint.begin(scope, recording.body, form, None)
+        reader = endpoint.begin(request, recording.body, form, None)
     except BridgeError as error:
-        endpoint.refusal(scope, error, known)
+        endpoint.refusal(request, error, known)
         return
     while not reader.done:
         await reader.next()
     reader.close()
 
 
-def _scope(recording: Recording) -> Scope:
-    return {"type": "http", "method": "POST", "path": recording.path, "headers": []}
+def _request(recording: Recording, body: bytes = b"") -> Request:
+    return Request(Head("POST", recording.path, b"", b"1.1", []), _Unheard(body))
 
 
-def _receiver(body: bytes) -> Any:
-    pending = [{"type": "http.request", "body": body, "more_body": False}]
+class _Unheard:
+    """The channel of a request that is answered again: only the recorder listens."""
 
-    async def receive() -> Any:
-        if pending:
-            return pending.pop()
-        await trio.sleep_forever()
-        raise AssertionError
+    def __init__(self, body: bytes) -> None:
+        self._body = body
 
-    return receive
+    async def read_body(self, limit: int) -> bytes:
+        return self._body
 
+    def on_gone(self, callback: Callable[[], None] | None) -> None:
+        pass
 
-async def _ignore(message: Any) -> None:
-    await trio.lowlevel.checkpoint()
+    def start(self, status: int, headers: Headers) -> None:
+        pass
+
+    async def send(self, data: bytes, *, last: bool = False) -> None:
+        await trio.lowlevel.checkpoint()
 
 
 async def _run(recording: Recording, recorder: Recorder) -> None:

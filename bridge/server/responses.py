@@ -17,7 +17,7 @@ from bridge.errors import BridgeError, InvalidRequest
 from bridge.server.background import UNFINISHED, as_interrupted
 from bridge.server.continuation import Continuation, find_continuation, item_objects
 from bridge.server.exchange import wait_for_model
-from bridge.server.http import Page, Request, json_page, list_page
+from bridge.server.http import Page, PageRequest, json_page, list_page
 from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
 from bridge.server.visible import resolve_visible
@@ -34,7 +34,7 @@ class ResponsePages:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def retrieve(self, request: Request) -> Page:
+    async def retrieve(self, request: PageRequest) -> Page:
         """GET /v1/responses/{id}."""
         if request.query.get("stream") in ("true", "1"):
             raise InvalidRequest(
@@ -44,7 +44,7 @@ class ResponsePages:
             )
         return json_page(await self._find(request))
 
-    async def delete(self, request: Request) -> Page:
+    async def delete(self, request: PageRequest) -> Page:
         """DELETE /v1/responses/{id}."""
         name = request.path["id"]
         running = self._service.running.get((request.key, name))
@@ -54,7 +54,7 @@ class ResponsePages:
             raise _not_found(name)
         return json_page({"id": name, "object": "response", "deleted": True})
 
-    async def cancel(self, request: Request) -> Page:
+    async def cancel(self, request: PageRequest) -> Page:
         """POST /v1/responses/{id}/cancel: ends a response that is being written; one that has ended stays as it is."""
         running = self._service.running.get((request.key, request.path["id"]))
         if running is None:
@@ -64,7 +64,7 @@ class ResponsePages:
             await running.wait_ended()
         return json_page(running.snapshot())
 
-    async def input_items(self, request: Request) -> Page:
+    async def input_items(self, request: PageRequest) -> Page:
         """GET /v1/responses/{id}/input_items: all that the model was given, the newest first unless asked otherwise."""
         name = request.path["id"]
         chain = await self._service.store.chain(request.key, name)
@@ -75,7 +75,7 @@ class ResponsePages:
             items += orjson.loads(response.input) + orjson.loads(response.body)["output"]
         return list_page(items + orjson.loads(chain[-1].input), request.query)
 
-    async def input_tokens(self, request: Request) -> Page:
+    async def input_tokens(self, request: PageRequest) -> Page:
         """POST /v1/responses/input_tokens: an estimate, since no tokenizer is at hand; it says so."""
         data = parse_json(request.body)
         await wait_for_model(self._service.router, data.get("model"))
@@ -84,7 +84,7 @@ class ResponsePages:
         turn = parse_request(data, "responses", resolve, (await self._continue(request, data)).context)
         return json_page({"object": "response.input_tokens", "input_tokens": estimate_input(turn), "estimated": True})
 
-    async def compact(self, request: Request) -> Page:
+    async def compact(self, request: PageRequest) -> Page:
         """POST /v1/responses/compact: the user's messages, and everything else as a summary that the model writes."""
         if self._service.player is not None:
             self._service.player.check("/v1/responses/compact")
@@ -132,7 +132,7 @@ class ResponsePages:
             headers=exchange.headers,
         )
 
-    async def _find(self, request: Request) -> dict[str, Any]:
+    async def _find(self, request: PageRequest) -> dict[str, Any]:
         name = request.path["id"]
         running = self._service.running.get((request.key, name))
         if running is not None:
@@ -143,7 +143,7 @@ class ResponsePages:
         body: dict[str, Any] = orjson.loads(stored.body)
         return as_interrupted(body) if body["status"] in UNFINISHED else body
 
-    async def _continue(self, request: Request, data: dict[str, Any]) -> Continuation:
+    async def _continue(self, request: PageRequest, data: dict[str, Any]) -> Continuation:
         return await find_continuation(self._service.store, request.key, data, enabled=self._service.keeps_responses)
 
 

@@ -33,6 +33,8 @@ from bridge.backends.tool_modes import ToolModes
 from bridge.config import Settings, key_store_file, store_file
 from bridge.config_file import FileConfig
 from bridge.errors import ConfigError
+from bridge.http.connection import Edge
+from bridge.http.listener import Listener, open_sockets
 from bridge.ids import new_id
 from bridge.redact import Redactor
 from bridge.server.admission import Admission
@@ -41,7 +43,6 @@ from bridge.server.cap.options import cap_options
 from bridge.server.counts import Counts
 from bridge.server.gate import Gate
 from bridge.server.keys import Keyring, check_bind, load_keys
-from bridge.server.listener import Listener, open_sockets
 from bridge.server.memory import CODE as MEMORY_PRESSURE
 from bridge.server.memory import MemoryLimit, ReadBytes, resident_bytes
 from bridge.server.metrics import Metrics, Sources
@@ -147,9 +148,9 @@ class Bridge:
             metrics=self._metrics(said),
             tracing=tracing,
         )
-        app = build_app(self._service, fault=self._fault, started_at=int(time.time()))
+        self.routes = build_app(self._service, fault=self._fault, started_at=int(time.time()))
         self.app = Gate(
-            app,
+            self.routes,
             keys=self.keyring,
             check_host=is_loopback(settings.host) or bool(settings.allowed_hosts),
             allowed_origins=settings.allowed_origins,
@@ -179,27 +180,26 @@ class Bridge:
                     children.start_soon(runner.run)
                 async with trio.open_nursery() as background, trio.open_nursery() as connections:
                     self._service.background = background
-                    listener = Listener(
+                    edge = Edge(
                         Observed(self.app, self._counts, new_id, self._tracing),
-                        sockets,
                         write_timeout=self.settings.write_timeout,
-                        max_connections=self.settings.max_connections,
                         max_message=self.settings.max_body,
                         ping_interval=self.settings.keepalive,
                         refused=self._counts.refused,
                     )
+                    listener = Listener(edge, sockets, max_connections=self.settings.max_connections)
                     connections.start_soon(listener.run, connections)
                     task_status.started()
                     await stop.asked.wait()
                     self.draining = True
-                    await listener.stop_accepting()
+                    listener.stop_accepting()
                     self._service.background = None
                     self._service.stopping.set()
                     self._service.admission.close()
                     await self._drain(stop)
                     with trio.move_on_after(HURRIED_FLUSH if stop.hurried.is_set() else FLUSH):
                         await listener.wait_closed()
-                    await listener.abort()
+                    listener.abort()
                     # Not before: its scope is around the connections too.
                     background.cancel_scope.deadline = trio.current_time() + FLUSH
                     connections.cancel_scope.cancel()

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from bridge import __version__
+from bridge.http.request import Request
 from bridge.logs import RequestNames
 from bridge.redact import harmless
 from bridge.server.counts import method_of
-from bridge.server.http import Scope, header
 from bridge.turn.events import Finished, Usage
 from bridge.turn.turn import Turn
 
@@ -92,23 +92,23 @@ class Tracing:
         self._tracer = provider.get_tracer("codex-bridge", __version__)
         self._propagator = TraceContextTextMapPropagator()
 
-    def begin(self, scope: Scope, names: RequestNames) -> RequestSpan:
+    def begin(self, request: Request, names: RequestNames) -> RequestSpan:
         """A request has come: its span, below the one that its client names (`traceparent`). A socket has none."""
         from opentelemetry import context, trace
 
-        parent = self._propagator.extract(_carrier(scope))
+        parent = self._propagator.extract(_carrier(request))
         span = None
-        if names.id is not None and scope["path"] not in PROBES:
+        if names.id is not None and request.path not in PROBES:
             attributes = {
-                "http.request.method": method_of(scope["method"]),
-                "url.scheme": scope.get("scheme", "http"),
-                "url.path": _shown(scope["path"]),
+                "http.request.method": method_of(request.method),
+                "url.scheme": request.scheme,
+                "url.path": _shown(request.path),
                 "codex_bridge.request_id": names.id,
             }
             if names.clients is not None:
                 attributes["codex_bridge.client_request_id"] = _shown(names.clients)
             span = self._tracer.start_span(
-                method_of(scope["method"]), parent, trace.SpanKind.SERVER, attributes=attributes
+                method_of(request.method), parent, trace.SpanKind.SERVER, attributes=attributes
             )
             parent = trace.set_span_in_context(span, parent)
         return RequestSpan(span, context.attach(parent))
@@ -184,9 +184,9 @@ def _named_by_operator() -> Any:
     return OTELResourceDetector().detect()
 
 
-def _carrier(scope: Scope) -> Mapping[str, str]:
+def _carrier(request: Request) -> Mapping[str, str]:
     """What names a client's span. Other words beside it are handed on, unless they may not be shown as they are."""
-    found = {name: header(scope, name.encode()) for name in ("traceparent", "tracestate")}
+    found = {name: request.header(name.encode()) for name in ("traceparent", "tracestate")}
     texts = {name: value.decode("latin-1") for name, value in found.items() if value is not None}
     return {name: text for name, text in texts.items() if _shown(text) == text}
 

@@ -14,24 +14,9 @@ from bridge.api.reading import parse_json
 from bridge.api.sse import KEEPALIVE
 from bridge.backends.tool_modes import HEADER as TOOL_MODE
 from bridge.errors import BridgeError
+from bridge.http.request import ClientGone, Headers, Request
 from bridge.server.background import run_in_background
-from bridge.server.http import (
-    ClientGone,
-    Headers,
-    Page,
-    Receive,
-    Scope,
-    Send,
-    cancel_when_gone,
-    error_page,
-    header,
-    key_label,
-    provider_key,
-    read_whole_body,
-    send_page,
-    send_page_early,
-    send_start,
-)
+from bridge.server.http import Page, error_page, provider_key, send_page
 from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
 from bridge.turn.events import TextDelta, TurnEvent
@@ -42,43 +27,40 @@ SSE_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", 
 
 
 class TurnEndpoint:
-    """An ASGI application that answers turns in one protocol."""
+    """Answers turns in one protocol."""
 
     def __init__(self, path: Endpoint, service: Service) -> None:
         self._path = path
         self._service = service
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = OpenAiExchange(self._service, self._path, key_label(scope), scope["path"])
-        request = _Request(self._service, exchange, send)
+    async def __call__(self, request: Request) -> None:
+        exchange = OpenAiExchange(self._service, self._path, request.key, request.path)
+        answer = _Answer(self._service, exchange, request)
         try:
-            exchange.provider_key = provider_key(scope)
-            exchange.tool_mode = header(scope, TOOL_MODE)
-            body = await read_whole_body(scope, receive, self._service.max_body)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope, lambda: request.answered)
-                await request.serve(body)
-                nursery.cancel_scope.cancel()
+            exchange.provider_key = provider_key(request)
+            exchange.tool_mode = request.header(TOOL_MODE)
+            body = await request.read_body(self._service.max_body)
+            with trio.CancelScope() as serving:
+                request.on_gone(serving.cancel)
+                await answer.serve(body)
         except ClientGone:
             pass
         except BridgeError as error:
-            await request.refuse(error, receive)
+            await answer.refuse(error)
         finally:
-            if not request.handed_over:
+            if not answer.handed_over:
                 exchange.end()
 
 
-class _Request:
+class _Answer:
     """An exchange over one HTTP connection."""
 
-    __slots__ = ("_exchange", "_send", "_service", "answered", "handed_over")
+    __slots__ = ("_exchange", "_request", "_service", "handed_over")
 
-    def __init__(self, service: Service, exchange: OpenAiExchange, send: Send) -> None:
+    def __init__(self, service: Service, exchange: OpenAiExchange, request: Request) -> None:
         self._service = service
         self._exchange = exchange
-        self._send = send
-        self.answered = False
-        """The last bytes of the answer are on their way."""
+        self._request = request
         self.handed_over = False
         """The exchange goes on without us."""
 
@@ -112,15 +94,13 @@ class _Request:
 
     async def _answer_error(self, error: BridgeError) -> None:
         self._exchange.fail(error)
-        self.answered = True
-        await send_page(self._send, self._recorded(error_page(error, self._exchange.headers)))
+        await send_page(self._request, self._recorded(error_page(error, self._exchange.headers)))
 
-    async def refuse(self, error: BridgeError, receive: Receive) -> None:
+    async def refuse(self, error: BridgeError) -> None:
         """Answer a request whose body was not read to its end."""
         self._exchange.arrived({"unread": True})
         self._exchange.fail(error)
-        page = self._recorded(error_page(error, self._exchange.headers))
-        await send_page_early(self._send, receive, page)
+        await send_page(self._request, self._recorded(error_page(error, self._exchange.headers)))
 
     def _recorded(self, page: Page) -> Page:
         self._exchange.record_start(page.status, page.headers)
@@ -143,25 +123,29 @@ class _Request:
         await self._send_json(exchange.encoder.body())
 
     async def _send_json(self, body: bytes) -> None:
-        self.answered = True
-        await send_page(self._send, self._recorded(Page(body, 200, self._exchange.headers)))
+        await send_page(self._request, self._recorded(Page(body, 200, self._exchange.headers)))
 
     async def _stream(self) -> None:
         exchange = self._exchange
         out = await exchange.begin()
         headers = [*SSE_HEADERS, *exchange.headers]
         exchange.record_start(200, headers)
-        await send_start(self._send, 200, SSE, headers)
-        await self._write(out, exchange.finished)
+        self._request.start(200, [(b"content-type", SSE), *headers])
+        await self._write(out)
+        del out  # it would be held for as long as the stream lasts
         while not exchange.finished:
-            out, events = await exchange.next(self._service.keepalive)
-            said = _said(events) if self._service.recorder and events else None
-            await self._write(out if events else KEEPALIVE, exchange.finished, said)
+            await self._write_next()
 
-    async def _write(self, out: bytes, last: bool, said: str | None = None) -> None:
+    async def _write_next(self) -> None:
+        out, events = await self._exchange.next(self._service.keepalive)
+        if not events:
+            self._service.counts.keepalives += 1
+            out = KEEPALIVE
+        await self._write(out, _said(events) if self._service.recorder and events else None)
+
+    async def _write(self, out: bytes, said: str | None = None) -> None:
         self._exchange.record_sse(out, said)
-        self.answered = last
-        await self._send({"type": "http.response.body", "body": out, "more_body": not last})
+        await self._request.send(out, last=self._exchange.finished)
 
 
 def _said(events: list[TurnEvent]) -> str | None:

@@ -7,7 +7,8 @@ continue its own responses even when they were not stored, until a request that 
 from __future__ import annotations
 
 import collections
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import trio
@@ -16,10 +17,14 @@ from bridge.api.reading import parse_json
 from bridge.api.responses.events import ResponsesEncoder
 from bridge.backends.tool_modes import HEADER as TOOL_MODE
 from bridge.errors import BridgeError, InvalidRequest
+from bridge.http.request import ClientGone, Request
 from bridge.server.continuation import Continuation, find_continuation
-from bridge.server.http import Receive, Scope, Send, body_limit, header, key_label, provider_key
+from bridge.server.http import provider_key
 from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
+
+if TYPE_CHECKING:
+    from bridge.http.websocket import WebSocket
 
 MAX_LANES = 16
 MAX_WAITING = 64
@@ -33,33 +38,33 @@ REMEMBERED = 8
 
 
 class ResponsesSocket:
-    """The ASGI application."""
+    """The handler."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()  # websocket.connect
-        protocols = scope.get("subprotocols") or []
-        await send({"type": "websocket.accept", "subprotocol": "realtime" if "realtime" in protocols else None})
-        connection = _Connection(self._service, scope, send)
+    async def __call__(self, request: Request) -> None:
+        socket = request.socket
+        assert socket is not None
+        await socket.accept("realtime" if "realtime" in request.subprotocols else None)
+        connection = _Connection(self._service, request, socket)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection.close_in_time)
-            while (message := await receive())["type"] != "websocket.disconnect":
-                text = message.get("text")
-                await connection.receive(message.get("bytes") or b"" if text is None else text.encode(), nursery)
-            # Nobody is left to hear the rest.
+            with suppress(ClientGone):
+                while True:
+                    await connection.receive(await socket.receive(), nursery)
+            # No one is left to read the rest.
             nursery.cancel_scope.cancel()
 
 
 class _Connection:
-    def __init__(self, service: Service, scope: Scope, send: Send) -> None:
+    def __init__(self, service: Service, request: Request, socket: WebSocket) -> None:
         self._service = service
-        self._scope = scope
-        self._key = key_label(scope)
-        self._url = scope["path"]
-        self._max_message = body_limit(scope, service.max_body)
-        self._send = send
+        self._request = request
+        self._key = request.key
+        self._url = request.path
+        self._max_message = service.max_body if request.max_body is None else min(request.max_body, service.max_body)
+        self._socket = socket
         self._lanes: dict[str | None, trio.Lock] = {}
         self._waiting = 0
         self._held = 0
@@ -103,7 +108,7 @@ class _Connection:
             if not self._waiting and trio.current_time() >= self._used_at + MAX_IDLE:
                 break
         self._closing = True
-        await self._send({"type": "websocket.close", "code": 1001 if stopping.is_set() else 1000})
+        await self._socket.close(1001 if stopping.is_set() else 1000)
 
     def _check(self, data: dict[str, Any], lane: str | None, size: int) -> None:
         kind = data.pop("type", None)
@@ -138,8 +143,8 @@ class _Connection:
         exchange = OpenAiExchange(self._service, "responses", self._key, self._url)
         try:
             exchange.arrived({"body": data})
-            exchange.provider_key = provider_key(self._scope)
-            exchange.tool_mode = header(self._scope, TOOL_MODE)
+            exchange.provider_key = provider_key(self._request)
+            exchange.tool_mode = self._request.header(TOOL_MODE)
             body = _body(data)
             generate = body.pop("generate", True)
             service = self._service
@@ -184,13 +189,13 @@ class _Connection:
                 continue
             if lane is not None:
                 data = orjson.dumps({**orjson.loads(data), "stream_id": lane})
-            await self._send({"type": "websocket.send", "text": data.decode()})
+            await self._socket.send(data.decode())
 
     async def _refuse(self, error: BridgeError, lane: str | None) -> None:
         message = {"type": "error", "status": error.http_status, **error.body()}
         if lane is not None:
             message["stream_id"] = lane
-        await self._send({"type": "websocket.send", "text": orjson.dumps(message).decode()})
+        await self._socket.send(orjson.dumps(message).decode())
 
     # Continuation within the connection
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -19,8 +18,10 @@ import trio.testing
 from harness import ROOT, RunningBridge
 
 from bridge.errors import InvalidRequest
-from bridge.server.http import BODY_SECONDS, read_whole_body
-from bridge.server.listener import HEAD_SECONDS, KEEP_ALIVE, Listener, open_sockets
+from bridge.http.connection import BODY_PATIENCE, BODY_RATE, BODY_SECONDS, HEAD_SECONDS, KEEP_ALIVE, Edge
+from bridge.http.listener import Listener, open_sockets
+from bridge.http.request import Request
+from bridge.server.http import error_page, send_page
 
 IN_A_NETWORK_OF_ITS_OWN = ("unshare", "--user", "--map-root-user", "--net")
 
@@ -45,21 +46,26 @@ def test_fault_23_a_peer_that_vanishes_is_noticed(tmp_path: Path) -> None:
 # Requests that do not come to their end
 
 
-async def answer(scope: Any, receive: Any, send: Any) -> None:
-    """An application with nothing to say."""
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+async def answer(request: Request) -> None:
+    """A handler that reads the body, and has little to say."""
+    try:
+        await request.read_body(1 << 40)
+    except InvalidRequest as error:
+        await send_page(request, error_page(error))
+        return
+    request.start(200, [(b"content-length", b"2")])
+    await request.send(b"ok", last=True)
 
 
 @asynccontextmanager
 async def listening(head_timeout: float) -> AsyncIterator[int]:
     """A listener on some port."""
     sockets = open_sockets("127.0.0.1", 0)
-    listener = Listener(answer, sockets, write_timeout=5, head_timeout=head_timeout)
+    listener = Listener(Edge(answer, write_timeout=5, head_timeout=head_timeout), sockets)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listener.run, nursery)
         yield sockets[0].getsockname()[1]
-        await listener.stop_accepting()
+        listener.stop_accepting()
         nursery.cancel_scope.cancel()
 
 
@@ -121,18 +127,37 @@ async def test_fault_24_who_is_silent_or_quick_is_not_hurried(mock_clock: trio.t
             assert (await silent.receive_some()).startswith(b"HTTP/1.1 200")
 
 
-async def test_fault_24_a_body_that_never_ends(autojump_clock: trio.testing.MockClock) -> None:
-    """It has a minute, and is refused with 408."""
+@pytest.mark.parametrize(
+    ("rate", "seconds"), [(1, BODY_PATIENCE), (BODY_RATE * 2, BODY_SECONDS)], ids=["a byte a second", "for ever"]
+)
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+async def test_fault_24_a_body_that_never_ends(
+    mock_clock: trio.testing.MockClock, rate: int, seconds: float, framing: str
+) -> None:
+    """One that comes too slowly is refused with 408 soon, and one that comes quickly enough after some minutes."""
+    length = "Content-Length: 1000000000" if framing == "length" else "Transfer-Encoding: chunked"
+    piece = b"x" * rate if framing == "length" else b"%x\r\n%b\r\n" % (rate, b"x" * rate)
+    async with listening(head_timeout=60) as port:
+        client = await trio.open_tcp_stream("127.0.0.1", port)
+        async with client, limit(10 * BODY_SECONDS):
+            await client.send_all(f"POST / HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode())
+            received = bytearray()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receive_into, received, client, nursery.cancel_scope)
+                while True:
+                    await client.send_all(piece)
+                    await trio.testing.wait_all_tasks_blocked(0.005)
+                    mock_clock.jump(1)
+            taken = trio.current_time()
+    assert received.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in received
+    assert seconds <= taken < seconds + 5
 
-    async def receive() -> dict[str, Any]:
-        await trio.sleep(1)
-        return {"type": "http.request", "body": b"x", "more_body": True}
 
-    started = trio.current_time()
-    with pytest.raises(InvalidRequest) as refused:
-        await read_whole_body({"headers": []}, receive, 1 << 20)
-    assert refused.value.http_status == 408
-    assert trio.current_time() - started == BODY_SECONDS
+async def receive_into(received: bytearray, client: trio.SocketStream, then: trio.CancelScope) -> None:
+    """An answer, and then the end of all sending."""
+    received += await client.receive_some()
+    then.cancel()
 
 
 @pytest.mark.deep

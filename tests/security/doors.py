@@ -40,9 +40,8 @@ def doors(directory: Path) -> list[Door]:
     settings = load_settings(
         {"PROXY_MOCK_ONLY": "1", "PROXY_STORE": "memory", "PROXY_CODEX_WORKDIR": str(directory / "work")}
     )
-    found = [
-        Door(route.path, tuple(sorted(getattr(route, "_handlers", ()))))
-        for route in Bridge(settings, (KEY,)).app._app.routes
-    ]
+    routes = Bridge(settings, (KEY,)).routes
+    found = [Door(path, tuple(sorted(methods))) for path, methods in routes.patterns.items()]
+    found += [Door(path, ()) for path in routes.sockets]
     assert len(found) > 20
     return found

@@ -6,14 +6,13 @@ import contextlib
 import time
 from collections.abc import Callable
 
-import h11
 import pytest
 
 from bridge.api.reading import parse_json
 from bridge.appserver.failures import finished_from_error
 from bridge.errors import BridgeError
+from bridge.http.head import BadRequest, Chunks, fault_of_head, parse_head
 from bridge.redact import Redactor, harmless
-from bridge.server.request_head import fault_of_head, in_origin_form
 from bridge.tools.parser import ToolCallParser
 from bridge.tools.payload import decode_payload
 from bridge.tools.tags import neutralise, neutralise_parts
@@ -71,10 +70,21 @@ def read(text: str) -> None:
         parse_json(text.encode())
 
 
-def absolute(text: str) -> None:
-    target = ("http://" + text).encode("ascii", "replace")
-    if b"\n" not in target and b" " not in target and b"\r" not in target and b"\0" not in target:
-        in_origin_form(h11.Request(method="GET", target=target, headers=[("host", "x")]))
+def head_with(before: bytes, after: bytes) -> Callable[[str], None]:
+    """Reads a head that has the text in one place."""
+
+    def read_head(text: str) -> None:
+        with contextlib.suppress(BadRequest):
+            parse_head(before + text.encode() + after + b"\r\n\r\n")
+
+    return read_head
+
+
+def chunks(text: str) -> None:
+    data, decoder = text.encode(), Chunks()
+    with contextlib.suppress(BadRequest):
+        for start in range(0, len(data), 1000):
+            decoder.feed(data[start : start + 1000])
 
 
 def in_parts(text: str) -> None:
@@ -88,7 +98,11 @@ READERS: dict[str, Callable[[str], object]] = {
     "harmless": harmless,
     "failure": lambda text: finished_from_error(text, "other", text),
     "head": lambda text: fault_of_head(text.encode()),
-    "target": absolute,
+    "method": head_with(b"", b" / HTTP/1.1\r\nhost: x"),
+    "target": head_with(b"GET http://", b" HTTP/1.1\r\nhost: x"),
+    "header_name": head_with(b"GET / HTTP/1.1\r\nhost: x\r\n", b": y"),
+    "header_value": head_with(b"GET / HTTP/1.1\r\nhost: x\r\na:", b""),
+    "chunks": chunks,
     "parser": parsed,
     "payload": decode_payload,
     "tags": neutralise,

@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server.prompted import MODEL, EventLog, ask, prompted_codex, raw_request, request_headers, wait_for
 
-from bridge.server.http11 import HEADER_LIMIT
-from bridge.server.request_head import fault_of_head
+from bridge.http.head import HEAD_LIMIT, fault_of_head
 
 RESPONSES = "/v1/responses"
 BODY = json.dumps({"model": "mock-echo", "input": "hi"}).encode()
@@ -124,8 +123,8 @@ REFUSED = {
     "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 64 + b"\r\n\r\n",
     "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     # Sizes
-    "endless_header": b"GET / HTTP/1.1\r\nX: " + b"x" * 3 * HEADER_LIMIT,
-    "endless_headers": b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * HEADER_LIMIT,
+    "endless_header": b"GET / HTTP/1.1\r\nX: " + b"x" * 3 * HEAD_LIMIT,
+    "endless_headers": b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * HEAD_LIMIT,
 }
 
 
@@ -133,7 +132,7 @@ REFUSED = {
 def test_what_can_be_read_in_two_ways_is_refused(mock_bridge: RunningBridge, data: bytes) -> None:
     """One answer that says why, then the end of the connection: what follows is no request."""
     received = everything(mock_bridge.port, data + HIDDEN)
-    if len(data) > HEADER_LIMIT and not received:
+    if len(data) > HEAD_LIMIT and not received:
         return  # a connection that is closed while bytes come in is reset, and the answer with it
     status = int(received.split()[1])
     assert status in (400, 431, 501, 505), received
@@ -226,7 +225,7 @@ STRAY = {
     "half_a_request": HIDDEN[:20],
     "a_request": HIDDEN,
     "many_requests": HIDDEN * 10,
-    "a_flood": b"x" * 4 * HEADER_LIMIT,
+    "a_flood": b"x" * 4 * HEAD_LIMIT,
 }
 
 
@@ -292,7 +291,7 @@ def test_too_much_behind_a_request_ends_the_connection_after_its_answer(
     """The answer is whole, and nothing of the rest is taken for a request."""
     bridge, log = logged
     label = f"flooded-{streamed}-"
-    behind = HIDDEN + b"x" * HEADER_LIMIT
+    behind = HIDDEN + b"x" * HEAD_LIMIT
     with socket.create_connection(("127.0.0.1", bridge.port), timeout=10) as client:
         client.sendall(asked({"text": "begin "}, {"sleep": 2}, {"text": label}, stream=streamed))
         log.running(label)

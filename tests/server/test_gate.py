@@ -8,44 +8,46 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import pytest
 import trio
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
+from wsproto.events import AcceptConnection, CloseConnection, TextMessage
+from wsproto.events import Request as Handshake
 
 from bridge.errors import BridgeError
+from bridge.http.connection import Edge
+from bridge.http.listener import Listener, open_sockets
+from bridge.http.request import ClientGone, Request
 from bridge.server.gate import KEY_PROTOCOL, Gate, label_of
-from bridge.server.http import Receive, Scope, Send, error_page, send_json, send_page
+from bridge.server.http import error_page, json_page, send_page
 from bridge.server.keys import Keyring
-from bridge.server.listener import Listener, open_sockets
 
 KEYS = ("first-key-0123456789", "second-key-0123456789")
 PAGE = "app://obsidian.md"
 
 
-async def tell(scope: Scope, receive: Receive, send: Send) -> None:
-    """An application that tells what it was given, and echoes what a WebSocket says."""
+async def tell(request: Request) -> None:
+    """A handler that tells what it was given, and echoes what a WebSocket says."""
     seen = {
-        "type": scope["type"],
-        "key": scope.get("bridge.key"),
-        "subprotocols": scope.get("subprotocols"),
-        "headers": [f"{name.decode()}: {value.decode('latin-1')}" for name, value in scope["headers"]],
+        "type": "http" if request.socket is None else "websocket",
+        "key": request.key or None,
+        "subprotocols": request.subprotocols,
+        "headers": [f"{name.decode()}: {value.decode('latin-1')}" for name, value in request.headers],
     }
-    if scope["path"] == "/busy":
+    if request.path == "/busy":
         error = BridgeError("Later.", code="rate_limited", http_status=429, retry_after=2.5)
-        await send_page(send, error_page(error))
-    elif scope["type"] == "http":
-        await send_json(send, 200, json.dumps(seen).encode())
+        await send_page(request, error_page(error))
+    elif request.socket is None:
+        await send_page(request, json_page(seen))
     else:
-        chosen = {"subprotocol": "chosen"} if "chosen" in scope["subprotocols"] else {}
-        await send({"type": "websocket.accept", **chosen})
-        await send({"type": "websocket.send", "text": json.dumps(seen)})
-        while (message := await receive())["type"] != "websocket.disconnect":
-            if message["type"] == "websocket.receive":
-                await send({"type": "websocket.send", "text": message["text"]})
+        await request.socket.accept("chosen" if "chosen" in request.subprotocols else None)
+        await request.socket.send(json.dumps(seen))
+        with suppress(ClientGone):
+            while True:
+                await request.socket.send((await request.socket.receive()).decode())
 
 
 class Guarded(NamedTuple):
@@ -107,12 +109,12 @@ async def guarded(
     """Listen on a free port, and stop at the end."""
     gate = Gate(tell, keys=Keyring(KEYS), check_host=check_host, allowed_origins=origins, allowed_hosts=hosts)
     sockets = open_sockets("127.0.0.1", 0)
-    listener = Listener(gate, sockets, write_timeout=5)
+    listener = Listener(Edge(gate, write_timeout=5), sockets)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listener.run, nursery)
         yield Guarded(sockets[0].getsockname()[1])
-        await listener.stop_accepting()
-        await listener.abort()
+        listener.stop_accepting()
+        listener.abort()
         nursery.cancel_scope.cancel()
 
 
@@ -244,7 +246,7 @@ async def conversation(
     with trio.fail_after(10):
         async with await trio.open_tcp_stream("127.0.0.1", gate.port) as stream:
             talk = Conversation(stream, client)
-            await talk.send(Request(gate.host, "/x", subprotocols=list(subprotocols), extra_headers=extra))
+            await talk.send(Handshake(gate.host, "/x", subprotocols=list(subprotocols), extra_headers=extra))
             accepted = await talk.next()
             assert isinstance(accepted, AcceptConnection), accepted
             yield talk, accepted

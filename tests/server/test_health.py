@@ -22,7 +22,7 @@ from bridge.appserver.supervisor import RestartPolicy, State, Supervisor
 from bridge.backends.app_server import AppServerBackend
 from bridge.backends.router import Router
 from bridge.ids import new_id
-from bridge.server.http import Request
+from bridge.server.http import PageRequest
 from bridge.server.memory import CODE as MEMORY_PRESSURE
 from bridge.server.pages import Pages
 from bridge.server.service import Service
@@ -49,7 +49,7 @@ def pages_of(supervisor: Supervisor, fault: Callable[[], str | None] = lambda: N
 
 async def told(pages: Pages) -> tuple[str, str, int, str]:
     """(status and reason of /healthz, the HTTP status and reason of /readyz)."""
-    request = Request("/", {}, {}, "")
+    request = PageRequest("/", {}, {}, "")
     health, ready = await pages.health(request), await pages.ready(request)
     assert health.status == (await pages.live(request)).status == 200
     alive, can = orjson.loads(health.body), orjson.loads(ready.body)

@@ -27,7 +27,7 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from bridge.auth.key_store import add_key, revoke_key
-from bridge.server.crowd import MAX_TURNED_AWAY
+from bridge.http.listener import MAX_TURNED_AWAY
 
 
 def store_of(bridge: RunningBridge) -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from bridge.server.http import Page, Receive, Request, Scope, Send
+from bridge.http.request import Request
+from bridge.server.http import Page, PageRequest
 from bridge.server.service import Service
 
 if TYPE_CHECKING:
@@ -25,15 +26,15 @@ class CapApp:
 
         return AssistEndpoint(self._service)
 
-    async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def post(self, request: Request) -> None:
         """POST /v1/assist."""
-        await self.endpoint.post(scope, receive, send)
+        await self.endpoint.post(request)
 
-    async def resume(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def resume(self, request: Request) -> None:
         """GET /v1/assist/{request_id}."""
-        await self.endpoint.resume(scope, receive, send)
+        await self.endpoint.resume(request)
 
-    async def cancel(self, request: Request) -> Page:
+    async def cancel(self, request: PageRequest) -> Page:
         """DELETE /v1/assist/{request_id}."""
         return await self.endpoint.cancel(request)
 
@@ -45,7 +46,7 @@ class CapSocket:
         self._app = app
         self._service = service
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, request: Request) -> None:
         from bridge.server.cap.socket import AssistSocket
 
-        await AssistSocket(self._service, self._app.endpoint)(scope, receive, send)
+        await AssistSocket(self._service, self._app.endpoint)(request)

@@ -9,8 +9,8 @@ from bridge.api.cap.failures import failure_from
 from bridge.api.cap.fold import TurnFold
 from bridge.api.cap.stream import read_packet
 from bridge.errors import BackendTimeout, BridgeError, NotReady
+from bridge.http.request import Headers
 from bridge.server.cap.exchange import AssistExchange
-from bridge.server.http import Headers
 from bridge.turn.events import CLIENT_GONE, Finished
 
 HEADERS: Headers = [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]

@@ -9,8 +9,9 @@ from uuid import UUID
 
 from bridge.api.cap.failures import Failure, failure_from
 from bridge.errors import BridgeError
+from bridge.http.request import Headers, Request
 from bridge.server.cap.accept import ERROR_TYPE, takes_error_type
-from bridge.server.http import Headers, Page, Scope, header
+from bridge.server.http import Page
 
 
 def named_id(known: Mapping[str, Any]) -> UUID | None:
@@ -22,17 +23,17 @@ def named_id(known: Mapping[str, Any]) -> UUID | None:
         return None
 
 
-def cap_error_page(scope: Scope, error: BridgeError, headers: Headers = (), request_id: UUID | None = None) -> Page:
+def cap_error_page(request: Request, error: BridgeError, headers: Headers = (), request_id: UUID | None = None) -> Page:
     """The answer that is this error."""
-    return failure_page(scope, failure_from(error, now=time(), request_id=request_id), headers)
+    return failure_page(request, failure_from(error, now=time(), request_id=request_id), headers)
 
 
-def failure_page(scope: Scope, failure: Failure, headers: Headers = ()) -> Page:
+def failure_page(request: Request, failure: Failure, headers: Headers = ()) -> Page:
     """The answer that is this failure, under the name for errors that its client takes."""
     extra = [(b"cache-control", b"no-store")]
     if failure.retry_after is not None:
         extra.append((b"retry-after", str(failure.retry_after).encode()))
     if failure.status == 401:
         extra.append((b"www-authenticate", b"Bearer"))
-    kind = ERROR_TYPE if takes_error_type(header(scope, b"accept")) else b"application/json"
+    kind = ERROR_TYPE if takes_error_type(request.header(b"accept")) else b"application/json"
     return Page(failure.body, failure.status, [*headers, *extra], kind)

@@ -19,7 +19,9 @@ from bridge.api.cap.fold import TurnFold
 from bridge.api.cap.stream import PACKET, read_packet
 from bridge.backends.base import EventStream, PlainBackend
 from bridge.backends.router import Router, Served
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, PayloadTooLarge
+from bridge.http.head import Head
+from bridge.http.request import ClientGone, Headers, Request
 from bridge.server.app import build_app
 from bridge.server.cap.options import CapOptions
 from bridge.server.gate import Gate
@@ -146,15 +148,16 @@ class Model(PlainBackend):
 class Call:
     """One request over HTTP, and what has come of its answer so far. With `slow` each piece waits for `take`."""
 
-    def __init__(self, scope: Json, body: bytes = b"", *, slow: bool = False) -> None:
-        self.scope = scope
+    def __init__(self, head: Head, body: bytes = b"", *, slow: bool = False) -> None:
+        self._head = head
         self.status: int | None = None
         self.headers: dict[str, str] = {}
         self.body = b""
         self.done = trio.Event()
         """The answer is whole, or the connection gone."""
-        self._request: bytes | None = body
-        self._gone = trio.Event()
+        self._request = body
+        self._is_gone = False
+        self._on_gone: Callable[[], None] | None = None
         self._news = trio.Condition()
         self._taking = trio.Semaphore(0)
         self._slow = slow
@@ -162,7 +165,7 @@ class Call:
     async def run(self, app: Any) -> None:
         """The life of the connection."""
         try:
-            await app(self.scope, self._receive, self._send)
+            await app(Request(self._head, self))
         finally:
             self.done.set()
             with trio.CancelScope(shield=True):
@@ -171,7 +174,9 @@ class Call:
 
     def leave(self) -> None:
         """The client hangs up."""
-        self._gone.set()
+        self._is_gone = True
+        if self._on_gone is not None:
+            self._on_gone()
 
     def take(self) -> None:
         """Read one piece."""
@@ -226,21 +231,28 @@ class Call:
         """What a stream has said so far."""
         return said(self.packets)
 
-    async def _receive(self) -> Json:
-        if self._request is not None:
-            body, self._request = self._request, None
-            return {"type": "http.request", "body": body, "more_body": False}
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
+    # The channel of the request
 
-    async def _send(self, message: Json) -> None:
-        if self._slow and message["type"] == "http.response.body":
+    async def read_body(self, limit: int) -> bytes:
+        if len(self._request) > limit:
+            raise PayloadTooLarge(f"The request body is larger than {limit:,} bytes.")
+        return self._request
+
+    def on_gone(self, callback: Callable[[], None] | None) -> None:
+        self._on_gone = callback
+        if self._is_gone and callback is not None:
+            callback()
+
+    def start(self, status: int, given: Headers) -> None:
+        self._started = status, {name.decode(): value.decode() for name, value in given}
+
+    async def send(self, data: bytes, *, last: bool = False) -> None:
+        self.status, self.headers = self._started
+        if self._slow:
+            async with self._news:
+                self._news.notify_all()
             await self._taking.acquire()
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        else:
-            self.body += message.get("body", b"")
+        self.body += data
         async with self._news:
             self._news.notify_all()
 
@@ -261,31 +273,23 @@ class Socket:
         self.code: int | None = None
         self.done = trio.Event()
         self._news = trio.Condition()
-        self._send_in, self._incoming = trio.open_memory_channel[Json](float("inf"))
-        self._send_in.send_nowait({"type": "websocket.connect"})
+        self._send_in, self._incoming = trio.open_memory_channel[bytes](float("inf"))
         for message in messages:
             self.say(message)
 
     def say(self, message: str | bytes) -> None:
         """Another message of the client."""
-        kind = "text" if isinstance(message, str) else "bytes"
-        self._send_in.send_nowait({"type": "websocket.receive", kind: message})
+        self._send_in.send_nowait(message.encode() if isinstance(message, str) else message)
 
     def leave(self) -> None:
         """The client hangs up."""
-        self._send_in.send_nowait({"type": "websocket.disconnect", "code": 1006})
+        self._send_in.close()
 
     async def run(self, app: Any) -> None:
         """The life of the connection."""
-        scope = {
-            "type": "websocket",
-            "path": "/v1/assist/ws",
-            "headers": headers(),
-            "query_string": b"",
-            "subprotocols": [],
-        }
+        head = Head("GET", "/v1/assist/ws", b"", b"1.1", headers())
         try:
-            await app(scope, self._incoming.receive, self._send)
+            await app(Request(head, Call(head), socket=self))  # type: ignore[arg-type]
         finally:
             self.done.set()
 
@@ -302,11 +306,24 @@ class Socket:
             read_packet(message)
         return [json.loads(message) for message in self.messages]
 
-    async def _send(self, message: Json) -> None:
-        if message["type"] == "websocket.send":
-            self.messages.append(message["text"])
-        elif message["type"] == "websocket.close":
-            self.code = message["code"]
+    # The WebSocket of the request
+
+    async def accept(self, subprotocol: str | None = None) -> None:
+        pass
+
+    async def receive(self) -> bytes:
+        try:
+            return await self._incoming.receive()
+        except trio.EndOfChannel:
+            raise ClientGone from None
+
+    async def send(self, text: str) -> None:
+        self.messages.append(text)
+        async with self._news:
+            self._news.notify_all()
+
+    async def close(self, code: int, reason: str | None = None) -> None:
+        self.code = code
         async with self._news:
             self._news.notify_all()
 
@@ -371,8 +388,7 @@ class Desk:
     def _call(
         self, method: str, path: str, body: bytes, head: list[tuple[bytes, bytes]], *, slow: bool = False
     ) -> Call:
-        scope = {"type": "http", "method": method, "path": path, "headers": head, "query_string": b""}
-        call = Call(scope, body, slow=slow)
+        call = Call(Head(method, path, b"", b"1.1", head), body, slow=slow)
         self.nursery.start_soon(call.run, self.app)
         return call
 

@@ -220,8 +220,6 @@ async def test_odd_but_good(autojump_clock: MockClock, body: bytes) -> None:
 async def test_what_is_too_large(autojump_clock: MockClock) -> None:
     async with open_desk(max_body=MAX_BODY) as desk:
         check(await desk.post(text(query="x" * MAX_BODY)).whole(), 413, "payload_too_large")
-        lying = desk.post(text(query="x" * MAX_BODY), content_length="10")
-        check(await lying.whole(), 413, "payload_too_large")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +236,6 @@ async def test_what_is_too_large(autojump_clock: MockClock) -> None:
         ({"host": f"{CANARY}.example.org"}, 403, "host_not_allowed"),
         ({"origin": f"https://{CANARY}.example.org"}, 403, "origin_not_allowed"),
         ({"x_provider_key": f"{CANARY} x"}, 400, "invalid_provider_key"),
-        ({"transfer_encoding": "chunked"}, 400, "bad_framing"),
     ],
     ids=str,
 )

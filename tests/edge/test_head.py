@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.server.request_head import fault_of_head, is_too_long
+from bridge.http.head import fault_of_head
 
 PIECES = st.sampled_from([b"GET / HTTP/1.1", b"\r\n", b"\n", b"\r", b" ", b"Host: a", b"x", b"\r\n\r\n", b"\t"])
 
@@ -39,17 +38,3 @@ def test_a_head_that_comes_byte_by_byte_is_looked_at_once() -> None:
     for end in range(len(head) - 4000, len(head)):
         assert fault_of_head(head[:end], end - 1) is None
     assert time.process_time() - began < 1
-
-
-@pytest.mark.parametrize(
-    ("received", "is_long"),
-    [
-        (b"x" * 100, False),
-        (b"x" * 101, True),
-        (b"x" * 96 + b"\r\n\r\n" + b"b" * 500, False),
-        (b"x" * 98 + b"\r\n\r\n", True),
-    ],
-)
-def test_how_long_a_head_may_be(received: bytes, is_long: bool) -> None:
-    """What follows it does not count."""
-    assert is_too_long(received, 100) is is_long
