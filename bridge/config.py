@@ -91,6 +91,8 @@ class Settings(BaseModel):
     api_keys: tuple[str, ...] = Field((), validation_alias="PROXY_API_KEY", repr=False)
     allowed_origins: tuple[str, ...] = Field(("app://obsidian.md",), validation_alias="PROXY_ALLOWED_ORIGINS")
     allowed_hosts: tuple[str, ...] = Field((), validation_alias="PROXY_ALLOWED_HOSTS")
+    tls_cert: Path | None = Field(None, validation_alias="PROXY_TLS_CERT")
+    tls_key: Path | None = Field(None, validation_alias="PROXY_TLS_KEY")
 
     codex_bin: str | None = Field(None, validation_alias="CODEX_BIN")
     codex_home: Path | None = Field(None, validation_alias="CODEX_HOME")
@@ -176,6 +178,8 @@ class Settings(BaseModel):
     write_timeout: float = Field(60, gt=0, validation_alias="PROXY_WRITE_TIMEOUT")
     keepalive: float = Field(15, gt=0, validation_alias="PROXY_KEEPALIVE")
     grace: float = Field(20, ge=0, validation_alias="PROXY_GRACE")
+    drain_delay: float = Field(0, ge=0, le=600, allow_inf_nan=False, validation_alias="PROXY_DRAIN_DELAY")
+    """Seconds between the signal to stop and the end of accepting, in which /readyz answers 503."""
 
     _lists = field_validator("api_keys", "models", "ignore", "allowed_hosts", mode="before")(_split)
     _pairs = field_validator("aliases", "cap_agents", "cap_users", mode="before")(_pair)

@@ -18,6 +18,15 @@ def command(
         list[str] | None,
         typer.Option(help="Key that clients must send; may be given several times. [PROXY_API_KEY; one is made]"),
     ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Serve https: the certificate and its chain, as PEM. Needs --tls-key. [PROXY_TLS_CERT]"
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The private key of --tls-cert, as PEM. [PROXY_TLS_KEY]")
+    ] = None,
     codex_bin: Annotated[
         str | None,
         typer.Option(help="Codex, or any program that speaks its protocol. [CODEX_BIN; codex on PATH]"),
@@ -157,6 +166,8 @@ def command(
         "host": host,
         "port": port,
         "api_keys": tuple(api_key) if api_key else None,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
         "codex_bin": codex_bin,
         "codex_home": codex_home,
         "mock_only": mock_only,

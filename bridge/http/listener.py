@@ -7,8 +7,10 @@ import logging
 import math
 import os
 import socket
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import orjson
 import trio
@@ -60,6 +62,34 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
         listener.setblocking(False)
         sockets.append(listener)
     return sockets
+
+
+def load_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """What serves https; None where neither file is given. Raises ConfigError with what to do."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        missing = "--tls-cert" if certificate is None else "--tls-key"
+        raise ConfigError(f"{missing} is missing: https needs both --tls-cert and --tls-key.")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.set_alpn_protocols(["http/1.1"])
+    for name, path in (("--tls-cert", certificate), ("--tls-key", key)):
+        if not path.is_file() or not os.access(path, os.R_OK):
+            raise ConfigError(f"{name} {path}: this file cannot be read. Name a PEM file.")
+    try:
+        # Without a terminal to ask at, a key with a passphrase must not wait for one.
+        tls.load_cert_chain(certificate, key, password=_no_passphrase)
+    except (ssl.SSLError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        raise ConfigError(
+            f"--tls-cert {certificate} and --tls-key {key} cannot be used: {why}. "
+            "Both must be PEM, belong together, and the key must have no passphrase."
+        ) from error
+    return tls
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase")
 
 
 def notice_vanished_peers(listener: socket.socket, seconds: float) -> None:

@@ -34,7 +34,7 @@ from bridge.config import Settings, key_store_file, store_file
 from bridge.config_file import FileConfig
 from bridge.errors import ConfigError
 from bridge.http.connection import Edge
-from bridge.http.listener import Listener, open_sockets
+from bridge.http.listener import Listener, load_tls, open_sockets
 from bridge.ids import new_id
 from bridge.redact import Redactor
 from bridge.server.admission import Admission
@@ -105,6 +105,7 @@ class Bridge:
     ) -> None:
         """`said` looks at what goes to stderr, and `memory` tells how much is in use."""
         self.settings = settings
+        self._tls = load_tls(settings.tls_cert, settings.tls_key)
         self.keyring = Keyring(keys, key_store)
         self.draining = False
         self.log = open_log(settings, keys)
@@ -186,12 +187,16 @@ class Bridge:
                         max_message=self.settings.max_body,
                         ping_interval=self.settings.keepalive,
                         refused=self._counts.refused,
+                        tls=self._tls,
                     )
                     listener = Listener(edge, sockets, max_connections=self.settings.max_connections)
                     connections.start_soon(listener.run, connections)
                     task_status.started()
                     await stop.asked.wait()
                     self.draining = True
+                    with trio.move_on_after(self.settings.drain_delay):
+                        # A balancer that asks /readyz learns of the end before clients are turned away.
+                        await stop.hurried.wait()
                     listener.stop_accepting()
                     self._service.background = None
                     self._service.stopping.set()
@@ -466,7 +471,8 @@ async def serve(
     host, port = sockets[0].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     async with stop_on_signals(bridge.reopen_log) as stop:
-        announce(f"listening on http://{shown}:{port}/v1")
+        scheme = "http" if settings.tls_cert is None else "https"
+        announce(f"listening on {scheme}://{shown}:{port}/v1")
         if key_file is not None:
             from shlex import quote  # for this line alone
 

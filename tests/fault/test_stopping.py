@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGPIPE, SIGTERM, Signals
 
+import httpx2
 import pytest
 from fault.crowd import KINDS, Reader, outcome_of, reading
 from harness import RunningBridge, running_bridge
@@ -128,3 +129,17 @@ def test_fault_32_a_third_signal_is_the_end(tmp_path: Path) -> None:
                 bridge.process.send_signal(SIGTERM)
         assert bridge.process.wait(30) in (0, -SIGTERM)
         wait_for(lambda: session_of(child) == [], "no process is left", 10)
+
+
+def test_a_balancer_learns_of_the_stop_before_clients_are_turned_away(tmp_path: Path) -> None:
+    """For PROXY_DRAIN_DELAY after SIGTERM, /readyz is 503 on new connections, and turns are still served."""
+    with running_bridge(tmp_path, "--mock-only", PROXY_DRAIN_DELAY="600") as bridge, bridge.client() as client:
+        ready = f"{bridge.root}/readyz"
+        wait_for(lambda: httpx2.get(ready, trust_env=False).status_code == 200, "it is ready")
+        bridge.process.send_signal(SIGTERM)
+        wait_for(lambda: httpx2.get(ready, trust_env=False).status_code == 503, "it is not ready")
+        assert httpx2.get(ready, trust_env=False).json() == {"status": "not_ready", "reason": "shutdown_initiated"}
+        assert httpx2.get(f"{bridge.root}/livez", trust_env=False).status_code == 200
+        assert client.post("/responses", json={"model": "mock-echo", "input": "hi"}).status_code == 200
+        bridge.process.send_signal(SIGTERM)
+        assert bridge.process.wait(10) == 0
