@@ -83,6 +83,9 @@ OTHERS = {
     "PROXY_WRITE_TIMEOUT": 60,
     "PROXY_KEEPALIVE": 15,
     "PROXY_GRACE": 20,
+    "PROXY_DRAIN_DELAY": 0,
+    "PROXY_TLS_CERT": None,
+    "PROXY_TLS_KEY": None,
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from fuzz.bodies import read_cap, read_chat, read_responses
 from fuzz.child_output import read_child_output
 from fuzz.framing import split_lines
+from fuzz.http_connection import serve_connection
 from fuzz.logs import read_log
 from fuzz.provider_streams import read_anthropic, read_chat_stream, read_responses_stream
 from fuzz.tool_calls import parse_tool_calls
@@ -27,4 +28,5 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "upstream-anthropic": read_anthropic,
     "upstream-chat": read_chat_stream,
     "log": read_log,
+    "http": serve_connection,
 }
