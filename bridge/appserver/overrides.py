@@ -38,7 +38,7 @@ _ALWAYS = {
     "check_for_update_on_startup": "false",
     "analytics.enabled": "false",
     # An ephemeral thread stays loaded this long after its turn; the default of a minute adds up.
-    "thread_unload_delay_secs": "5",
+    "thread_unload_delay_secs": "1",
 }
 
 _SMALL = {

@@ -140,13 +140,15 @@ class OpenAiExchange(Exchange):
 
     async def keep(self, response: dict[str, Any]) -> None:
         """Store the response as it is now."""
+        items = self._items()
         stored = StoredResponse(
             response["id"],
             response["created_at"],
             orjson.dumps(response),
-            orjson.dumps(self._items()),
+            orjson.dumps(items),
             self._data.get("previous_response_id"),
             conversation_id(self._data),
+            tuple(dict.fromkeys(item["id"] for item in (*response["output"], *items))),
         )
         await self._service.store.put(self._key, stored)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import trio
@@ -26,6 +26,8 @@ class StoredResponse:
     previous: str | None = None
     """The id of the response that this one continues."""
     conversation: str | None = None
+    item_ids: tuple[str, ...] | None = field(default=None, compare=False)
+    """The ids of its items, each once, where whoever stores it knows them."""
 
 
 @dataclass(frozen=True, slots=True)

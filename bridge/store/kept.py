@@ -55,7 +55,7 @@ def conversation_size(conversation: Conversation) -> int:
 
 def keep_response(response: StoredResponse, used: float) -> KeptResponse:
     """A response that has just come, with its items looked up."""
-    return KeptResponse(response, used, item_ids(response))
+    return KeptResponse(response, used, item_ids(response) if response.item_ids is None else response.item_ids)
 
 
 def with_ids(items: Sequence[bytes]) -> Items:

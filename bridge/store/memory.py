@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import trio
 
@@ -25,6 +26,13 @@ from bridge.store.kept import (
 from bridge.store.usage import UsageTable, oldest_day
 
 CLEANUP = 60.0
+
+
+def _exact(data: bytes) -> bytes:
+    """The same bytes, in as much memory as they need: those of orjson keep the buffer that they were written into, which
+    may be ten times as large."""
+    return bytes(memoryview(data))
+
 
 Key = tuple[str, str]
 """Scope and id."""
@@ -68,6 +76,7 @@ class MemoryStore:
         self._forget(key)
         if response_size(response) > self._max_bytes:
             return
+        response = replace(response, body=_exact(response.body), input=_exact(response.input))
         kept = self._responses[key] = keep_response(response, self._now())
         self._size += kept.size
         for item_id in kept.item_ids:
@@ -108,7 +117,7 @@ class MemoryStore:
     # Conversations
 
     async def create_conversation(self, scope: str, conversation: Conversation, items: Sequence[bytes]) -> None:
-        self._step(scope, conversation.id, create(conversation, items))
+        self._step(scope, conversation.id, create(conversation, [_exact(item) for item in items]))
         self._clean()
 
     async def get_conversation(self, scope: str, id: str) -> Conversation | None:
@@ -125,7 +134,7 @@ class MemoryStore:
         return found
 
     async def add_items(self, scope: str, id: str, items: Sequence[bytes]) -> bool:
-        step = AddItems(with_ids(items))
+        step = AddItems(with_ids([_exact(item) for item in items]))
         if self._conversation(scope, id) is None:
             return False
         self._step(scope, id, step)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-import jsonschema_rs
 import orjson
 
 Check = Callable[[Any], bool]
@@ -57,6 +56,8 @@ def compile_schema(schema: Any) -> Check | None:
 
 def compile_unbounded(schema: Node | bool, known: Mapping[str, Any] = {}) -> Check | None:
     """Compile without a look at the cost; what lies outside the schema is taken from `known`, never fetched."""
+    import jsonschema_rs  # 4 MB, for the first request with tools
+
     try:
         validator = jsonschema_rs.validator_for(schema, retriever=known.__getitem__)
     except (ValueError, jsonschema_rs.ReferencingError):
