@@ -1,7 +1,7 @@
 """Measure a running bridge from outside: a raw-socket client, a child that costs nothing, the bridge's own CPU time.
 
 Numbers are per CPU-second of the bridge's process (all its threads), so that a busy machine changes them little.
-`--json FILE` keeps them, `--check` fails when one misses its goal.
+`--json FILE` keeps them, `--check` fails when one misses its goal, `--against REF` measures another version, too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from requests import KEY, KINDS, cost
+
 HERE = Path(__file__).resolve().parent
-KEY = "bench-key-0123456789"
+ROOT = HERE.parent.parent
+ROUNDS = 5
+"""Of what is measured in turns; the median counts."""
 GOALS = {
     "current 1 stream, deltas/CPU-s": (">=", 250_000),
     "legacy 1 stream, deltas/CPU-s": (">=", 180_000),
@@ -45,7 +49,14 @@ class Bridge:
     """A bridge in a process of its own, with the benchmark's child."""
 
     def __init__(
-        self, directory: Path, *, legacy: bool = False, log: bool = False, models: list[str] | None = None
+        self,
+        directory: Path,
+        *,
+        legacy: bool = False,
+        log: bool = False,
+        models: list[str] | None = None,
+        checkout: Path = ROOT,
+        python: str = sys.executable,
     ) -> None:
         program = directory / "child"
         flag = "--legacy" if legacy else ""
@@ -70,7 +81,7 @@ class Bridge:
         if log:
             env["PROXY_LOG_EVENTS"] = str(directory / "events.ndjson")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "bridge", "serve"], stdout=subprocess.PIPE, env=env, text=True
+            [python, "-m", "bridge", "serve"], stdout=subprocess.PIPE, env=env, text=True, cwd=checkout
         )
         assert self.process.stdout is not None
         self.port = int(re.search(r":(\d+)/v1", self.process.stdout.readline()).group(1))  # type: ignore[union-attr]
@@ -112,7 +123,7 @@ FLOODS = [(1, 1000), (1, 100_000), (1, 400_000), (64, 4_000)]
 
 
 @contextmanager
-def bridge(**options: bool):
+def bridge(**options: Any):
     with tempfile.TemporaryDirectory() as directory:
         running = Bridge(Path(directory), **options)
         try:
@@ -156,40 +167,6 @@ def flood(running: Bridge, streams: int, deltas: int) -> float:
     used = running.cpu() - before
     assert counts == [deltas] * streams, counts
     return streams * deltas / used
-
-
-def short_turns(running: Bridge, concurrency: int = 16, total: int = 1500) -> tuple[float, float]:
-    """(requests per second, per CPU-second) of ten-delta turns on kept connections."""
-    body = json.dumps({"model": "bench-short", "input": "hi"}).encode()
-    message = running.head(len(body)) + body
-    selector = selectors.DefaultSelector()
-    for _ in range(concurrency):
-        connection = socket.create_connection(("127.0.0.1", running.port))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(message)
-        selector.register(connection, selectors.EVENT_READ)
-    done, sent = 0, concurrency
-    began, before = time.monotonic(), running.cpu()
-    buffers: dict[object, bytes] = {}
-    while done < total:
-        for key, _ in selector.select():
-            connection: socket.socket = key.fileobj  # type: ignore[assignment]
-            data = buffers.get(connection, b"") + connection.recv(1 << 16)
-            head, _, rest = data.partition(b"\r\n\r\n")
-            length = re.search(rb"content-length: (\d+)", head)
-            if length is None or len(rest) < int(length[1]):
-                buffers[connection] = data
-                continue
-            assert head.startswith(b"HTTP/1.1 200"), data[:600]
-            buffers[connection] = b""
-            done += 1
-            if sent < total:
-                connection.sendall(message)
-                sent += 1
-    elapsed, used = time.monotonic() - began, running.cpu() - before
-    for key in list(selector.get_map().values()):
-        key.fileobj.close()  # type: ignore[union-attr]
-    return total / elapsed, total / used
 
 
 def latency(running: Bridge) -> tuple[float, float]:
@@ -299,6 +276,46 @@ def cap_packets(count: int = 20_000) -> tuple[float, float]:
     return taken[0], taken[1]
 
 
+def request_costs(*bridges: Bridge) -> dict[str, float]:
+    """CPU µs of each kind of request, measured in turns; the second bridge is the one from before."""
+    found: dict[str, list[list[float]]] = {kind: [[] for _ in bridges] for kind in KINDS}
+    for running in bridges:
+        for kind in KINDS:
+            cost(running, kind, 200)
+    for _ in range(ROUNDS):
+        for kind, columns in found.items():
+            for running, column in zip(bridges, columns, strict=True):
+                column.append(cost(running, kind))
+    names = ("", " before")
+    return {
+        f"{kind}, CPU µs{names[number]}": statistics.median(column)
+        for kind, columns in found.items()
+        for number, column in enumerate(columns)
+    }
+
+
+def compare(ref: str) -> dict[str, float]:
+    """This version and another one side by side: what requests cost, the first byte, memory."""
+    with tempfile.TemporaryDirectory(prefix="codex-bridge-against-") as directory:
+        checkout = Path(directory) / "checkout"
+        subprocess.run(["git", "worktree", "add", "--detach", checkout, ref], cwd=ROOT, check=True, capture_output=True)
+        try:
+            print(f"installing {ref} (a minute)", file=sys.stderr, flush=True)
+            subprocess.run([sys.executable, "-m", "venv", checkout / ".venv"], check=True)
+            python = str(checkout / ".venv" / "bin" / "python")
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "--editable", checkout], check=True)
+            with bridge() as ours, bridge(checkout=checkout, python=python) as theirs:
+                results = request_costs(ours, theirs)
+                for name, running in (("", ours), (" before", theirs)):
+                    results[f"time to first byte, ms{name}"] = first_byte(running)
+                    results[f"memory, MB{name}"] = running.rss() / 1e6
+                    results[f"memory per idle stream, KB{name}"] = idle(running)
+                    results[f"64 streams, deltas/CPU-s{name}"] = max(flood(running, 64, 4_000) for _ in range(3))
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", checkout], cwd=ROOT, check=True)
+    return results
+
+
 def measure() -> dict[str, float]:
     results: dict[str, float] = {}
     sizes = []
@@ -315,7 +332,7 @@ def measure() -> dict[str, float]:
             results[f"{dialect} 1 stream, deltas/CPU-s"] = max(flood(running, 1, 400_000) for _ in range(3))
             results[f"{dialect} 64 streams, deltas/CPU-s"] = max(flood(running, 64, 4_000) for _ in range(3))
             if dialect == "current":
-                results["short turns, requests/s at 16"], results["short turns, requests/CPU-s"] = short_turns(running)
+                results |= request_costs(running)
                 results["time to first byte, ms"] = first_byte(running)
                 results["added latency p50, ms"], results["added latency p99, ms"] = latency(running)
     with bridge() as plain, bridge(log=True) as logging:
@@ -367,8 +384,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--docs", action="store_true", help="put the numbers into docs/performance.md")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
+    parser.add_argument("--against", metavar="REF", help="measure this version and that one side by side, and no more")
     options = parser.parse_args()
-    results = measure()
+    results = measure() if options.against is None else compare(options.against)
     missed = 0
     for name, value in results.items():
         goal = GOALS.get(name)
