@@ -165,6 +165,7 @@ class Connection:
                 await self._serve()
             if self._limit.cancelled_caught and self.state is State.HEAD and not self._edge.is_stopping:
                 await self._refuse(408, "The head of the request did not come in time.")
+            await self._end_our_side()
         except (OSError, trio.ClosedResourceError):
             pass  # the client has gone, or the listener has closed it
         finally:
@@ -267,11 +268,8 @@ class Connection:
             self._is_last = True
             self.start(500, [(b"content-length", b"0")])
             await self.send(b"", last=True)
-        if not self._is_answered or self._is_gone:
+        if not self._is_answered or not self._is_body_read or self._is_gone:
             self._is_last = True
-        elif not self._is_body_read:
-            self._is_last = True
-            await self._drain()
 
     # The body
 
@@ -332,7 +330,6 @@ class Connection:
             await self._refuse(fault.status, fault.message)
             self._left()
             raise ClientGone from None
-        await trio.lowlevel.checkpoint()
         return b"".join(pieces)
 
     def _note_what_follows(self) -> None:
@@ -341,12 +338,19 @@ class Connection:
             self._buffer = b""
             self._is_last = True
 
-    async def _drain(self) -> None:
-        """Read what the client still sends. One that is closed with unread bytes is reset, and may lose its answer."""
-        with trio.move_on_after(DRAIN_SECONDS), suppress(ClientGone, OSError, trio.ClosedResourceError):
-            drained = 0
-            while not self._is_body_read and drained < DRAIN_BYTES:
-                drained += len(await self._next_piece())
+    async def _end_our_side(self) -> None:
+        """Say that no more comes, and read what the client still sends: a connection that is closed with unread bytes is
+        reset, and the client may lose its answer."""
+        if self.state is State.OVER or self._is_gone:
+            return
+        with suppress(OSError, ValueError):
+            if isinstance(self._socket, ssl.SSLSocket):
+                self._socket.unwrap()
+            self._socket.shutdown(socket.SHUT_WR)
+        drained = 0
+        with trio.move_on_after(0 if self._is_body_read else DRAIN_SECONDS):
+            while drained < DRAIN_BYTES and (data := await self._receive()):
+                drained += len(data)
 
     # What happens while an answer is made
 
@@ -445,10 +449,8 @@ class Connection:
         body = orjson.dumps(InvalidRequest(message, code="bad_http", http_status=status).body())
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n"
         await self.write(head % (_STATUS[status], len(body), self._edge.date()) + body)
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
-        self._chunks, self._body_left, self._buffer = None, DRAIN_BYTES, b""
-        await self._drain()
+        # The rest of it, whatever it is, may be on its way.
+        self._chunks, self._body_left = None, 1
 
     # Bytes
 
@@ -463,14 +465,22 @@ class Connection:
 
     async def _receive(self, size: int = READ) -> bytes:
         """What comes next; empty when nothing will."""
+        has_waited = False
         while True:
             try:
-                return self._socket.recv(size)
-            except _WOULD_BLOCK as blocked:
-                is_full = isinstance(blocked, ssl.SSLWantWriteError)
-                wait = trio.lowlevel.wait_writable if is_full else trio.lowlevel.wait_readable
+                data = self._socket.recv(size)
+            except ssl.SSLWantWriteError:
+                wait = trio.lowlevel.wait_writable
+            except _WOULD_BLOCK:
+                wait = trio.lowlevel.wait_readable
             except OSError:
                 return b""
+            else:
+                if not has_waited:
+                    # A client that is always ready must not hold up the others. What has been read is not to be lost.
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                return data
+            has_waited = True
             try:
                 await wait(self._socket)
             except trio.ClosedResourceError:
