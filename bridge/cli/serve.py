@@ -182,8 +182,6 @@ def command(
         "log_format": log_format,
         "log_level": "debug" if verbose else None,
     }
-    if on_miss not in (None, "error", "nearest", "forward"):
-        raise UsageError(f"--on-miss {on_miss[:40]}: choose error, nearest or forward.")
     settings, file = load_configuration(**flags)
     if settings.replay is None:
         for name, given in (("--on-miss", on_miss), ("--speed", speed), ("--ignore", ignore or None)):
