@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import trio
 
-from bridge.backends.setup import check_binary, prepare_workdir
+from bridge.backends.setup import check_codex, prepare_workdir
 from bridge.cli.foreground import CannotRun, Command
 from bridge.cli.streams import say
 from bridge.config import Settings
@@ -29,7 +29,7 @@ Signals = AsyncIterator[int]
 async def record(settings: Settings, config: FileConfig, argv: list[str]) -> int:
     """Run the command with a bridge, and tell on stderr what has been recorded; the exit code."""
     if not settings.mock_only:
-        check_binary(settings)
+        check_codex(settings)
         prepare_workdir(settings.workdir)
     key = f"cb-{secrets.token_urlsafe(32)}"
     sockets = open_sockets(settings.host, settings.port)

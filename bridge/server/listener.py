@@ -26,6 +26,7 @@ from hypercorn.utils import parse_socket_addr
 
 from bridge.errors import ConfigError, Overloaded
 from bridge.server.accepting import REMIND, accept_from, notice_vanished_peers, unread_by
+from bridge.server.bind_fault import bind_fault
 from bridge.server.crowd import MAX_TURNED_AWAY, turn_away
 from bridge.server.http11 import HEADER_LIMIT, Http11
 
@@ -53,10 +54,7 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
             listener.bind(address)
         except OSError as error:
             listener.close()
-            raise ConfigError(
-                f"Port {port} on {host} cannot be used: {error.strerror}. "
-                "Choose another with --port (0 picks a free one)."
-            ) from error
+            raise bind_fault(host, port, error) from error
         listener.listen(BACKLOG)
         listener.setblocking(False)
         sockets.append(listener)
