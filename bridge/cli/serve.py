@@ -140,6 +140,9 @@ def command(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say more on stderr, and each request. [PROXY_LOG_LEVEL=debug]")
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the flags, the variables and the configuration file, and exit.")
+    ] = False,
 ) -> None:
     """Serve the OpenAI API in front of a Codex app-server.
 
@@ -191,6 +194,8 @@ def command(
     said = set_up(settings.log_format, settings.log_level, settings.api_keys)
     for name in unknown_variables():
         log.warning("%s is not a setting; it is ignored", name)
+    if check:
+        return
 
     import gc
 

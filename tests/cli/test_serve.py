@@ -114,3 +114,17 @@ def test_with_keys_of_one_s_own_it_may_listen_to_the_world(tmp_path: Path) -> No
         ):
             headers = {"authorization": f"Bearer {key}", "host": "my-machine.lan"}
             assert httpx2.get(url, headers=headers, trust_env=False, timeout=30).status_code == code
+
+
+def test_settings_can_be_checked_without_serving(tmp_path: Path) -> None:
+    """As `nginx -t` does: exit code 0, or each fault and 2. Nothing is started, made or listened on."""
+    config = tmp_path / "bridge.toml"
+    config.write_text("[settings]\nworkers = 2\n")
+    good = run_command("serve", "--check", f"--config={config}", HOME=str(tmp_path), PROXY_WORKRES="2")
+    assert (good.returncode, good.stdout) == (0, "")
+    assert "PROXY_WORKRES is not a setting" in good.stderr
+    config.write_text("[settings]\nworkers = 0\n")
+    bad = run_command("serve", "--check", f"--config={config}", HOME=str(tmp_path))
+    assert bad.returncode == 2
+    assert f"{config}:2: settings.workers: use a whole number from 1 to 64" in bad.stderr
+    assert list(tmp_path.iterdir()) == [config]
