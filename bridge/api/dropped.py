@@ -118,7 +118,7 @@ def dropped_fields(
     ]
     others = (tool for tool in turn.tools if isinstance(tool, RawTool) and not tool.type.startswith(SEARCHES))
     names += [] if hosted else [*sorted({f"tools:{tool.type}" for tool in others}), *_search_names(data, turn)]
-    return [_ODD.sub("?", name[:59]) for name in names[:MAX_NAMES]]
+    return [_ODD.sub("?", name[:59]) or "?" for name in names[:MAX_NAMES]]
 
 
 _PARTS = {"reasoning": ("effort", "summary", "generate_summary"), "text": ("format", "verbosity")}

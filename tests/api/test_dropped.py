@@ -220,6 +220,11 @@ def test_the_names_are_fit_for_a_header(odd: str) -> None:
         assert not set(name) & set(", ")
 
 
+def test_a_member_without_a_name_is_told_too() -> None:
+    """An empty header would say that nothing was left out."""
+    assert dropped(RESPONSES | {"": 1}) == ["?"]
+
+
 # The policy
 
 
