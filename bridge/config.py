@@ -10,11 +10,14 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 from uuid import UUID
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from bridge.errors import ConfigError
 from bridge.urls import check_url
@@ -238,27 +241,69 @@ def load_settings(
     `file` is the table `[settings]` of the configuration file, by the names of the fields; it has been checked. Raises
     ConfigError with a line for each fault.
     """
-    values: dict[str, Any] = {
-        str(Settings.model_fields[name].validation_alias): value for name, value in (file or {}).items()
-    }
+    values: dict[str, Any] = dict(file or {})
+    sources = {name: f"settings.{name}" for name in values}
     for name, field in Settings.model_fields.items():
         variable = str(field.validation_alias)
         if flags.get(name) is not None:
-            values[variable] = flags[name]
+            values[name], sources[name] = flags[name], _FLAGS.get(name, f"--{name.replace('_', '-')}")
         elif environment.get(variable):
-            values[variable] = environment[variable]
+            values[name], sources[name] = environment[variable], variable
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{_name(fault)}: {_say(fault)}" for fault in error.errors())) from None
+        raise ConfigError("\n".join(_line(fault, sources, values) for fault in error.errors())) from None
 
 
-def _name(fault: Any) -> str:
-    return str(fault["loc"][0]) if fault["loc"] else "settings"
+_FLAGS = {"api_keys": "--api-key", "log_level": "--verbose", "cap_model": "--model"}
+"""Flags that are not called like their settings."""
 
 
-def _say(fault: Any) -> str:
-    return str(fault["msg"]).removeprefix("Value error, ")
+def _line(fault: ErrorDetails, sources: Mapping[str, str], values: Mapping[str, Any]) -> str:
+    """A fault after the flag or the variable that the value came from, and the value where it cannot be a secret."""
+    name = setting_of(fault)
+    source, rule = sources.get(name, name), rule_for(fault, Settings.model_fields[name])
+    if rule is None:
+        return f"{source}: {reason_of(fault)}"
+    value = str(values[name])[:40]
+    joint = " " if source.startswith("--") else "="
+    return f"{source}{joint}{value if value.isprintable() else repr(value)}: {rule}"
+
+
+def setting_of(fault: ErrorDetails) -> str:
+    """The name of the setting that a fault of `Settings` is about."""
+    place = str(fault["loc"][0])
+    variables = {str(field.validation_alias): name for name, field in Settings.model_fields.items()}
+    return variables.get(place, place)
+
+
+def reason_of(fault: ErrorDetails) -> str:
+    """What is wrong, in the words of whoever found it."""
+    return fault["msg"].removeprefix("Value error, ")
+
+
+def rule_for(fault: ErrorDetails, field: FieldInfo) -> str | None:
+    """What a setting may be: one of some words, or a number within limits. None where that is not what is wrong."""
+    if not fault["type"].startswith(_RULED):
+        return None
+    kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not NoneType]
+    if get_origin(field.annotation) is Literal:
+        return f"choose one of {', '.join(kinds)}"
+    if bool in kinds:
+        return "choose one of true, false"
+    number = "use a whole number" if int in kinds else "use a number"
+    limits = {
+        name: getattr(each, name) for each in field.metadata for name in ("gt", "ge", "le") if hasattr(each, name)
+    }
+    if "gt" in limits:
+        return f"{number} above {limits['gt']}"
+    if "le" in limits:
+        return f"{number} from {limits['ge']} to {limits['le']}"
+    return f"{number}, {limits['ge']} or more"
+
+
+_RULED = ("literal", "bool", "int", "float", "finite", "greater", "less")
+"""How pydantic's names of such faults begin."""
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:

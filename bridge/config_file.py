@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from bridge.config import Settings, load_settings
+from bridge.config import Settings, load_settings, rule_for, setting_of
 from bridge.errors import ConfigError
 from bridge.urls import check_url, is_header_safe
 
@@ -226,7 +226,6 @@ def parse_config(data: dict[str, Any], text: str, path: str) -> FileConfig:
 
 
 def _setting_faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    names = {str(field.validation_alias): name for name, field in Settings.model_fields.items()}
     for key in settings:
         if key not in Settings.model_fields or key == "config":
             yield key, "there is no such setting"
@@ -236,8 +235,9 @@ def _setting_faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         Settings.model_validate(settings)
     except ValidationError as error:
         for fault in error.errors():
-            place = str(fault["loc"][0]) if fault["loc"] else ""
-            yield names.get(place, place), _say(fault)
+            name = setting_of(fault)
+            field = Settings.model_fields.get(name)
+            yield name, (rule_for(fault, field) if field is not None else None) or _say(fault)
 
 
 def _fault(path: str, text: str, loc: Sequence[int | str], said: str) -> str:

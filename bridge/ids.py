@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import uuid
-
 
 _DIGITS = 32
 _drawn: list[str] = []
@@ -17,6 +17,11 @@ def new_id(prefix: str) -> str:
         digits = secrets.token_hex(64 * _DIGITS // 2)
         _drawn.extend(digits[at : at + _DIGITS] for at in range(0, len(digits), _DIGITS))
     return f"{prefix}_{_drawn.pop()}"
+
+
+def is_ours(name: str, prefix: str) -> bool:
+    """Whether a name has the form that `new_id` gives, so that no client can have chosen it."""
+    return re.fullmatch(rf"{prefix}_[0-9a-f]{{32}}", name) is not None
 
 
 def new_session() -> str:

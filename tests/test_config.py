@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
 from bridge.config import Settings, load_settings, unknown_variables
+from bridge.config_file import parse_config
 from bridge.errors import ConfigError
 
 SEED_003 = {
@@ -173,7 +174,7 @@ def test_a_flag_wins_over_the_environment() -> None:
 @pytest.mark.parametrize("keys", [("",), ("good", ""), ("  ",)], ids=repr)
 def test_an_empty_key_is_refused(keys: tuple[str, ...]) -> None:
     """`--api-key "$UNSET"` would let everybody in who sends no key at all."""
-    with pytest.raises(ConfigError, match="PROXY_API_KEY"):
+    with pytest.raises(ConfigError, match="--api-key: an API key must not be empty"):
         load_settings({}, api_keys=keys)
 
 
@@ -240,11 +241,57 @@ def test_every_wrong_value_is_named_at_once() -> None:
     """A line for each, so that a start is not a guessing game."""
     with pytest.raises(ConfigError) as refused:
         load_settings({"PORT": "x", "PROXY_DIALECT": "y"}, workers=0)
-    assert [line.split(":")[0] for line in sorted(refused.value.message.splitlines())] == [
-        "PORT",
-        "PROXY_DIALECT",
-        "PROXY_WORKERS",
+    assert sorted(refused.value.message.splitlines()) == [
+        "--workers 0: use a whole number from 1 to 64",
+        "PORT=x: use a whole number from 0 to 65535",
+        "PROXY_DIALECT=y: choose one of auto, current, legacy",
     ]
+
+
+RULES = [
+    ("dialect", "klingon", "choose one of auto, current, legacy"),
+    ("approval_policy", "always", "choose one of untrusted, on-failure, on-request, never"),
+    ("on_miss", "guess", "choose one of error, forward, nearest"),
+    ("mock_only", "perhaps", "choose one of true, false"),
+    ("ignore_client_system_prompt", "perhaps", "choose one of true, false"),
+    ("workers", "0", "use a whole number from 1 to 64"),
+    ("workers", "many", "use a whole number from 1 to 64"),
+    ("workers", "1.5", "use a whole number from 1 to 64"),
+    ("log_max_bytes", "-1", "use a whole number, 0 or more"),
+    ("keepalive", "0", "use a number above 0"),
+    ("cap_grace", "nan", "use a number from 0 to 3600"),
+    ("grace", "-1", "use a number, 0 or more"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "rule"), RULES)
+def test_a_wrong_value_says_where_it_came_from_and_what_is_allowed(name: str, value: str, rule: str) -> None:
+    """From a flag, from the environment, from the file; all settings with choices or limits are told like this."""
+    variable = str(Settings.model_fields[name].validation_alias)
+    flag = f"--{name.replace('_', '-')}"
+    for environment, flags, where in [({variable: value}, {}, f"{variable}="), ({}, {name: value}, f"{flag} ")]:
+        with pytest.raises(ConfigError) as refused:
+            load_settings(environment, **flags)
+        assert refused.value.message == f"{where}{value}: {rule}"
+    with pytest.raises(ConfigError) as refused:
+        parse_config({"settings": {name: value}}, f"[settings]\n{name} = {value!r}\n", "bridge.toml")
+    assert refused.value.message == f"bridge.toml:2: settings.{name}: {rule}"
+
+
+def test_no_setting_is_told_in_the_words_of_the_library() -> None:
+    """Each one that has choices or limits, with a value that is none of them."""
+    for field in Settings.model_fields.values():
+        kinds = (field.annotation, *get_args(field.annotation))
+        if get_origin(field.annotation) is Literal or {bool, int, float} & set(kinds):
+            with pytest.raises(ConfigError, match=r": (choose one of|use a (whole )?number)"):
+                load_settings({str(field.validation_alias): "klingon"})
+
+
+def test_a_wrong_value_is_one_line() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings({"PROXY_DIALECT": "a\nb" + "c" * 100})
+    assert refused.value.message.splitlines() == [refused.value.message]
+    assert "c" * 50 not in refused.value.message
 
 
 def test_keys_are_not_shown() -> None:

@@ -27,7 +27,16 @@ def validate(model: type[BodyT], data: dict[str, Any]) -> BodyT:
     except ValidationError as error:
         fault = error.errors()[0]
         place = _place(fault["loc"])
-        raise InvalidRequest(f"Invalid {place!r}: {fault['msg']}.", param=place) from None
+        what = f"{place!r} is missing" if fault["type"] == "missing" else f"Invalid {place!r}: {fault['msg']}"
+        remedy = _REMEDIES.get(place)
+        raise InvalidRequest(f"{what}{'' if remedy is None else f'; {remedy}'}.", param=place) from None
+
+
+_REMEDIES = {
+    "model": "GET /v1/models lists them",
+    "messages": "send a list of messages",
+    **dict.fromkeys(("max_output_tokens", "max_tokens", "max_completion_tokens"), "leave it out for no limit"),
+}
 
 
 def _place(loc: Iterable[int | str]) -> str:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from bridge.api.reading import sensible_limit
 from bridge.api.responses.request import ENCRYPTED
 from bridge.api.tooling import SEARCH_FILTERS, SEARCH_MEMBERS, SEARCHES
 from bridge.errors import InvalidRequest
@@ -119,7 +118,7 @@ def dropped_fields(
     ]
     others = (tool for tool in turn.tools if isinstance(tool, RawTool) and not tool.type.startswith(SEARCHES))
     names += [] if hosted else [*sorted({f"tools:{tool.type}" for tool in others}), *_search_names(data, turn)]
-    return [_ODD.sub("?", name[:59]) for name in names[:MAX_NAMES]]
+    return [_ODD.sub("?", name[:59]) or "?" for name in names[:MAX_NAMES]]
 
 
 _PARTS = {"reasoning": ("effort", "summary", "generate_summary"), "text": ("format", "verbosity")}
@@ -164,6 +163,4 @@ def apply_policy(policy: Policy, dropped: Iterable[str]) -> None:
 
 def _asks(name: str, value: Any) -> bool:
     """Whether a field asks for anything at all."""
-    if name.endswith("_tokens") and isinstance(value, int) and sensible_limit(value) is None:
-        return False
     return value is not None and value is not False and value not in ([], {}) and value not in _USUAL.get(name, ())

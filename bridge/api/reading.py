@@ -39,11 +39,6 @@ def check_depth(data: Any) -> None:
     raise InvalidRequest(f"The request body is nested more than {MAX_DEPTH} levels deep.", code="nesting_too_deep")
 
 
-def sensible_limit(tokens: int | None) -> int | None:
-    """A limit of tokens; some clients write 0 or -1 for "none"."""
-    return tokens if tokens is not None and tokens > 0 else None
-
-
 def read_tier(tier: str | None) -> str | None:
     """A service tier; None for the words that ask for what happens anyway."""
     return None if tier in ("auto", "default", "") else tier

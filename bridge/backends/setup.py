@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
@@ -15,6 +16,8 @@ from bridge.appserver.supervisor import Supervisor
 from bridge.appserver.tap import Tap
 from bridge.config import Settings, state_dir
 from bridge.errors import ConfigError
+
+log = logging.getLogger("bridge.backends")
 
 
 def child_settings(settings: Settings) -> ChildSettings:
@@ -82,7 +85,16 @@ def prepare_workdir(path: Path) -> None:
         raise ConfigError(f"PROXY_CODEX_WORKDIR: {path} {fault}. Set it to a directory of your own.")
 
 
-def check_binary(settings: Settings) -> None:
-    """A CODEX_BIN that is not there is a slip of the pen, not something to wait for."""
+def check_codex(settings: Settings) -> None:
+    """Raise ConfigError for a CODEX_BIN that is not there: that is a typing mistake, not something to wait for.
+
+    A CODEX_HOME that is not there is only warned of: a login may follow, and other backends do not need it.
+    """
     if settings.codex_bin and shutil.which(settings.codex_bin) is None:
         raise ConfigError(f"CODEX_BIN: {settings.codex_bin} is not there, or cannot be run.")
+    if settings.codex_home is not None and not settings.codex_home.is_dir():
+        log.warning(
+            "CODEX_HOME (--codex-home) %s is not a directory: Codex has no login and no configuration there; make it, "
+            "or leave the setting out for ~/.codex",
+            settings.codex_home,
+        )

@@ -74,13 +74,15 @@ def _check_home(settings: Any, report: Report) -> None:
 
 def _check_port(settings: Any, report: Report) -> None:
     from bridge.errors import ConfigError
-    from bridge.http.listener import open_sockets
+    from bridge.http.sockets import AlreadyServing, open_sockets
 
     try:
         for listener in open_sockets(settings.host, settings.port):
             listener.close()
+    except AlreadyServing:
+        report("port", None, f"{settings.host}:{settings.port}: a codex-bridge is running there")
     except ConfigError as error:
-        report("port", f"{error.message} (Unless it is a bridge of yours that runs there already.)", "")
+        report("port", error.message, "")
     else:
         report("port", None, f"{settings.host}:{settings.port} is free")
 

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Mapping
 
 import trio
 
-from bridge.backends.setup import check_binary, prepare_workdir
+from bridge.backends.setup import check_codex, prepare_workdir
 from bridge.cli.foreground import CannotRun, Command
 from bridge.cli.streams import say
 from bridge.config import Settings
 from bridge.config_file import FileConfig
-from bridge.http.listener import open_sockets
+from bridge.http.sockets import open_sockets
 from bridge.protolog.event_log import EventLog, LogFailed
 from bridge.server.run import Bridge
 from bridge.server.stopping import Stop
@@ -29,7 +29,7 @@ Signals = AsyncIterator[int]
 async def record(settings: Settings, config: FileConfig, argv: list[str]) -> int:
     """Run the command with a bridge, and tell on stderr what has been recorded; the exit code."""
     if not settings.mock_only:
-        check_binary(settings)
+        check_codex(settings)
         prepare_workdir(settings.workdir)
     # The command is on this machine, and would not trust the certificate of another name.
     settings = settings.model_copy(update={"tls_cert": None, "tls_key": None, "drain_delay": 0})

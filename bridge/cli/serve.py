@@ -149,6 +149,9 @@ def command(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say more on stderr, and each request. [PROXY_LOG_LEVEL=debug]")
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the flags, the variables and the configuration file, and exit.")
+    ] = False,
 ) -> None:
     """Serve the OpenAI API in front of a Codex app-server.
 
@@ -193,8 +196,6 @@ def command(
         "log_format": log_format,
         "log_level": "debug" if verbose else None,
     }
-    if on_miss not in (None, "error", "nearest", "forward"):
-        raise UsageError(f"--on-miss {on_miss[:40]}: choose error, nearest or forward.")
     settings, file = load_configuration(**flags)
     if settings.replay is None:
         for name, given in (("--on-miss", on_miss), ("--speed", speed), ("--ignore", ignore or None)):
@@ -204,6 +205,8 @@ def command(
     said = set_up(settings.log_format, settings.log_level, settings.api_keys)
     for name in unknown_variables():
         log.warning("%s is not a setting; it is ignored", name)
+    if check:
+        return
 
     import gc
 

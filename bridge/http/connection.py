@@ -339,8 +339,10 @@ class Connection:
             self._is_last = True
 
     async def _end_our_side(self) -> None:
-        """Say that no more comes, and read what the client still sends: a connection that is closed with unread bytes is
-        reset, and the client may lose its answer."""
+        """Say that no more comes, and read what the client still sends.
+
+        A connection that is closed with unread bytes is reset, and the client may lose its answer.
+        """
         if self.state is State.OVER or self._is_gone:
             return
         with suppress(OSError, ValueError):

@@ -7,20 +7,17 @@ import logging
 import math
 import os
 import socket
-import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import orjson
 import trio
 
-from bridge.errors import ConfigError, Overloaded
+from bridge.errors import Overloaded
 from bridge.http.connection import Connection, Edge
 
 log = logging.getLogger("bridge.server")
 
-BACKLOG = 512
 PAUSE = 0.1
 """Seconds until the next attempt, after the system had no room for a connection."""
 REMIND = 60.0
@@ -36,60 +33,6 @@ TURNED_AWAY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n" % len(_BODY)
 ) + _BODY
-
-
-def open_sockets(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets for a host and port (0 picks a free one). Raises ConfigError with what to do."""
-    try:
-        # As bytes where that is the same: for a text Python loads the tables of all the world's letters.
-        name = host.encode() if host.isascii() else host
-        places = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise ConfigError(f"The host {host!r} is not known: {error}. Set --host to an address.") from error
-    sockets: list[socket.socket] = []
-    for family, kind, protocol, _, address in places[:1]:
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-        except OSError as error:
-            listener.close()
-            raise ConfigError(
-                f"Port {port} on {host} cannot be used: {error.strerror}. "
-                "Choose another with --port (0 picks a free one)."
-            ) from error
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-        sockets.append(listener)
-    return sockets
-
-
-def load_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """What serves https; None where neither file is given. Raises ConfigError with what to do."""
-    if certificate is None and key is None:
-        return None
-    if certificate is None or key is None:
-        missing = "--tls-cert" if certificate is None else "--tls-key"
-        raise ConfigError(f"{missing} is missing: https needs both --tls-cert and --tls-key.")
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.set_alpn_protocols(["http/1.1"])
-    for name, path in (("--tls-cert", certificate), ("--tls-key", key)):
-        if not path.is_file() or not os.access(path, os.R_OK):
-            raise ConfigError(f"{name} {path}: this file cannot be read. Name a PEM file.")
-    try:
-        # Without a terminal to ask at, a key with a passphrase must not wait for one.
-        tls.load_cert_chain(certificate, key, password=_no_passphrase)
-    except (ssl.SSLError, ValueError) as error:
-        why = getattr(error, "reason", None) or error
-        raise ConfigError(
-            f"--tls-cert {certificate} and --tls-key {key} cannot be used: {why}. "
-            "Both must be PEM, belong together, and the key must have no passphrase."
-        ) from error
-    return tls
-
-
-def _no_passphrase() -> str:
-    raise ValueError("the key has a passphrase")
 
 
 def notice_vanished_peers(listener: socket.socket, seconds: float) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from bridge.protolog.loose import member
 from bridge.protolog.read import request_of
 from bridge.protolog.transcript import body_from_calls
 
@@ -114,6 +115,15 @@ class Recording:
             if piece.kind == "client_start" and isinstance(piece.payload, dict):
                 status = piece.payload.get("status")
                 return status if isinstance(status, int) else None
+        return None
+
+    def client_header(self, name: str) -> str | None:
+        """A header of the answer that the client got, where it is on record."""
+        for piece in self.client:
+            headers = member(piece.payload, "headers") if piece.kind == "client_start" else None
+            for header in headers if isinstance(headers, list) else ():
+                if isinstance(header, list) and header[:1] == [name] and isinstance(header[-1], str):
+                    return header[-1]
         return None
 
     @property

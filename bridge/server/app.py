@@ -174,7 +174,7 @@ _ELSEWHERE |= dict.fromkeys(
 
 async def _not_found(request: Request) -> None:
     path = request.path
-    known = "Served are POST /v1/responses, POST /v1/chat/completions, POST /v1/assist and GET /v1/models."
+    known = "GET /openapi.json lists what is served: POST /v1/responses, POST /v1/chat/completions and others."
     hint = known if path.startswith("/v1/") else "The base URL ends in /v1."
     if path.startswith("/v1/v1/"):
         hint = "The client appends /v1 to a base URL that already ends in /v1: remove /v1 from the base URL."

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from bridge import __version__
+from bridge.config import APP
 from bridge.errors import ModelNotFound
 from bridge.server.http import Page, PageRequest, json_page, query_number
 from bridge.server.memory import CODE as MEMORY_PRESSURE
@@ -101,8 +102,8 @@ class Pages:
         return Page(_description())
 
     async def live(self, request: PageRequest) -> Page:
-        """GET /livez."""
-        return json_page({"status": "ok"})
+        """GET /livez. Another bridge that is to use the same port finds out that it is taken by one."""
+        return json_page({"status": "ok", "service": APP})
 
     async def ready(self, request: PageRequest) -> Page:
         """GET /readyz."""

@@ -23,7 +23,7 @@ from bridge.protolog.read import RecordReader, played_files
 from bridge.protolog.recording import Recording, read_recordings
 from bridge.redact import Redactor
 from bridge.server.cap.places import PLACES, RUN, SOCKET
-from bridge.server.cap.recorded import recorded_rules, refuse_again
+from bridge.server.cap.recorded import recorded_rules, recorded_state, refuse_again
 from bridge.server.service import Service
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
@@ -184,7 +184,11 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
         stream_default=bool(told.get("stream_default", service.stream_default)),
         policy="drop",
         player=None,
-        cap=replace(service.cap, rules=recorded_rules(service.cap.rules, recording)),
+        cap=replace(
+            service.cap,
+            rules=recorded_rules(service.cap.rules, recording),
+            recorded_state=recorded_state(recording),
+        ),
         forgiving=recording.start is not None,
     )
 

@@ -22,7 +22,7 @@ from bridge.backends.app_server import AppServerBackend
 from bridge.backends.plan import Plan, app_server_name, make_router, plan_backends
 from bridge.backends.router import Router, Served
 from bridge.backends.setup import (
-    check_binary,
+    check_codex,
     child_settings,
     codex_launcher,
     configured_models,
@@ -34,7 +34,8 @@ from bridge.config import Settings, key_store_file, store_file
 from bridge.config_file import FileConfig
 from bridge.errors import ConfigError
 from bridge.http.connection import Edge
-from bridge.http.listener import Listener, load_tls, open_sockets
+from bridge.http.listener import Listener
+from bridge.http.sockets import load_tls, open_sockets
 from bridge.ids import new_id
 from bridge.redact import Redactor
 from bridge.server.admission import Admission
@@ -449,9 +450,12 @@ async def serve(
 
     Raises LogFailed when it ended because of its event log.
     """
+    for probe in open_sockets(settings.host, 0):
+        # An address that is not this machine's needs another address, not a key.
+        probe.close()
     check_bind(settings)
     if not settings.mock_only and (settings.replay is None or settings.on_miss == "forward"):
-        check_binary(settings)
+        check_codex(settings)
         prepare_workdir(settings.workdir)
     keys, key_file = load_keys(settings)
     if said is not None:
@@ -492,7 +496,7 @@ async def serve(
 async def list_models(settings: Settings, config: FileConfig) -> dict[str, Any]:
     """What `serve` would serve: models with their backends, patterns, and what is not there, and why."""
     if not settings.mock_only:
-        check_binary(settings)
+        check_codex(settings)
         prepare_workdir(settings.workdir)
     bridge = Bridge(settings.model_copy(update={"log_events": None, "store": "memory", "replay": None}), (), config)
     async with trio.open_nursery() as nursery:

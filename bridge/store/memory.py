@@ -29,8 +29,10 @@ CLEANUP = 60.0
 
 
 def _exact(data: bytes) -> bytes:
-    """The same bytes, in as much memory as they need: those of orjson keep the buffer that they were written into, which
-    may be ten times as large."""
+    """The same bytes, in no more memory than they need.
+
+    Those of orjson keep the buffer that they were written into, which may be ten times as large.
+    """
     return bytes(memoryview(data))
 
 

@@ -36,13 +36,8 @@ def inspect_image(url: str) -> ImageSize:
     mime, *parameters = head[len("data:") :].split(";")
     if not comma or "base64" not in map(str.lower, (mime, *parameters)):
         raise _refusal("it is not a data URL with base64 (data:image/png;base64,…)")
-    try:
-        data = base64.b64decode(text, validate=True)
-        # Unlike Python, Codex refuses base64 whose last character has bits that belong to no byte.
-        whole = base64.b64encode(base64.b64decode(text[-4:])).decode() == text[-4:]
-    except (binascii.Error, ValueError):
-        whole = False
-    if not whole:
+    data = decode_base64(text)
+    if data is None:
         raise _refusal("its base64 cannot be decoded")
     try:
         size = _size(data)
@@ -53,6 +48,17 @@ def inspect_image(url: str) -> ImageSize:
     if not size.width or not size.height:
         raise _refusal("it has no pixels")
     return size
+
+
+def decode_base64(text: str) -> bytes | None:
+    """The bytes of base64 with its padding and without anything else in it; None where it is not that."""
+    try:
+        data = base64.b64decode(text, validate=True)
+        # Unlike Python, Codex refuses base64 whose last character has bits that belong to no byte.
+        whole = base64.b64encode(base64.b64decode(text[-4:])).decode() == text[-4:]
+    except (binascii.Error, ValueError):
+        return None
+    return data if whole else None
 
 
 def _refusal(why: str) -> InvalidRequest:

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from bridge.api.body import Body, validate
-from bridge.api.reading import MAX_DEPTH, check_depth, parse_json, read_object, read_string, sensible_limit
+from bridge.api.reading import MAX_DEPTH, check_depth, parse_json, read_object, read_string
 from bridge.errors import InvalidRequest
 
 
@@ -126,12 +126,6 @@ def test_the_first_fault_is_named_with_its_place(data: dict[str, Any], param: st
         validate(Outer, data)
     assert caught.value.param == param
     assert param in caught.value.message
-
-
-@pytest.mark.parametrize(("given", "limit"), [(None, None), (1, 1), (65_000, 65_000), (0, None), (-1, None)])
-def test_a_limit_of_nothing_is_none(given: int | None, limit: int | None) -> None:
-    """Some clients write it so."""
-    assert sensible_limit(given) == limit
 
 
 @pytest.mark.parametrize("value", [None, 5, "x", [], True])

@@ -47,8 +47,9 @@ MISTAKES = {
     "sandbox": Typed("serve", {"PROXY_SANDBOX_MODE": "bogus"}, ("PROXY_SANDBOX_MODE", "read-only")),
     "approval": Typed("serve", {"PROXY_APPROVAL_POLICY": "always"}, ("PROXY_APPROVAL_POLICY", "never")),
     "port": Typed("serve", {"PORT": "x"}, ("PORT",)),
-    "dialect": Typed("serve --dialect x", {}, ("DIALECT", "legacy")),
-    "empty_key": Typed("serve --mock-only --api-key=", {"PROXY_API_KEY": ""}, ("PROXY_API_KEY",)),
+    "dialect": Typed("serve --dialect x", {}, ("--dialect x", "legacy")),
+    "empty_key": Typed("serve --mock-only --api-key=", {"PROXY_API_KEY": ""}, ("--api-key",)),
+    "on_miss": Typed("serve --mock-only --on-miss guess", {}, ("--on-miss guess", "nearest")),
     "open_to_the_world": Typed("serve --mock-only --host 0.0.0.0", {"PROXY_API_KEY": ""}, ("0.0.0.0", "PROXY_API_KEY")),
     "a_key_to_guess": Typed(
         "serve --mock-only --host 0.0.0.0", {"PROXY_API_KEY": "a"}, ("0.0.0.0", "PROXY_API_KEY", "keys add NAME")

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from harness import ROOT, python_program, scripted_codex, turns
+from harness import ROOT, python_program, running_bridge, scripted_codex, turns
 from warm import run_warm
 
 NO_LOGIN = """import sys
@@ -93,6 +93,17 @@ def test_what_is_wrong_is_said_with_what_to_do(tmp_path: Path) -> None:
         assert lines[name].startswith("!! "), printed
         assert advice in lines[name]
     assert "to do" in printed
+
+
+def test_a_bridge_of_ones_own_that_runs_is_no_fault(tmp_path: Path) -> None:
+    """It is asked what it is; any other program on the port is something to do."""
+    (tmp_path / ".codex").mkdir()
+    codex = scripted_codex(tmp_path, turns([{"text": "hi"}]))
+    with running_bridge(tmp_path, CODEX_BIN=str(codex)) as bridge:
+        code, lines, printed = doctor(tmp_path, f"--port={bridge.port}", CODEX_BIN=str(codex))
+    assert code == 0, printed
+    assert lines["port"].startswith("ok ")
+    assert "a codex-bridge is running there" in lines["port"]
 
 
 def test_a_codex_without_a_login_is_told_how_to_get_one(tmp_path: Path) -> None:

@@ -34,6 +34,17 @@ def test_the_heads_of_the_answers_are_the_same_too() -> None:
         assert head(found.now) == head(found.recording)
 
 
+def test_a_continued_conversation_stays_so_without_its_beginning() -> None:
+    """A log may hold only the later turns of a conversation; what their clients were told is told again."""
+    later = [each for each in EVERYTHING if each.client_header("x-conversation") == "continued"]
+    assert later
+    for recording in later:
+        (found,) = compared([recording])
+        assert found.outcome == "same", found.lines
+        assert found.now is not None
+        assert found.now.client_header("x-conversation") == "continued"
+
+
 def test_the_command_says_so() -> None:
     ran = run_command("replay", ROOT / "fixtures/logs", "--verify")
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -8,7 +8,9 @@ import stat
 from pathlib import Path
 
 import httpx2
-from harness import RunningBridge, running_bridge
+import pytest
+from cli.running import run_command
+from harness import RunningBridge, running_bridge, scripted_codex, turns
 
 GOOD = {"model": "mock-echo", "input": "hi"}
 
@@ -56,6 +58,45 @@ def test_several_keys_on_the_ipv6_loopback(tmp_path: Path) -> None:
         assert not (tmp_path / "state" / "codex-bridge" / "api-key").exists()
 
 
+def test_an_address_that_is_not_this_machine_s(tmp_path: Path) -> None:
+    """It is the address that is wrong: neither the port, nor that there is no key for the world."""
+    ran = run_command("serve", "--mock-only", "--host=192.0.2.1", "--port=0", HOME=str(tmp_path), PROXY_API_KEY="")
+    assert ran.returncode == 2
+    assert "This machine has no address 192.0.2.1. Set --host (PROXY_HOST)" in ran.stderr
+    assert "--port" not in ran.stderr
+    assert "key" not in ran.stderr
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_port_that_another_bridge_has(tmp_path: Path, host: str) -> None:
+    """It is asked what it is. Any other program on the port is not named."""
+    with running_bridge(tmp_path, "--mock-only", f"--host={host}") as bridge:
+        ran = run_command("serve", "--mock-only", f"--host={host}", f"--port={bridge.port}", HOME=str(tmp_path))
+        assert ran.returncode == 2
+        assert f"A codex-bridge already listens on {host} port {bridge.port}." in ran.stderr
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        # It accepts, and never answers.
+        port = taken.getsockname()[1]
+        ran = run_command("serve", "--mock-only", f"--port={port}", HOME=str(tmp_path))
+    assert ran.returncode == 2
+    assert f"Port {port} on 127.0.0.1 cannot be used: Address already in use." in ran.stderr
+
+
+def test_a_wrong_flag_names_the_flag_and_the_choices(tmp_path: Path) -> None:
+    ran = run_command("serve", "--mock-only", "--dialect=klingon", "--workers=0", HOME=str(tmp_path))
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines() == [
+        "error: --dialect klingon: choose one of auto, current, legacy",
+        "error: --workers 0: use a whole number from 1 to 64",
+    ]
+
+
+def test_a_codex_home_that_is_not_there_is_told(tmp_path: Path) -> None:
+    codex = scripted_codex(tmp_path, turns([{"text": "hi"}]))
+    with running_bridge(tmp_path, f"--codex-home={tmp_path / 'hmoe'}", CODEX_BIN=str(codex)) as bridge:
+        assert f"CODEX_HOME (--codex-home) {tmp_path / 'hmoe'} is not a directory" in bridge.stderr.read_text()
+
+
 def test_with_keys_of_one_s_own_it_may_listen_to_the_world(tmp_path: Path) -> None:
     """PROXY_API_KEY with commas; then any Host is served, for whoever has one of the keys."""
     log = tmp_path / "events.ndjson"
@@ -73,3 +114,17 @@ def test_with_keys_of_one_s_own_it_may_listen_to_the_world(tmp_path: Path) -> No
         ):
             headers = {"authorization": f"Bearer {key}", "host": "my-machine.lan"}
             assert httpx2.get(url, headers=headers, trust_env=False, timeout=30).status_code == code
+
+
+def test_settings_can_be_checked_without_serving(tmp_path: Path) -> None:
+    """As `nginx -t` does: exit code 0, or each fault and 2. Nothing is started, made or listened on."""
+    config = tmp_path / "bridge.toml"
+    config.write_text("[settings]\nworkers = 2\n")
+    good = run_command("serve", "--check", f"--config={config}", HOME=str(tmp_path), PROXY_WORKRES="2")
+    assert (good.returncode, good.stdout) == (0, "")
+    assert "PROXY_WORKRES is not a setting" in good.stderr
+    config.write_text("[settings]\nworkers = 0\n")
+    bad = run_command("serve", "--check", f"--config={config}", HOME=str(tmp_path))
+    assert bad.returncode == 2
+    assert f"{config}:2: settings.workers: use a whole number from 1 to 64" in bad.stderr
+    assert list(tmp_path.iterdir()) == [config]

@@ -17,8 +17,9 @@ import trio.testing
 from harness import KEY, RunningBridge
 
 from bridge.http.connection import CHUNKED_READ, Edge
-from bridge.http.listener import Listener, open_sockets
+from bridge.http.listener import Listener
 from bridge.http.request import Request
+from bridge.http.sockets import open_sockets
 
 SIZE = 80_000
 """More than is read at once, and than may wait behind an answer."""

@@ -19,8 +19,9 @@ from harness import ROOT, RunningBridge
 
 from bridge.errors import InvalidRequest
 from bridge.http.connection import BODY_PATIENCE, BODY_RATE, BODY_SECONDS, HEAD_SECONDS, KEEP_ALIVE, Edge
-from bridge.http.listener import Listener, open_sockets
+from bridge.http.listener import Listener
 from bridge.http.request import Request
+from bridge.http.sockets import open_sockets
 from bridge.server.http import error_page, send_page
 
 IN_A_NETWORK_OF_ITS_OWN = ("unshare", "--user", "--map-root-user", "--net")

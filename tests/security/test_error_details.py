@@ -171,7 +171,7 @@ OWN |= {
     "retry-after",
     "www-authenticate",
 }
-OWN |= {"x-conversation-id"}
+OWN |= {"x-conversation-id", "x-conversation"}
 BREAKS = {
     "crlf": "\r\nX-Injected: yes",
     "lf": "\nX-Injected: yes",

@@ -20,7 +20,7 @@ from bridge.appserver.pool import Pool
 from bridge.appserver.stream import TurnStream
 from bridge.appserver.supervisor import RestartPolicy, Supervisor
 from bridge.config import load_settings
-from bridge.http.listener import open_sockets
+from bridge.http.sockets import open_sockets
 from bridge.protolog.record import Recorder
 from bridge.redact import Redactor
 from bridge.server.run import Bridge, Stop

@@ -156,6 +156,18 @@ def test_moderate_nesting_and_surplus_members_are_served(mock_bridge: RunningBri
 
 # Fields
 
+
+@pytest.mark.parametrize("path", [RESPONSES, CHAT])
+def test_an_empty_object_is_told_what_it_lacks(mock_bridge: RunningBridge, path: str) -> None:
+    error = refused(mock_bridge, path, b"{}")
+    assert (error["message"], error["param"]) == ("'model' is missing; GET /v1/models lists them.", "model")
+
+
+def test_a_limit_of_no_tokens_is_told_how_to_ask_for_none(mock_bridge: RunningBridge) -> None:
+    error = refused(mock_bridge, RESPONSES, b'{"model":"mock-echo","input":"hi","max_output_tokens":-1}')
+    assert error["message"].endswith("greater than or equal to 1; leave it out for no limit.")
+
+
 BAD_FIELDS: list[tuple[str, dict[str, Any], str | None]] = [
     *[
         (path, fields, param)
@@ -204,6 +216,8 @@ BAD_FIELDS: list[tuple[str, dict[str, Any], str | None]] = [
             ),
         ]
     ],
+    *[(RESPONSES, {"max_output_tokens": limit}, "max_output_tokens") for limit in (0, -1, 1.5, "many")],
+    *[(CHAT, {name: limit}, name) for name in ("max_tokens", "max_completion_tokens") for limit in (0, -1, "many")],
     (RESPONSES, {"input": None}, "input"),
     (RESPONSES, {"input": ""}, "input"),
     (RESPONSES, {"input": []}, "input"),

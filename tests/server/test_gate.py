@@ -19,8 +19,9 @@ from wsproto.events import Request as Handshake
 
 from bridge.errors import BridgeError
 from bridge.http.connection import Edge
-from bridge.http.listener import Listener, open_sockets
+from bridge.http.listener import Listener
 from bridge.http.request import ClientGone, Request
+from bridge.http.sockets import open_sockets
 from bridge.server.gate import KEY_PROTOCOL, Gate, label_of
 from bridge.server.http import error_page, json_page, send_page
 from bridge.server.keys import Keyring

@@ -15,7 +15,7 @@ from harness import KEY, running_bridge
 
 from bridge.config import load_settings
 from bridge.errors import Overloaded
-from bridge.http.listener import open_sockets
+from bridge.http.sockets import open_sockets
 from bridge.server.memory import MemoryLimit, resident_bytes
 from bridge.server.run import Bridge, Stop
 

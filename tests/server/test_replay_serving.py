@@ -400,7 +400,7 @@ def test_what_has_no_meaning_without_a_log_is_refused(option: tuple[str, str]) -
 def test_an_unknown_choice_is_told_by_its_flag(tmp_path: Path) -> None:
     ran = run_command("serve", "--replay", tmp_path, "--on-miss", "foo")
     assert ran.returncode == 2
-    assert "--on-miss foo: choose error, nearest or forward." in ran.stderr
+    assert "--on-miss foo: choose one of error, forward, nearest" in ran.stderr
 
 
 def test_a_summary_is_not_played(small_log: Path, tmp_path: Path) -> None:

@@ -206,6 +206,8 @@ class AssistStream:
         self.request_id = request.request_id
         self.conversation_id: str | None = None
         """The conversation that the answer belongs to, once it has begun."""
+        self.conversation: str | None = None
+        """Whether that is `new` or `continued`."""
         self.last = 0
         """The number of the last packet."""
         self._client = client
@@ -283,6 +285,7 @@ class AssistStream:
         if not response.headers.get("content-type", "").startswith(kind):
             raise _not_cap(response)
         self.conversation_id = response.headers.get("x-conversation-id", self.conversation_id)
+        self.conversation = response.headers.get("x-conversation", self.conversation)
         self._reader = PacketReader()
         self._chunks = response.aiter_raw()
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from bridge.api.cap.envelope import ServiceResponse
 from bridge.api.cap.failures import failure_from
-from bridge.api.cap.fold import INCOMPLETE, TurnFold
+from bridge.api.cap.fold import INCOMPLETE, ConversationState, TurnFold
 from bridge.api.cap.presentation import CitationBlock, CitationItem
 from bridge.api.cap.stream import read_packet
 from bridge.api.cap.writers import CLOSE_PACKET, LineWriter, SseWriter
@@ -84,7 +84,7 @@ class CapEncoder:
         started_at: float,
         form: Form = "sse",
         events: frozenset[str] = frozenset(),
-        conversation_id: str | None = None,
+        conversation: tuple[str, ConversationState] | None = None,
     ) -> None:
         self.request_id = request_id
         self.finished = False
@@ -102,7 +102,7 @@ class CapEncoder:
         """Why its own client has ended it."""
         self._streaming = form != "json"
         self._events = events
-        self._conversation_id = conversation_id
+        self._conversation = conversation
         self._writer = SseWriter(request_id) if form == "sse" else LineWriter()
         self._item: str | None = None
         self._run_of: str | None = None
@@ -182,7 +182,7 @@ class CapEncoder:
     def response(self, fold: TurnFold) -> bytes:
         """The ServiceResponse of all packets, folded. Only after the end."""
         assert self.finished
-        output = fold.output(self._conversation_id)
+        output = fold.output(self._conversation)
         if self._cancelled is not None:
             # A stream that its own client has ended says nothing of it.
             output["status"] = "incomplete"
@@ -288,6 +288,8 @@ class CapEncoder:
             self._event("user_error", _notice(end.reason or "incomplete"))
         elif end.outcome in ("failed", "cancelled"):
             self.failure = end.error or UpstreamError("The turn was interrupted.", code="interrupted")
+        elif self._is_only_calls:
+            self.failure = _unanswerable(self.result.calls[0])
         if self.failure is not None:
             if self.result.acted:
                 self.failure = self.failure.after_effects()
@@ -297,6 +299,11 @@ class CapEncoder:
         if "metrics" in self._events and self._cancelled is None:
             self._event("metrics", self._metrics())
         self._out.append(CLOSE_PACKET)
+
+    @property
+    def _is_only_calls(self) -> bool:
+        """Whether the model has called tools and said nothing, to a client that did not ask to see calls."""
+        return bool(self.result.calls) and not self.result.text.strip() and "tool_call" not in self._events
 
     def _metrics(self) -> dict[str, Any]:
         metrics: dict[str, Any] = {"duration_ms": _milliseconds(self._ended_at - self._started_at)}
@@ -342,6 +349,14 @@ class CapEncoder:
         out, self._out = self._out, []
         self.sequence += len(out)
         return out
+
+
+def _unanswerable(call: ToolCall) -> BridgeError:
+    return UpstreamError(
+        f"The model called the tool {full_name(call.namespace, call.name)[:100]!r}, which nobody offered, and gave no "
+        "other answer. Send the request again, or choose another model.",
+        code="empty_response",
+    )
 
 
 def _notice(reason: str) -> dict[str, Any]:

@@ -72,6 +72,7 @@ _RULES = {
     "nesting_too_deep": _Rule("invalid_json", 400, CLIENT),
     "model_not_found": _Rule("model_not_found", 404, CLIENT),
     "unsupported_image_url": _Rule("unsupported_file", 422, CLIENT),
+    "invalid_image": _Rule("unsupported_file", 422, CLIENT),
     "invalid_api_key": _Rule("unauthorized", 401, SECURITY),
     "overloaded": _Rule("overloaded", 503, SYSTEM, "transient"),
     "server_overloaded": _Rule("server_overloaded", 503, LLM, "transient", 5),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from bridge.errors import InvalidRequest
+from bridge.turn.images import decode_base64
 from bridge.turn.items import Image
 
 MAX_FILES = 32
@@ -32,10 +33,13 @@ def read_files(files: Sequence[str]) -> tuple[Image, ...]:
 
 def _checked(file: str, index: int) -> str:
     if file[:5].lower() == "data:":
-        if not _IMAGE_DATA.match(file):
+        head = _IMAGE_DATA.match(file)
+        if head is None:
             raise _unsupported(index, "a data URL must hold an image in base64 (data:image/png;base64,…)")
         if len(file) > MAX_DATA_URL:
             raise _unsupported(index, f"it is longer than {MAX_DATA_URL} characters")
+        if not decode_base64(file[head.end() :]):
+            raise _unsupported(index, "its base64 is empty or cannot be decoded")
         return file
     if len(file) > MAX_URL:
         raise _unsupported(index, f"it is longer than {MAX_URL} characters")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from bridge.api.cap.stream import ClosePacket, DeltaPacket, ErrorPacket, StreamError, StreamPacket
 
 INCOMPLETE = 206
 """The code of the notice that an answer was cut."""
+
+ConversationState = Literal["new", "continued"]
+"""Whether there are earlier turns in the conversation of a request."""
 
 
 class TurnFold:
@@ -42,9 +45,11 @@ class TurnFold:
         elif isinstance(packet.p, dict) and isinstance(data := packet.p.get("data"), dict):
             self._event(packet.p.get("type"), data)
 
-    def output(self, conversation_id: str | None) -> dict[str, Any]:
-        """The `output` of a ServiceResponse; the conversation's id is not in the stream."""
-        about = {} if conversation_id is None else {"conversation_id": conversation_id}
+    def output(self, conversation: tuple[str, ConversationState] | None) -> dict[str, Any]:
+        """The `output` of a ServiceResponse; the conversation's id and state are not in the stream."""
+        about = (
+            {} if conversation is None else dict(zip(("conversation_id", "conversation"), conversation, strict=True))
+        )
         lists = {name: found for name, found in self._lists.items() if found}
         return {"text": self.text, **about, "status": self._status, **lists}
 

@@ -237,4 +237,4 @@ def _unknown_members(data: Mapping[str, Any]) -> list[str]:
 
 
 def _fit(name: str) -> str:
-    return _ODD.sub("?", name[:59])
+    return _ODD.sub("?", name[:59]) or "?"

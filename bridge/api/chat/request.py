@@ -10,7 +10,7 @@ from pydantic import Field
 
 from bridge.api.body import Body, Effort, validate
 from bridge.api.items import read_items
-from bridge.api.reading import read_tier, sensible_limit
+from bridge.api.reading import read_tier
 from bridge.api.tooling import (
     Offer,
     read_format,
@@ -49,8 +49,8 @@ class ChatBody(Body):
     web_search_options: dict[str, Any] | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     stop: Any = None
     service_tier: str | None = None
@@ -83,7 +83,7 @@ def parse_chat(
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         temperature=body.temperature,
         top_p=body.top_p,
-        max_output_tokens=sensible_limit(body.max_completion_tokens) or sensible_limit(body.max_tokens),
+        max_output_tokens=body.max_completion_tokens or body.max_tokens,
         n=body.n,
         # The calls of old had no ids: there can be one at a time.
         parallel=body.parallel_tool_calls is not False and not speaks_functions(data),

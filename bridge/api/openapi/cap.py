@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from bridge.api.cap.contract import ServiceContract
+from bridge.api.cap.fold import ConversationState
 from bridge.api.openapi.schemas import JSON, STRING, Json, closed, header_ref, json_content, ref, response, sse_content
 
 TAG = "CAP"
@@ -61,6 +64,10 @@ _ANSWER_HEADERS: Json = {
     "x-request-id": _REQUEST_ID_SENT,
     "x-bridge-request-id": {"$ref": "#/components/headers/request-id"},
     "x-conversation-id": _CONVERSATION,
+    "x-conversation": {
+        "description": "Whether there are earlier turns in the conversation; also `output.conversation`.",
+        "schema": {"type": "string", "enum": list(get_args(ConversationState))},
+    },
     **header_ref("x-bridge-dropped"),
 }
 _OF_A_TURN = (400, 402, 403, 404, 409, 422, 429, 500, 502, 503, 504)

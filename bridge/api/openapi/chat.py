@@ -65,7 +65,7 @@ _TOLD: dict[str, Json] = {
     "web_search_options": {"description": "The web may be searched, as far as `PROXY_WEB_SEARCH` allows."},
     "temperature": {"description": _LEFT_OUT},
     "top_p": {"description": _LEFT_OUT},
-    "max_tokens": {"description": _LEFT_OUT + " 0 and less mean no limit."},
+    "max_tokens": {"description": _LEFT_OUT + " No limit when it is missing."},
     "max_completion_tokens": {"description": "The newer name of `max_tokens`; it wins."},
     "n": {"description": "How many answers to give. Each is a turn of its own."},
     "stop": any_of(

@@ -96,7 +96,7 @@ SCHEMAS: dict[str, Json] = {
         }
     ),
     "Health": closed({"status": one_of_words("ok", "degraded"), "reason": STRING}),
-    "Alive": closed({"status": const("ok")}),
+    "Alive": closed({"status": const("ok"), "service": const("codex-bridge")}),
     "Ready": closed({"status": one_of_words("ready", "not_ready"), "reason": STRING}),
 }
 

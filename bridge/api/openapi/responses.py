@@ -68,7 +68,7 @@ _TOLD: dict[str, Json] = {
     "text": {"description": "The form and the length of the answer."},
     "temperature": {"description": _LEFT_OUT},
     "top_p": {"description": _LEFT_OUT},
-    "max_output_tokens": {"description": _LEFT_OUT + " 0 and less mean no limit."},
+    "max_output_tokens": {"description": _LEFT_OUT + " No limit when it is missing."},
     "metadata": {"description": "Repeated in the response."},
     "include": {"description": "`reasoning.encrypted_content` is used. Others are left out and named."},
     "store": {"description": "`false`: the response is not kept, and cannot be continued."},

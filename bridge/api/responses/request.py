@@ -9,7 +9,7 @@ from pydantic import Field
 
 from bridge.api.body import Body, Effort, validate
 from bridge.api.items import read_items
-from bridge.api.reading import read_tier, sensible_limit
+from bridge.api.reading import read_tier
 from bridge.api.tooling import read_format, read_offer
 from bridge.errors import InvalidRequest
 from bridge.turn.items import Item, Message, Text
@@ -49,7 +49,7 @@ class ResponsesBody(Body):
     text: TextOptions | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
-    max_output_tokens: int | None = None
+    max_output_tokens: int | None = Field(None, ge=1)
     metadata: dict[str, str] | None = Field(None, max_length=16)
     include: list[str] | None = None
     store: bool | None = None
@@ -92,7 +92,7 @@ def parse_responses(
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         temperature=body.temperature,
         top_p=body.top_p,
-        max_output_tokens=sensible_limit(body.max_output_tokens),
+        max_output_tokens=body.max_output_tokens,
         parallel=body.parallel_tool_calls is not False,
         verbosity=text.verbosity,
         web_search=offer.search,

@@ -46,11 +46,11 @@ def open_answer(options: Options) -> AbstractAsyncContextManager[Answer]:
 
 @asynccontextmanager
 async def _here(options: Options, settings: Settings, config: FileConfig) -> AsyncIterator[Answer]:
-    from bridge.backends.setup import check_binary, prepare_workdir
+    from bridge.backends.setup import check_codex, prepare_workdir
     from bridge.server.run import Bridge
 
     if not settings.mock_only:
-        check_binary(settings)
+        check_codex(settings)
         prepare_workdir(settings.workdir)
     own = {"store": "memory", "replay": None, "log_events": options.log_events}
     bridge = Bridge(settings.model_copy(update=own), (), config)

@@ -53,7 +53,7 @@ async def _app_server(options: Options, choice: Choice, output: Output) -> Async
     from bridge.cli.exec.tap import ExecTap, Taps
 
     settings = _settings(choice)
-    setup.check_binary(settings)
+    setup.check_codex(settings)
     setup.prepare_workdir(settings.workdir)
     if find_codex(settings.codex_bin) is None:
         raise NotReady(NO_CODEX, code="codex_not_found")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from bridge.backends.router import Router
-from bridge.backends.setup import check_binary, prepare_workdir
+from bridge.backends.setup import check_codex, prepare_workdir
 from bridge.cli.lab.options import choose_cases
 from bridge.cli.lab.progress import Progress
 from bridge.cli.lab.reporting import FAILED, Reports, Thresholds, report
@@ -279,7 +279,7 @@ async def _check_models(router: Router, models: Sequence[str]) -> None:
 async def open_backends(settings: Settings, config: FileConfig) -> AsyncIterator[Bridge]:
     """Everything of a bridge but its HTTP side. Raises LogFailed where nothing may go unrecorded, and something did."""
     if not settings.mock_only:
-        check_binary(settings)
+        check_codex(settings)
         prepare_workdir(settings.workdir)
     bridge = Bridge(settings.model_copy(update={"replay": None}), (), config)
     async with trio.open_nursery() as outer:

@@ -13,8 +13,10 @@ import trio
 
 from bridge.api.cap.envelope import ServiceRequest
 from bridge.api.cap.events import CapEncoder, Form
+from bridge.api.cap.fold import ConversationState
 from bridge.api.cap.request import conversation_of, owner_of, parse_assist, time_limit, wanted_model
 from bridge.errors import BridgeError, InvalidRequest, NotReady
+from bridge.ids import is_ours
 from bridge.server.cap.ring import Ring
 from bridge.server.continuation import item_objects
 from bridge.server.exchange import Exchange, wait_for_model
@@ -22,8 +24,8 @@ from bridge.server.service import Service
 from bridge.server.session import session_of
 from bridge.store.base import Conversation
 from bridge.turn.collect import TextOutput
-from bridge.turn.events import CLIENT_GONE, Finished, ToolCall, TurnEvent
-from bridge.turn.items import FunctionCall, Item, Message, Text
+from bridge.turn.events import CLIENT_GONE, Finished, TurnEvent
+from bridge.turn.items import Item, Message, Text
 
 log = logging.getLogger("bridge.server")
 
@@ -37,6 +39,7 @@ class AssistExchange(Exchange):
 
     __slots__ = (
         "_busy",
+        "_continues",
         "_data",
         "_fresh",
         "_held",
@@ -77,6 +80,9 @@ class AssistExchange(Exchange):
         self._owner = f"{key}/{owner_of(request.context)}"
         """What is stored is this client's, this user's and this session's."""
         self._known = False
+        """Whether the store has the conversation."""
+        self._continues = False
+        """Whether there are earlier turns in it."""
 
     @property
     def protocol(self) -> str:
@@ -117,6 +123,7 @@ class AssistExchange(Exchange):
         assist = parse_assist(request, self._resolve, rules, context, data=self._data)
         if self.conversation is not None:
             self.headers.append((b"x-conversation-id", self.conversation.encode()))
+            self.headers.append((b"x-conversation", self._state.encode()))
         turn = replace(assist.turn, stream=self.form != "json", narrowed=assist.narrowed)
         named = {"prompt_cache_key": self.conversation}
         turn = replace(turn, session=session_of(named, turn, self._owner))
@@ -133,8 +140,13 @@ class AssistExchange(Exchange):
             started_at=now(),
             form=self.form,
             events=events,
-            conversation_id=self.conversation,
+            conversation=None if self.conversation is None else (self.conversation, self._state),
         )
+
+    @property
+    def _state(self) -> ConversationState:
+        # What is played is told as it was, even where the earlier turns are not in the log.
+        return self._service.cap.recorded_state or ("continued" if self._continues else "new")
 
     def now(self) -> float:
         """Seconds since 1970."""
@@ -170,9 +182,13 @@ class AssistExchange(Exchange):
         self._held = True
         items = None if name is None else await service.store.list_items(self._owner, name)
         self._known = items is not None
-        if items is None and name is not None and service.cap.strict and not service.forgiving:
+        self._continues = bool(items)
+        # A client that sends an id of ours means the conversation that it got the id for, and not an empty one.
+        must_exist = name is not None and (service.cap.strict or is_ours(name, "conv"))
+        if items is None and must_exist and not service.forgiving:
             raise InvalidRequest(
-                "There is no such conversation. Leave 'payload.conversation_id' out to begin one.",
+                "Unknown or expired conversation, or another user's or session's. Leave 'payload.conversation_id' "
+                "out to begin a new one.",
                 param="payload.conversation_id",
                 code="conversation_not_found",
                 http_status=404,
@@ -217,12 +233,14 @@ class AssistExchange(Exchange):
 
     async def _store(self) -> None:
         encoder = self.encoder
-        if self.conversation is None or not isinstance(encoder, CapEncoder) or encoder.failure is not None:
+        if self.conversation is None or self.turn is None or not isinstance(encoder, CapEncoder):
             return
-        if self.turn is None or (self._end is not None and self._end.reason == CLIENT_GONE):
-            # It was never begun; or nobody has had it, and whoever comes back begins it anew.
+        # Of a turn that failed, or that its client did not come back for, nothing is kept but the conversation itself:
+        # the client has got its id.
+        is_kept = encoder.failure is None and (self._end is None or self._end.reason != CLIENT_GONE)
+        if self._known and not is_kept:
             return
-        said = [self.turn.items[-1], *_said(encoder)]
+        said = [self.turn.items[-1], *_said(encoder)] if is_kept else []
         items = [orjson.dumps(item) for item in item_objects(said, self._service.new_id)]
         store = self._service.store
         try:
@@ -247,11 +265,9 @@ def _nothing() -> None:
 
 
 def _said(encoder: CapEncoder) -> list[Item]:
-    """The answer as items that the next turn begins with."""
-    found: list[Item] = []
-    for output in encoder.result.outputs:
-        if isinstance(output, TextOutput) and output.text:
-            found.append(Message("assistant", (Text(output.text),)))
-        elif isinstance(output, ToolCall):
-            found.append(FunctionCall(output.call_id, output.name, output.arguments, output.namespace, output.custom))
-    return found
+    """The answer as items that the next turn begins with.
+
+    Without calls: CAP has no way to send the output of one, and providers refuse a call without its output.
+    """
+    outputs = encoder.result.outputs
+    return [Message("assistant", (Text(out.text),)) for out in outputs if isinstance(out, TextOutput) and out.text]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
+from bridge.api.cap.fold import ConversationState
 from bridge.api.cap.rules import AssistRules
 from bridge.config import Settings
 
@@ -26,6 +27,8 @@ class CapOptions:
     strict: bool = False
     """Whether a conversation must be known to be continued; else its name begins one."""
     agent_id: UUID = field(default_factory=uuid4)
+    recorded_state: ConversationState | None = None
+    """Whether the conversation of a request that is played was new; None for requests that are not."""
 
     def caller(self, key: str) -> str | None:
         """Who the client with this key is; None when that is not known, and "" for one that is nobody."""

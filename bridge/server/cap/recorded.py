@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args, get_type_hints
 
+from bridge.api.cap.fold import ConversationState
 from bridge.api.cap.rules import AssistRules
 from bridge.backends.replay.backend import recorded_end
 from bridge.protolog.assist import wishes_of
@@ -37,6 +38,12 @@ def recorded_rules(rules: AssistRules, recording: Recording) -> AssistRules:
         approval_policy=next((policy for policy in policies if policy == asked), rules.approval_policy),
         cwd="/",
     )
+
+
+def recorded_state(recording: Recording) -> ConversationState | None:
+    """Whether the recorded answer continued its conversation; None where the log does not say."""
+    told = recording.client_header("x-conversation")
+    return next((state for state in get_args(ConversationState) if state == told), None)
 
 
 def refuse_again(recording: Recording) -> None:

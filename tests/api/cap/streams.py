@@ -31,7 +31,7 @@ def encoder(*asked: str, form: Form = "sse", now: Callable[[], float] | None = N
         started_at=STARTED_AT,
         form=form,
         events=frozenset(asked),
-        conversation_id="c1",
+        conversation=("c1", "new"),
     )
 
 

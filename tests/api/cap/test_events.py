@@ -131,7 +131,18 @@ def test_a_call_is_progress() -> None:
     packets = [
         shown("progress_indicator", label="tool: files.find", status=status) for status in ("running", "complete")
     ]
-    assert told(events=[NAMESPACED_CALL, END]) == [*packets, CLOSE]
+    assert told(events=[NAMESPACED_CALL, *TEXT, END]) == [*packets, *told(events=[*TEXT, END])]
+
+
+@pytest.mark.parametrize("said", [[], [TextDelta("m", ["\n"])]], ids=["nothing", "blank"])
+def test_a_call_that_nobody_offered_is_no_answer(said: list[TurnEvent]) -> None:
+    """CAP has no tools and no way to send their outputs, so a client could do nothing with it."""
+    *_, error, close = told(events=[*said, NAMESPACED_CALL, END])
+    assert (error["op"], error["p"]["code"], close) == ("error", "empty_response", CLOSE)
+    assert "'files.find'" in error["p"]["message"]
+    whole = encoder(form="json")
+    feed(whole, [*said, NAMESPACED_CALL, END])
+    assert whole.failure is not None
 
 
 @pytest.mark.parametrize(
@@ -317,6 +328,7 @@ def test_an_answer_that_is_not_streamed() -> None:
         "output": {
             "text": "Hello",
             "conversation_id": "c1",
+            "conversation": "new",
             "status": "completed",
             "citations": CITATIONS,
             "tool_calls": [
@@ -366,7 +378,7 @@ def test_a_restart_is_forgiven_where_nothing_is_streamed() -> None:
         made, [*REASONING, *TEXT], [FIRST_CALL, TextDelta("m", ["!"]), Restarted("again"), TextDelta("n", ["new"]), END]
     )
     output = orjson.loads(made.body())["output"]
-    assert output == {"text": "new", "conversation_id": "c1", "status": "completed"}
+    assert output == {"text": "new", "conversation_id": "c1", "conversation": "new", "status": "completed"}
 
 
 # For the server

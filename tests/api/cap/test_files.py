@@ -56,6 +56,15 @@ def test_their_order_is_kept() -> None:
         "data:audio/wav;base64,UklGRg==",
         "data:;base64,AA==",
         "data:image/png;base64," + "A" * MAX_DATA_URL,
+        "data:image/png;base64,",
+        "data:image/png;base64,iVBORw0KGgo",
+        "data:image/png;base64,iVBORw0KGgp=",
+        "data:image/png;base64,iVBO Rw0KGgo=",
+        "data:image/png;base64,iVBORw0KGgo=!",
+        "data:image/png;base64,not base64 at all",
+        "data:image/png;base64,é",
+        "data:image/png;base64,iVBORw0KGgo%3D",
+        "data:image/png;base64,_-_-",
     ],
 )
 def test_anything_else_is_refused_by_its_index(file: str) -> None:

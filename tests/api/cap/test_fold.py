@@ -22,7 +22,12 @@ def folded(*packets: StreamPacket) -> TurnFold:
 
 def test_texts_are_joined() -> None:
     fold = folded(delta("a"), delta(""), delta("b"), CLOSE)
-    assert fold.output("c") == {"text": "ab", "conversation_id": "c", "status": "completed"}
+    assert fold.output(("c", "new")) == {
+        "text": "ab",
+        "conversation_id": "c",
+        "conversation": "new",
+        "status": "completed",
+    }
     assert fold.output(None) == {"text": "ab", "status": "completed"}
     assert (fold.closed, fold.error, fold.metrics) == (True, None, None)
 

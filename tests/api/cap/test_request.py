@@ -172,11 +172,12 @@ def test_names_that_nobody_reads_are_told() -> None:
     """Perhaps they are misspelt. Values are not told, and a name cannot break the header that it stands in."""
     body = request_body(conversationId=CANARY, meta={"theme": CANARY, "a,b\r\n": 1, "events": ["x"]})
     body["context"]["user"]["email"] = CANARY
-    body["trace"] = CANARY
+    body["trace"] = body[""] = CANARY
     read = parse_assist(read_request(body), resolve, RULES, data=body)
     assert read.conversation is None
     assert read.ignored == (
         "trace",
+        "?",
         "payload.conversationId",
         "context.user.email",
         "meta.theme",

@@ -63,7 +63,7 @@ def test_who_joins_an_answer_may_get_what_its_turn_fails_of(described: dict[str,
     assert set(joined) >= {"402", "404", "409", "429", "500", "502", "503", "504"}
     assert "429" not in paths["/v1/assist/{request_id}"]["delete"]["responses"]
     for answers in (begun, joined):
-        names = {"x-request-id", "x-bridge-request-id", "x-conversation-id", "x-bridge-dropped"}
+        names = {"x-request-id", "x-bridge-request-id", "x-conversation-id", "x-conversation", "x-bridge-dropped"}
         assert set(answers["200"]["headers"]) == names
 
 

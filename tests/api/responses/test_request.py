@@ -206,8 +206,6 @@ def test_tools_of_earlier_input_are_offered_too() -> None:
         ({"temperature": 0}, "temperature", 0),
         ({"top_p": 0.5}, "top_p", 0.5),
         ({"max_output_tokens": 65000}, "max_output_tokens", 65000),
-        ({"max_output_tokens": 0}, "max_output_tokens", None),
-        ({"max_output_tokens": -1}, "max_output_tokens", None),
         ({"text": {"format": {"type": "text"}, "verbosity": "low"}}, "output_format", None),
         ({"text": None}, "output_format", None),
         ({"n": 3}, "n", None),

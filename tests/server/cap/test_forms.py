@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from bridge.api.cap.fold import TurnFold
 from bridge.api.cap.stream import PACKET
+from bridge.ids import new_id
 
 PIECES = ["Hello ", "wörld 🌍\n", "", "<b>&</b>", "\u2028", "end."]
 THOUGHT = "Hm, well."
@@ -168,7 +170,8 @@ def folded(packets: list[Json]) -> Json:
 def common(answer: Json) -> Json:
     """Of a whole answer, what is the same in each turn that says the same."""
     output = dict(answer["output"])
-    output.pop("conversation_id", None)
+    for name in ("conversation_id", "conversation"):
+        output.pop(name, None)
     output["reasoning"] = [{**each, "item_id": ""} for each in output.get("reasoning", ())]
     metrics = {name: value for name, value in answer["metrics"].items() if not name.endswith("_ms")}
     return {"output": output, "metrics": metrics}
@@ -194,6 +197,45 @@ def test_all_forms_give_the_same_turn(place: Place) -> None:
         assert read(place, body) == first
     joined = whole(place, body)
     assert common(joined) == folded(first) == common(answer)
+
+
+def test_an_answer_says_whether_its_conversation_is_new(place: Place) -> None:
+    """An id of the bridge's own form that it does not know is refused: it would silently begin an empty one."""
+    first = whole(place, place.body())["output"]
+    assert first["conversation"] == "new"
+    going = place.body()
+    going["payload"]["conversation_id"] = first["conversation_id"]
+    with answered(place.bridge, "POST", "/v1/assist", going, Accept=SSE) as response:
+        assert response.headers["x-conversation"] == "continued"
+        numbered(response)
+    unknown = {**going, "request_id": str(uuid4())}
+    unknown["payload"] = {**going["payload"], "conversation_id": new_id("conv")}
+    with place.bridge.client() as client:
+        refused = client.post("/assist", json=unknown)
+    assert (refused.status_code, refused.json()["code"]) == (404, "conversation_not_found")
+
+
+def test_a_call_that_nobody_asked_for_is_an_error_and_is_forgotten(tmp_path: Path) -> None:
+    """A provider whose model calls a tool that it was not offered; the next turn is an ordinary one."""
+    config = tmp_path / "config.toml"
+    with openai_chat.serving_in_thread() as server:
+        backend = f'type = "openai"\nbase_url = "{server.base_url}"\nkey_env = "CHAT_KEY"'
+        config.write_text(f'[backends.some]\n{backend}\n[routing.patterns]\nsome = ["some-"]\n')
+        call, text = openai_chat_chunks.call("look_up", "{}"), openai_chat_chunks.text("Hello.")
+        with running_bridge(tmp_path, PROXY_CONFIG=str(config), CHAT_KEY=server.key or "") as bridge:
+            place = Place(bridge, "some-model", lambda: "Hi.", "Hello.")
+            for said, status in [((call,), 502), ((text, call), 200), ((text,), 200)]:
+                server.will(openai_chat.stream(openai_chat_chunks.answer(*said)))
+                body = place.body()
+                body["payload"]["conversation_id"] = "c"
+                with bridge.client() as client:
+                    got = client.post("/assist", json=body)
+                assert got.status_code == status, got.text
+                if status == 502:
+                    assert got.json()["code"] == "empty_response"
+                    assert "'look_up'" in got.json()["message"]
+        sent = [(each["role"], each["content"]) for each in server.requests[-1].body["messages"]]
+        assert sent == [("user", "Hi."), ("assistant", "Hello."), ("user", "Hi.")]
 
 
 @pytest.mark.parametrize("form", STREAMS)

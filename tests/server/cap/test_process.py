@@ -134,6 +134,17 @@ def test_files_are_never_fetched(served: LoggedBridge) -> None:
             listener.accept()
 
 
+def test_a_bad_image_is_refused_by_its_index(served: LoggedBridge) -> None:
+    """Whether its base64 is wrong, or what is in it; nothing of it is repeated."""
+    pixel = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+    refused = post(served, body({"text": "hi"}, files=[pixel, "data:image/png;base64,AAA"]))
+    assert (refused.status_code, refused.json()["code"]) == (422, "unsupported_file")
+    assert "index 1" in refused.json()["message"]
+    assert refused.json()["details"]["param"] == "payload.files[1]"
+    damaged = post(served, body({"text": "hi"}, files=["data:image/png;base64,iVBORw0KGgo="]))
+    assert (damaged.status_code, damaged.json()["code"]) == (422, "unsupported_file")
+
+
 def test_the_child_is_told_to_stop_when_nobody_comes_back(served: LoggedBridge) -> None:
     """After the grace, not before."""
     request = body({"text": "begun"}, {"hang": "left"})

@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 import trio
 from harness import KEY, OTHER_KEY
-from server.cap.desk import JSON, MODEL, SSE, Desk, Json, open_desk, request
+from server.cap.desk import JSON, MODEL, NDJSON, SSE, Desk, Json, open_desk, request
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from bridge.api.cap.request import AssistRules
+from bridge.errors import UpstreamError
+from bridge.ids import new_id
 from bridge.server.cap.options import CapOptions
 from bridge.server.gate import label_of
+from bridge.turn.events import ToolCall
+from bridge.turn.items import Message
 
 SECRET = "the secret is 42"
 
@@ -108,6 +112,86 @@ async def test_a_conversation_goes_on(autojump_clock: MockClock, accept: str) ->
         assert await answer(desk, request("two", number=4, conversation_id=given)) == ["one", "uno", "two"]
 
 
+@pytest.mark.parametrize("accept", [SSE, NDJSON, JSON])
+async def test_an_answer_tells_whether_its_conversation_is_new(autojump_clock: MockClock, accept: str) -> None:
+    """A name that the client has chosen begins one when it is not known; that is told, not silent."""
+    async with open_desk() as desk:
+        for number, (name, state) in enumerate([("a", "new"), ("a", "continued"), ("b", "new"), ("a", "continued")]):
+            call = desk.post(request(number=number, conversation_id=name), accept)
+            play = await desk.model.play(number + 1)
+            play.say("a")
+            play.finish()
+            await call.whole()
+            assert (call.headers["x-conversation-id"], call.headers["x-conversation"]) == (name, state)
+            if accept == JSON:
+                assert (call.json["output"]["conversation_id"], call.json["output"]["conversation"]) == (name, state)
+
+
+@pytest.mark.parametrize("other", [{}, {"user": "u2"}, {"session": "s2"}, {"key": OTHER_KEY}], ids=str)
+async def test_an_id_of_the_servers_own_form_must_be_known(autojump_clock: MockClock, other: dict[str, str]) -> None:
+    """Unknown, expired or somebody else's: a client that sends it means what was said there, not an empty one."""
+    key = {"key": other.pop("key")} if "key" in other else {}
+    async with open_desk() as desk:
+        desk.service.new_id = new_id
+        call = desk.post(request(SECRET), JSON)
+        play = await desk.model.play()
+        play.say("a")
+        play.finish()
+        given = (await call.whole()).json["output"]["conversation_id"]
+        asked = given if other or key else new_id("conv")
+        refused = await desk.post(request(number=1, conversation_id=asked, **other), **key).whole()
+        assert refused.error == (404, "conversation_not_found")
+        assert await answer(desk, request("two", number=2, conversation_id=given)) == [SECRET, "a", "two"]
+        # The example of the protocol's own document looks similar, and is a client's.
+        assert await answer(desk, request("hi", number=3, conversation_id="conv_123")) == ["hi"]
+
+
+async def test_a_conversation_whose_first_turn_failed_can_be_used(autojump_clock: MockClock) -> None:
+    """Its client has got the id with the stream's headers."""
+    async with open_desk() as desk:
+        desk.service.new_id = new_id
+        call = desk.post(request())
+        play = await desk.model.play()
+        play.say("half")
+        play.fail(UpstreamError("Broken."))
+        await call.whole()
+        again = desk.post(request("next", number=1, conversation_id=call.headers["x-conversation-id"]), JSON)
+        play = await desk.model.play(2)
+        play.say("a")
+        play.finish()
+        assert (await again.whole()).json["output"]["conversation"] == "new"
+        assert play.history() == ["next"]
+
+
+@pytest.mark.parametrize("events", [[], ["tool_call"]], ids=str)
+async def test_a_call_that_nobody_asked_for_does_not_stay_in_its_conversation(
+    autojump_clock: MockClock, events: list[str]
+) -> None:
+    """The next turn could not bring its output, and providers refuse a call without one."""
+    async with open_desk() as desk:
+        call = desk.post(request(conversation_id="c", meta={"events": events}), JSON)
+        play = await desk.model.play()
+        play.say("Let me look.")
+        play.tell(ToolCall("fc_1", "call_1", "look", "{}"))
+        play.finish()
+        assert (await call.whole()).status == 200
+        assert await answer(desk, request("next", number=1, conversation_id="c")) == ["Hello", "Let me look.", "next"]
+        assert all(isinstance(item, Message) for item in desk.model.plays[1].turn.items)
+
+
+async def test_a_call_alone_is_an_error(autojump_clock: MockClock) -> None:
+    """Not an empty success; who asks for calls gets the call."""
+    async with open_desk() as desk:
+        for number, (events, status) in enumerate([([], 502), (["tool_call"], 200)]):
+            call = desk.post(request(number=number, conversation_id="c", meta={"events": events}), JSON)
+            play = await desk.model.play(number + 1)
+            play.tell(ToolCall("fc_1", "call_1", "look", "{}"))
+            play.finish()
+            assert (await call.whole()).status == status, call.body
+        assert call.json["output"]["tool_calls"][0]["tool"] == "look"
+        assert await answer(desk, request("next", number=2, conversation_id="c")) == ["Hello", "next"]
+
+
 async def test_a_conversation_goes_on_at_once(autojump_clock: MockClock) -> None:
     """Whoever has the close packet may ask the next question: it is neither busy nor forgotten."""
     async with open_desk() as desk:
@@ -183,8 +267,6 @@ async def test_a_conversation_is_free_after_every_end(autojump_clock: MockClock,
             play.say("half")
             await call.until("half")
             if how == "fail":
-                from bridge.errors import UpstreamError
-
                 play.fail(UpstreamError("Broken."))
             elif how == "leave":
                 call.leave()
