@@ -90,7 +90,10 @@ def _nearest(name: str, known: Sequence[str]) -> list[str]:
 
 
 class ModelNotFound(InvalidRequest):
-    """No backend serves the model that was asked for."""
+    """No backend serves the model that was asked for.
+
+    `reason` is why a backend that would is not there; `patterns` match the names that need not be listed.
+    """
 
     code = "model_not_found"
 
@@ -99,10 +102,12 @@ class ModelNotFound(InvalidRequest):
         if near := _nearest(model, known):
             why += f" Did you mean {' or '.join(near)}?"
         else:
-            if patterns:
-                why += f" Names that lead somewhere begin with, or match: {', '.join(patterns[:16])}."
             if known:
                 why += f" Some that do: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}."
+            if patterns and not reason:
+                some = f"{', '.join(patterns[:16])}{', …' if len(patterns) > 16 else ''}"
+                why += f" A name that is not listed must begin with or match one of {some}. For others, define an alias"
+                why += " (PROXY_MODEL_ALIASES) or a pattern ([routing.patterns])."
         super().__init__(
             f"The model {model[:80]!r} does not exist here.{why} "
             "GET /v1/models lists all, and so does `codex-bridge models`.",
