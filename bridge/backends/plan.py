@@ -43,8 +43,8 @@ def plan_backends(config: FileConfig, environment: Mapping[str, str], home: Path
     ]
     kinds, names = {plan.kind for plan in plans}, set(config.backends)
     for name, backend in (
-        ("anthropic", BackendConfig(type="anthropic")),
-        ("gemini", BackendConfig(type="openai", preset="gemini")),
+        ("anthropic", BackendConfig(type="anthropic", discovery=True)),
+        ("gemini", BackendConfig(type="openai", preset="gemini", discovery=True)),
     ):
         plan = _plan(name, backend, environment, home)
         if plan.kind not in kinds and name not in names:
