@@ -7,7 +7,7 @@ it never holds a path, a host name or a secret of this machine unless the operat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 Severity = Literal["transient", "fatal"]
@@ -81,12 +81,12 @@ class InvalidRequest(BridgeError):
     kind = "invalid_request_error"
 
 
-def _nearest(name: str, known: Sequence[str]) -> list[str]:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.8) -> list[str]:
     """Up to three known names that are spelled nearly so, the nearest first."""
     from difflib import get_close_matches  # slow to import, and seldom wanted
 
     spelled = {each.lower(): each for each in known}
-    return [spelled[each] for each in get_close_matches(name[:80].lower(), spelled, cutoff=0.8)]
+    return [spelled[each] for each in get_close_matches(name[:80].lower(), spelled, cutoff=cutoff)]
 
 
 class ModelNotFound(InvalidRequest):
@@ -99,7 +99,7 @@ class ModelNotFound(InvalidRequest):
 
     def __init__(self, model: str, known: list[str], reason: str | None = None, patterns: Sequence[str] = ()) -> None:
         why = f" {reason}" if reason else ""
-        if near := _nearest(model, known):
+        if near := nearest(model, known):
             why += f" Did you mean {' or '.join(near)}?"
         else:
             if known:

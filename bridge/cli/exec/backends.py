@@ -97,7 +97,7 @@ async def _url(options: Options, choice: Choice, output: Output) -> AsyncIterato
 
     assert options.url is not None
     settings = _settings(choice)
-    url = base_url(options.url)
+    url = base_url(options.url, insecure_http=options.insecure_http)
     upstream = make_upstream(url, settings)
     door = KeyDoor(f"{url}/responses", bridge_key(options, choice))
     backend = ResponsesBackend("url", upstream, door, new_session=new_session, record=output.record)
@@ -164,7 +164,7 @@ def bridge_key(options: Options, choice: Choice) -> str:
         return options.provider_key
     if _settings(choice).api_keys:
         return _settings(choice).api_keys[0]
-    if leads_here(base_url(options.url)):
+    if leads_here(base_url(options.url, insecure_http=options.insecure_http)):
         try:
             return api_key_file().read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
