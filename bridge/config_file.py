@@ -1,26 +1,23 @@
-"""The configuration file: backends, routing and settings, as TOML. Every fault names the file, the line, the key."""
+"""The configuration file: backends, routing and settings, as TOML.
+
+Every fault names the file, the line and the key, and all of them are reported at once. So what concerns several keys
+is checked on the file's own tables: pydantic would leave that out where one of the keys is wrong by itself.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from bridge.config import Settings, load_settings, rule_for, setting_of
-from bridge.errors import ConfigError
+from bridge.errors import ConfigError, nearest
+from bridge.toml_text import describe_syntax_error, line_of, position_after
 from bridge.urls import check_url, is_header_safe
 
 MAX_FILE = 1024 * 1024
@@ -28,15 +25,14 @@ BackendType = Literal["app-server", "codex", "anthropic", "openai", "responses",
 
 PresetName = Literal["openai", "gemini", "groq", "openrouter", "ollama", "lmstudio", "vllm"]
 
+_HTTP = ("insecure_http", "base_url", "key_env", "key", "headers", "timeout", "discovery", "models")
 _USES: Mapping[str, frozenset[str]] = {
     "app-server": frozenset({"models"}),
     "mock": frozenset({"models"}),
     "codex": frozenset({"base_url", "token_url", "timeout", "models"}),
-    "anthropic": frozenset(
-        {"base_url", "key_env", "key", "credentials", "token_url", "headers", "timeout", "discovery", "models"}
-    ),
-    "openai": frozenset({"preset", "base_url", "key_env", "key", "headers", "timeout", "discovery", "models"}),
-    "responses": frozenset({"base_url", "key_env", "key", "headers", "timeout", "discovery", "models"}),
+    "anthropic": frozenset({*_HTTP, "credentials", "token_url"}),
+    "openai": frozenset({*_HTTP, "preset"}),
+    "responses": frozenset(_HTTP),
 }
 """The keys that each type of backend has a use for."""
 
@@ -54,6 +50,8 @@ class BackendConfig(_Table):
 
     type: BackendType
     preset: PresetName | None = None
+    insecure_http: bool = False
+    """Before base_url, so that it is known when that is checked."""
     base_url: str | None = None
     key_env: str | None = None
     key: str | None = Field(default=None, repr=False)
@@ -64,10 +62,22 @@ class BackendConfig(_Table):
     discovery: bool = False
     models: list[str] = []
 
-    @field_validator("base_url", "token_url")
+    @field_validator("token_url")
     @classmethod
     def _safe(cls, url: str | None) -> str | None:
+        """A refresh token is worth more than a key: it never goes over plain http."""
         return None if url is None else check_url(url)
+
+    @field_validator("base_url")
+    @classmethod
+    def _safe_unless_told(cls, url: str | None, info: ValidationInfo) -> str | None:
+        if url is None:
+            return None
+        if "insecure_http" not in _USES.get(info.data.get("type", ""), _HTTP):
+            return check_url(url)
+        # If it is itself a fault, it is not in `data`; one fault is enough.
+        insecure = info.data.get("insecure_http", True)
+        return check_url(url, insecure_http=insecure, remedy="use https, or set insecure_http = true")
 
     @field_validator("timeout", mode="before")
     @classmethod
@@ -81,11 +91,14 @@ class BackendConfig(_Table):
     @field_validator("headers")
     @classmethod
     def _sendable(cls, headers: dict[str, str]) -> dict[str, str]:
+        faults = []
         for name, value in headers.items():
             if not _HEADER.fullmatch(name) or name.lower() in _OURS:
-                raise ValueError(f"{name[:40]!r} cannot be set as a header")
-            if not value.isascii() or not value.isprintable():
-                raise ValueError(f"the header {name} has visible ASCII characters only")
+                faults.append(f"{name[:40]!r} cannot be set as a header")
+            elif not value.isascii() or not value.isprintable():
+                faults.append(f"the header {name} has visible ASCII characters only")
+        if faults:
+            raise ValueError("; ".join(faults))
         return headers
 
     @field_validator("key")
@@ -109,7 +122,7 @@ class BackendConfig(_Table):
             raise ValueError("that is no variable's name")
         return name
 
-    @field_validator("*")
+    @field_validator("*", mode="before")
     @classmethod
     def _of_use(cls, value: Any, info: ValidationInfo) -> Any:
         """What would have no effect is a mistake. The type comes first, so that it is known."""
@@ -122,17 +135,6 @@ class BackendConfig(_Table):
             raise ValueError(f"a backend of type {kind} has no use for it")
         return value
 
-    @model_validator(mode="after")
-    def _one_key(self) -> BackendConfig:
-        given = [name for name in ("key", "key_env", "credentials") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)}: give one of them")
-        if self.token_url is not None and self.type == "anthropic" and self.credentials is None:
-            raise ValueError("token_url: it goes with credentials")
-        if self.type in ("openai", "responses") and self.base_url is None and self.preset is None:
-            raise ValueError(f"base_url: a backend of type {self.type} needs one")
-        return self
-
 
 class RoutingConfig(_Table):
     """`[routing]`."""
@@ -140,13 +142,6 @@ class RoutingConfig(_Table):
     default: str | None = None
     patterns: dict[str, list[str]] = {}
     aliases: dict[str, str] = {}
-
-    @field_validator("patterns")
-    @classmethod
-    def _not_empty(cls, patterns: dict[str, list[str]]) -> dict[str, list[str]]:
-        if any(not pattern for each in patterns.values() for pattern in each):
-            raise ValueError("an empty pattern would match everything; write * for that")
-        return patterns
 
 
 class ToolModesConfig(_Table):
@@ -163,18 +158,6 @@ class FileConfig(_Table):
     routing: RoutingConfig = RoutingConfig()
     tool_modes: ToolModesConfig = ToolModesConfig()
     settings: dict[str, Any] = Field(default_factory=dict, repr=False)
-
-    @field_validator("backends")
-    @classmethod
-    def _names(cls, backends: dict[str, BackendConfig]) -> dict[str, BackendConfig]:
-        for name in backends:
-            if not _NAME.fullmatch(name):
-                raise ValueError(f"{name[:40]!r}: a backend's name has letters, digits or any of _ . -")
-            if name == "mock" or (name == "app-server" and backends[name].type != "app-server"):
-                raise ValueError(f"{name}: this one is there already; choose another name")
-        if sum(backend.type == "app-server" for backend in backends.values()) > 1:
-            raise ValueError("there is one app-server; use --workers for more children")
-        return backends
 
 
 def load_configuration(environment: Mapping[str, str] = os.environ, **flags: Any) -> tuple[Settings, FileConfig]:
@@ -196,105 +179,110 @@ def read_config(path: Path) -> FileConfig:
     try:
         text = content.decode("utf-8")
         data = tomllib.loads(text)
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8") from None
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8")
+        raise ConfigError(f"{path}:{position_after(before)}: not UTF-8") from None
     except RecursionError:
         raise ConfigError(f"{path}: nested too deep") from None
     except ValueError as error:  # what TOML forbids, and numbers that Python does
-        raise ConfigError(f"{path}: {_at_line(str(error))}") from None
+        raise ConfigError(f"{path}:{describe_syntax_error(text, error)}") from None
     return parse_config(data, text, str(path))
 
 
 def parse_config(data: dict[str, Any], text: str, path: str) -> FileConfig:
     """The configuration in a file's `data`; `text` is what it was read from. Raises ConfigError."""
+    config, faults = None, [*_backend_faults(data), *_routing_faults(data), *_setting_faults(data)]
     try:
         config = FileConfig.model_validate(data)
     except ValidationError as error:
-        faults = [(fault["loc"], _say(fault)) for fault in error.errors()]
-        raise ConfigError("\n".join(_fault(path, text, loc, said) for loc, said in faults)) from None
-    for key, said in _setting_faults(config.settings):
-        raise ConfigError(_fault(path, text, ("settings", key), said))
-    named = any(backend.type == "app-server" for backend in config.backends.values())
-    known = {"mock", *(() if named else ("app-server",)), *config.backends}
-    for place, names in (("default", [config.routing.default]), ("patterns", config.routing.patterns)):
-        for name in names:
-            if name is not None and name not in known:
-                loc = ("routing", place) if place == "default" else ("routing", place, name)
-                said = f"there is no backend {name!r}; there are {', '.join(sorted(known))}"
-                raise ConfigError(_fault(path, text, loc, said))
+        faults += [(fault["loc"], _say(fault)) for fault in error.errors()]
+    if config is None or faults:
+        told = [(line_of(text, keys), ".".join(keys), said) for keys, said in _by_keys(faults)]
+        raise ConfigError("\n".join(f"{path}:{line}: {key}: {said}" for line, key, said in sorted(told)))
     return config
 
 
-def _setting_faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for key in settings:
-        if key not in Settings.model_fields or key == "config":
-            yield key, "there is no such setting"
-        elif isinstance(settings[key], str) and "\0" in settings[key]:
-            yield key, "there is a zero byte in it"
+Fault = tuple[tuple[int | str, ...], str]
+"""(the keys that lead to it, what is wrong)."""
+
+
+def _backend_faults(data: Mapping[str, Any]) -> Iterator[Fault]:
+    backends = _table(data.get("backends"))
+    for name, value in backends.items():
+        backend = _table(value)
+        if not _NAME.fullmatch(name):
+            yield ("backends",), f"{name[:40]!r}: a backend's name has letters, digits or any of _ . -"
+        if name == "mock" or (name == "app-server" and backend.get("type") != "app-server"):
+            yield ("backends", name), "this one is there already; choose another name"
+        yield from ((("backends", name), said) for said in _contradictions(backend))
+    if sum(_table(backend).get("type") == "app-server" for backend in backends.values()) > 1:
+        yield ("backends",), "there is one app-server; use --workers for more children"
+
+
+def _contradictions(backend: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the keys of a backend together."""
+    kind = backend.get("type")
+    given = [name for name in ("key", "key_env", "credentials") if name in backend]
+    if len(given) > 1 and isinstance(kind, str) and _USES.get(kind, frozenset()) >= set(given):
+        yield f"{' and '.join(given)}: give one of them"
+    if kind == "anthropic" and "credentials" in backend and backend.get("insecure_http") is True:
+        yield "insecure_http: a login is not sent over plain http; use https, or a key"
+    if kind == "anthropic" and "token_url" in backend and "credentials" not in backend:
+        yield "token_url: it goes with credentials"
+    if kind in ("openai", "responses") and "base_url" not in backend and "preset" not in backend:
+        yield f"base_url: a backend of type {kind} needs one"
+
+
+def _routing_faults(data: Mapping[str, Any]) -> Iterator[Fault]:
+    backends, routing = _table(data.get("backends")), _table(data.get("routing"))
+    named = any(_table(backend).get("type") == "app-server" for backend in backends.values())
+    known = {"mock", *(() if named else ("app-server",)), *backends}
+    patterns = _table(routing.get("patterns"))
+    for loc, name in [(("default",), routing.get("default")), *((("patterns", name), name) for name in patterns)]:
+        if isinstance(name, str) and name not in known:
+            yield ("routing", *loc), f"there is no backend {name[:40]!r}; there are {', '.join(sorted(known))}"
+    if any("" in each for each in patterns.values() if isinstance(each, list)):
+        yield ("routing", "patterns"), "an empty pattern would match everything; write * for that"
+
+
+def _setting_faults(data: Mapping[str, Any]) -> Iterator[Fault]:
+    settings = _table(data.get("settings"))
+    fields = {name: field for name, field in Settings.model_fields.items() if name != "config"}
+    for key, value in settings.items():
+        if key not in fields:
+            yield ("settings", key), f"there is no such setting{_suggest(key, fields)}"
+        elif isinstance(value, str) and "\0" in value:
+            yield ("settings", key), "there is a zero byte in it"
     try:
-        Settings.model_validate(settings)
+        Settings.model_validate({key: value for key, value in settings.items() if key in fields})
     except ValidationError as error:
         for fault in error.errors():
             name = setting_of(fault)
-            field = Settings.model_fields.get(name)
-            yield name, (rule_for(fault, field) if field is not None else None) or _say(fault)
+            field = fields.get(name)
+            yield ("settings", name), (rule_for(fault, field) if field is not None else None) or _say(fault)
 
 
-def _fault(path: str, text: str, loc: Sequence[int | str], said: str) -> str:
-    keys = [str(part) for part in loc]
-    return f"{path}:{line_of(text, keys)}: {'.'.join(keys)}: {said}"
+def _by_keys(faults: Iterable[Fault]) -> Iterator[tuple[list[str], str]]:
+    return (([str(part) for part in loc], said) for loc, said in faults)
 
 
 def _say(fault: Any) -> str:
-    if fault["type"] == "extra_forbidden":
-        return "there is no such key"
-    return str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] != "extra_forbidden":
+        return str(fault["msg"]).removeprefix("Value error, ")
+    *tables, key = map(str, fault["loc"])
+    models: dict[str, type[BaseModel]] = {
+        "backends": BackendConfig,
+        "routing": RoutingConfig,
+        "tool_modes": ToolModesConfig,
+    }
+    known = models[tables[0]].model_fields if tables else FileConfig.model_fields
+    return f"there is no such key{_suggest(key, known)}"
 
 
-def _at_line(message: str) -> str:
-    return message[:1].lower() + message[1:]
+def _suggest(key: str, known: Iterable[str]) -> str:
+    near = nearest(key, known, cutoff=0.7)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
-_PART = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\]|\\.)*\"|'[^']*')"
-_DOTTED = rf"{_PART}(?:\s*\.\s*{_PART})*"
-_HEADING = re.compile(rf"\s*\[\[?\s*(?P<name>{_DOTTED})\s*\]")
-_KEY = re.compile(rf"\s*(?P<key>{_DOTTED})\s*=")
-_LONG_TEXT = re.compile(r"\"{3}|'{3}")
-
-
-def line_of(text: str, keys: Sequence[str]) -> int:
-    """The line on which a key stands, or the nearest table or key above it; the parser does not tell."""
-    table: list[str] = []
-    best, line, in_text = 0, 1, False
-    for number, content in enumerate(text.split("\n"), 1):
-        within, in_text = in_text, in_text ^ (len(_LONG_TEXT.findall(content)) % 2 == 1)
-        if within:
-            continue
-        if heading := _HEADING.match(content):
-            here = table = _split(heading["name"])
-        elif key := _KEY.match(content):
-            here = [*table, *_split(key["key"])]
-        else:
-            continue
-        shared = next(
-            (index for index, pair in enumerate(zip(here, keys, strict=False)) if pair[0] != pair[1]),
-            min(len(here), len(keys)),
-        )
-        # A table within the one that is meant is nearer than nothing, but not as near as that table itself.
-        score = 2 * shared + (shared == len(here)) if shared else 0
-        if score > best:
-            best, line = score, number
-    return line
-
-
-def _split(dotted: str) -> list[str]:
-    """The parts of a dotted key, as TOML reads them."""
-    try:
-        data: Any = tomllib.loads(f"{dotted} = 0")
-    except tomllib.TOMLDecodeError:
-        return []
-    parts = []
-    while isinstance(data, dict):
-        ((part, data),) = data.items()
-        parts.append(part)
-    return parts
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

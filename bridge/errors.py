@@ -7,7 +7,7 @@ it never holds a path, a host name or a secret of this machine unless the operat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 Severity = Literal["transient", "fatal"]
@@ -81,28 +81,33 @@ class InvalidRequest(BridgeError):
     kind = "invalid_request_error"
 
 
-def _nearest(name: str, known: Sequence[str]) -> list[str]:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.8) -> list[str]:
     """Up to three known names that are spelled nearly so, the nearest first."""
     from difflib import get_close_matches  # slow to import, and seldom wanted
 
     spelled = {each.lower(): each for each in known}
-    return [spelled[each] for each in get_close_matches(name[:80].lower(), spelled, cutoff=0.8)]
+    return [spelled[each] for each in get_close_matches(name[:80].lower(), spelled, cutoff=cutoff)]
 
 
 class ModelNotFound(InvalidRequest):
-    """No backend serves the model that was asked for."""
+    """No backend serves the model that was asked for.
+
+    `reason` is why a backend that would is not there; `patterns` match the names that need not be listed.
+    """
 
     code = "model_not_found"
 
     def __init__(self, model: str, known: list[str], reason: str | None = None, patterns: Sequence[str] = ()) -> None:
         why = f" {reason}" if reason else ""
-        if near := _nearest(model, known):
+        if near := nearest(model, known):
             why += f" Did you mean {' or '.join(near)}?"
         else:
-            if patterns:
-                why += f" Names that lead somewhere begin with, or match: {', '.join(patterns[:16])}."
             if known:
                 why += f" Some that do: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}."
+            if patterns and not reason:
+                some = f"{', '.join(patterns[:16])}{', …' if len(patterns) > 16 else ''}"
+                why += f" A name that is not listed must begin with or match one of {some}. For others, define an alias"
+                why += " (PROXY_MODEL_ALIASES) or a pattern ([routing.patterns])."
         super().__init__(
             f"The model {model[:80]!r} does not exist here.{why} "
             "GET /v1/models lists all, and so does `codex-bridge models`.",

@@ -6,8 +6,11 @@ import ipaddress
 from urllib.parse import urlsplit
 
 
-def check_url(url: str) -> str:
-    """A URL without its last slash. Raises ValueError for one that would send secrets in the clear, or is none."""
+def check_url(url: str, *, insecure_http: bool = False, remedy: str = "use https") -> str:
+    """A URL without its last slash. Raises ValueError for one that is none, or would send secrets in the clear.
+
+    `insecure_http`: the user wants them to be sent so. `remedy` is what to do otherwise.
+    """
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -17,14 +20,14 @@ def check_url(url: str) -> str:
         raise ValueError("write it as https://host/path")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("a user name, a query or a fragment does not belong in it")
-    if parts.scheme == "http" and not is_loopback(host):
-        raise ValueError("plain http is for this machine alone; use https")
+    if parts.scheme == "http" and not insecure_http and not is_loopback(host):
+        raise ValueError(f"plain http is for this machine alone; {remedy}")
     return url.rstrip("/")
 
 
-def api_base(url: str) -> str:
+def api_base(url: str, *, insecure_http: bool = False) -> str:
     """The base URL of a bridge's API, given with or without its /v1. Raises ValueError, as `check_url` does."""
-    checked = check_url(url)
+    checked = check_url(url, insecure_http=insecure_http, remedy="use https, or add --insecure-http")
     return checked if checked.count("/") > 2 else f"{checked}/v1"
 
 

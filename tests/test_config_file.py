@@ -20,11 +20,11 @@ from bridge.config_file import (
     BackendConfig,
     FileConfig,
     RoutingConfig,
-    line_of,
     load_configuration,
     read_config,
 )
 from bridge.errors import ConfigError
+from bridge.toml_text import line_of
 
 TEMPLATE = ROOT / "docs" / "config.toml"
 SECRET = "canary-secret"
@@ -198,7 +198,19 @@ MISTAKES: dict[str, tuple[str, str]] = {
     # URLs
     "no_base_url": (A, "1: backends.a: base_url: a backend of type openai needs one"),
     "no_base_url_of_responses": ('[backends.a]\ntype = "responses"\n', "1: backends.a: base_url: a backend of type"),
-    "http_elsewhere": (f'{A}base_url = "http://example.com/v1"\n', "3: backends.a.base_url: plain http is for this"),
+    "http_elsewhere": (
+        f'{A}base_url = "http://example.com/v1"\n',
+        "3: backends.a.base_url: plain http is for this machine alone; use https, or set insecure_http = true",
+    ),
+    "http_elsewhere_for_a_login": (
+        '[backends.a]\ntype = "anthropic"\ncredentials = "c"\nbase_url = "http://x"\ninsecure_http = true\n',
+        "1: backends.a: insecure_http: a login is not sent over plain http",
+    ),
+    "http_elsewhere_for_codex": (
+        '[backends.a]\ntype = "codex"\nbase_url = "http://x"\n',
+        "3: backends.a.base_url: plain http is for this machine alone; use https",
+    ),
+    "insecure_as_text": (f'{A}base_url = "http://x"\ninsecure_http = "yes"\n', "4: backends.a.insecure_http: "),
     "no_scheme": (f'{A}base_url = "example.com/v1"\n', "3: backends.a.base_url: write it as https://host/path"),
     "another_scheme": (f'{A}base_url = "file:///etc/passwd"\n', "3: backends.a.base_url: write it as https://"),
     "no_host": (f'{A}base_url = "https:///v1"\n', "3: backends.a.base_url: write it as https://host/path"),
@@ -212,7 +224,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "a_line_in_the_url": (f'{A}base_url = "https://x/\\nv1"\n', "3: backends.a.base_url: write it as https://host"),
     "token_url_elsewhere": (
         '[backends.a]\ntype = "anthropic"\ncredentials = "c"\ntoken_url = "http://x/t"\n',
-        "4: backends.a.token_url: plain http is for this machine alone",
+        "4: backends.a.token_url: plain http is for this machine alone; use https",
     ),
     # Keys
     "two_keys": (f'{URL}{KEY}key_env = "A"\n', "1: backends.a: key and key_env: give one of them"),
@@ -280,17 +292,22 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "settings_url": ('[settings]\ncodex_base_url = "http://x"\n', "2: settings.codex_base_url: plain http is for"),
     "endless_number": (f"[settings]\ngrace = 1{'0' * 400}\n", "2: settings.grace: "),
     # TOML itself
-    "twice": ("a = 1\na = 2\n", "cannot overwrite a value (at line 2, column"),
+    "twice": ("a = 1\na = 2\n", "2:6: cannot overwrite a value"),
     "table_twice": (
         '[backends.a]\ntype = "mock"\n[backends.a]\n',
-        "cannot declare ('backends', 'a') twice (at line 3,",
+        "3:12: cannot declare ('backends', 'a') twice",
     ),
-    "no_value": ('[backends.a]\ntype = "mock"\ntimeout =\n', "invalid value (at line 3, column"),
-    "no_quotes": (f"{URL}key = {SECRET}\n", "invalid value (at line 4, column"),
-    "no_end_of_a_text": (f'[routing]\ndefault = "{SECRET}\n', "illegal character '\\n' (at line 2, column"),
-    "a_zero_byte": ("[routing]\ndefault = \x00\n", "invalid value (at line 2, column"),
-    "not_toml": ('{"backends": {}}\n', "invalid statement (at line 1, column 1)"),
-    "windows_lines": ("[routing]\r\n\r\ndefault =\r\n", "(at line 3, column"),
+    "no_value": ('[backends.a]\ntype = "mock"\ntimeout =\n', "3:10: invalid value"),
+    "no_quotes": (f"{URL}key = {SECRET}\n", "4:7: invalid value"),
+    "no_end_of_a_text": (f'[routing]\ndefault = "{SECRET}\n', "2:25: illegal character '\\n'"),
+    "a_zero_byte": ("[routing]\ndefault = \x00\n", "2:11: invalid value"),
+    "not_toml": ('{"backends": {}}\n', "1:1: invalid statement"),
+    "no_end_of_the_file": ('[routing]\npatterns = { mock = [\n"a",\n', "4:1: the file ends too early (invalid value)"),
+    "a_number_too_long": (
+        f"[settings]\nport = 1{'0' * 5000}\n",
+        "2:8: a number must not have more than 4,300 digits",
+    ),
+    "windows_lines": ("[routing]\r\n\r\ndefault =\r\n", "3:10: invalid value"),
 }
 
 
@@ -311,12 +328,66 @@ def test_several_mistakes_have_a_line_each(tmp_path: Path) -> None:
     assert told == [["2", "backends.a.type"], ["5", "backends.b.x"], ["7", "routing.y"]]
 
 
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    """Of every table, also those that concern several keys, in the order of their lines; nothing waits for a fix."""
+    text = f"""\
+[settings]
+prot = 1
+port = 99999
+web_search = "on"
+[backends.a]
+type = "openai"
+base_ur = "https://x/v1"
+timeout = "1"
+key = "{SECRET}"
+key_env = "A"
+headers = {{ "a b" = "x", Host = "y" }}
+[backends.b]
+type = "codex"
+discovery = "yes"
+[backends.mock]
+type = "clude"
+[routing]
+default = "c"
+[routing.patterns]
+d = ["x", ""]
+[routing.aliases]
+fast = 1
+[tool_modes.model]
+"gpt-*" = "native"
+"""
+    told = refused(written(tmp_path, text))
+    assert [line.partition(": ")[2].partition(": ")[0] for line in told] == [
+        "settings.prot",
+        "settings.port",
+        "settings.web_search",
+        "backends.a",
+        "backends.a",
+        "backends.a.base_ur",
+        "backends.a.timeout",
+        "backends.a.headers",
+        "backends.b.discovery",
+        "backends.mock",
+        "backends.mock.type",
+        "routing.default",
+        "routing.patterns",
+        "routing.patterns.d",
+        "routing.aliases.fast",
+        "tool_modes.model",
+    ]
+    lines = [int(line.partition(":")[0]) for line in told]
+    assert lines == [2, 3, 4, 5, 5, 7, 8, 11, 14, 15, 16, 18, 19, 20, 22, 23]
+    assert "'a b' cannot be set as a header; 'Host' cannot" in told[7]
+    for line, near in ((told[0], "port"), (told[5], "base_url"), (told[15], "models")):
+        assert line.endswith(f"; did you mean {near}?")
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """It is missing, a directory, not text, or far too large; an endless one is not read to its end."""
     assert refused(tmp_path / "none.toml") == ["No such file or directory"]
     assert refused(tmp_path) == ["Is a directory"]
-    assert refused(written(tmp_path, b'[routing]\ndefault = "\xff"\n')) == ["not UTF-8"]
-    assert refused(written(tmp_path, "# caf\u00e9".encode("utf-16"))) == ["not UTF-8"]
+    assert refused(written(tmp_path, b'[routing]\ndefault = "\xff"\n')) == ["2:12: not UTF-8"]
+    assert refused(written(tmp_path, "# caf\u00e9".encode("utf-16"))) == ["1:1: not UTF-8"]
     assert refused(written(tmp_path, b"#" * (MAX_FILE + 1))) == ["larger than 1,048,576 bytes"]
     assert refused(Path("/dev/zero")) == ["larger than 1,048,576 bytes"]
     assert read_config(written(tmp_path, b"#" * MAX_FILE)) == FileConfig()

@@ -96,6 +96,17 @@ def test_addresses_that_get_no_secret(url: str) -> None:
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("url", ["http://10.0.0.1:8000/v1", "http://ollama:11434/v1", "http://[2001:db8::1]"])
+def test_plain_http_for_those_who_want_it(url: str) -> None:
+    """Nothing else is allowed by it; the message has the caller's remedy."""
+    assert check_url(url, insecure_http=True) == url
+    with pytest.raises(ValueError, match="plain http is for this machine alone; do this"):
+        check_url(url, remedy="do this")
+    for other in (url.replace("http:", "ftp:"), f"{url}?key=secret", url.replace("//", "//user:secret@")):
+        with pytest.raises(ValueError):
+            check_url(other, insecure_http=True)
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.255.255.254", "::1"])
 def test_this_machine(host: str) -> None:
     """By its name, and by its numbers."""

@@ -17,6 +17,9 @@ import orjson
 SYSTEM_CONFIG = Path("/etc/codex/config.toml")
 """Codex reads this beneath the user's own config.toml, whatever CODEX_HOME is."""
 
+OPENAI = "openai"
+"""What Codex calls the provider that it uses where config.toml names none."""
+
 _PASSED = (
     "model",
     "model_provider",
@@ -55,6 +58,8 @@ class CodexHome:
     """The one that `provider` requires."""
     providers: tuple[str, ...] = ()
     """The providers that it defines, in its order."""
+    any_model: bool = False
+    """Its provider is not OpenAI, so that Codex's own list of models says nothing about it."""
     has_login: bool = False
     fault: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -85,6 +90,7 @@ def read_codex_home(path: Path) -> CodexHome:
         variables=frozenset(_variables(providers)),
         env_key=_string(_table(providers.get(provider or "")).get("env_key")),
         providers=tuple(name for name, entry in providers.items() if isinstance(entry, dict)),
+        any_model=provider not in (None, OPENAI),
         has_login=has_login,
         config=passed,
         off=_off(config),

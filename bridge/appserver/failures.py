@@ -187,7 +187,10 @@ def _plain(kind: str) -> str:
 
 
 def _upstream_body(message: str) -> dict[str, Any]:
-    """The provider's own error object, where Codex passes its body on as the message."""
+    """The provider's own error object, where Codex passes its body on as the message.
+
+    ChatGPT's backend refuses a model with `{"detail": "…"}`.
+    """
     if not message.lstrip().startswith("{"):
         return {}
     try:
@@ -195,4 +198,6 @@ def _upstream_body(message: str) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     error = body.get("error") if isinstance(body, dict) else None
+    if error is None and isinstance(body, dict) and isinstance(body.get("detail"), str):
+        return {"message": body["detail"]}
     return error if isinstance(error, dict) else {}

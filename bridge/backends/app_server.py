@@ -20,6 +20,7 @@ from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import TurnStream
 from bridge.appserver.transcript import tool_text
 from bridge.backends.base import Abilities, EventStream
+from bridge.backends.routing import unlisted_model
 from bridge.errors import LOG_IN, Forbidden, InvalidRequest, Overloaded, UpstreamError
 from bridge.redact import harmless
 from bridge.threads import in_thread
@@ -85,7 +86,8 @@ class AppServerBackend:
     """Turns in the children of a pool.
 
     `configured` are models that the operator or CODEX_HOME name beside those that the child lists, `providers` the
-    providers that CODEX_HOME defines, `windows()` the models' context windows in tokens, as far as known.
+    providers that CODEX_HOME defines; `any_model`: it has chosen one of these, or another that is not OpenAI's.
+    `windows()` are the models' context windows in tokens, as far as known.
     `recorder(req_id)` gives the place where tool parsing is noted.
     """
 
@@ -98,12 +100,13 @@ class AppServerBackend:
         settings: ChildSettings,
         configured: Sequence[str] = (),
         providers: Sequence[str] = (),
+        any_model: bool = False,
         windows: Callable[[], Mapping[str, int]] = dict,
         max_turns: int = 256,
         recorder: Callable[[str], Record] | None = None,
     ) -> None:
         self.name = name
-        self.takes = Abilities(counts_tokens=settings.enforce_max_tokens)
+        self.takes = Abilities(counts_tokens=settings.enforce_max_tokens, any_model=any_model)
         self.pool = pool
         self._new_id = new_id
         self._settings = settings
@@ -219,9 +222,12 @@ class AppServerBackend:
         return {name: value for name, value in found.items() if value}
 
     def knows(self, name: str) -> bool:
-        return self.resolve(name) is not None
+        return self._find(name) is not None
 
-    def resolve(self, name: str) -> ModelChoice | None:
+    def resolve(self, name: str) -> ModelChoice:
+        return self._find(name) or unlisted_model(name)
+
+    def _find(self, name: str) -> ModelChoice | None:
         default = self.default_model(FALLBACK_MODEL)
         found = resolve_model(name, known=self.models(), default=default, efforts=self.efforts())
         if found is None and (named := split_provider(name, self.providers)) is not None:

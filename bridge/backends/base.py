@@ -33,6 +33,8 @@ class Abilities:
     """Tools that the provider runs itself (file_search, mcp, …), passed on as they are."""
     provider_key: bool = False
     """A key that comes with the request."""
+    any_model: bool = False
+    """Names that no rule leads anywhere, as the default backend: its provider has models that nobody here lists."""
 
 
 NOTHING_MORE = Abilities()
@@ -67,8 +69,8 @@ class Backend(Protocol):
     def knows(self, name: str) -> bool:
         """Whether a name is one of its own."""
 
-    def resolve(self, name: str) -> ModelChoice | None:
-        """The model behind a name that leads here; None for one that it cannot serve."""
+    def resolve(self, name: str) -> ModelChoice:
+        """The model behind a name that leads here. One that it does not know is its provider's to judge."""
 
     async def wait_until_known(self) -> None:
         """Until its models are known. Raises NotReady when it cannot be asked."""
@@ -107,7 +109,7 @@ class PlainBackend:
     def knows(self, name: str) -> bool:
         return name.lower() in {model.lower() for model in self.models()}
 
-    def resolve(self, name: str) -> ModelChoice | None:
+    def resolve(self, name: str) -> ModelChoice:
         return ModelChoice(name, name)
 
     async def wait_until_known(self) -> None:

@@ -59,10 +59,11 @@ def _codex(plan: Plan, settings: Settings, record: Record | None) -> Built:
     """Codex's login, used directly."""
     url = plan.config.base_url or settings.codex_base_url
     upstream = make_upstream(url, settings, plan.config.timeout)
+    token_url = plan.config.token_url or settings.codex_token_url
     login = CodexLogin(
         settings.codex_home_path,
-        token_url=plan.config.token_url or settings.codex_token_url,
-        client=upstream.client,
+        token_url=token_url,
+        client=upstream.client_to(token_url),
         now=lambda: datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z"),
     )
     door = CodexDoor(login, chatgpt_url=url, api_url=settings.codex_api_base_url)
@@ -75,7 +76,8 @@ def _anthropic(plan: Plan, settings: Settings, record: Record | None) -> Built:
     login = None
     if plan.credentials is not None:
         token_url = plan.config.token_url or TOKEN_URL
-        login = ClaudeLogin(plan.credentials, client=upstream.client, now=time.time, token_url=token_url)
+        client = upstream.client_to(token_url)
+        login = ClaudeLogin(plan.credentials, client=client, now=time.time, token_url=token_url)
     door = AnthropicDoor(url, key=plan.key, login=login, headers=plan.config.headers)
     listed = f"{door.models_url}?limit=1000"
     discovery = ModelList(plan.name, upstream, listed, door.headers) if _discovers(plan) else None

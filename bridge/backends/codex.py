@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from bridge import __version__
 from bridge.auth.codex import Login, NotLoggedIn
 from bridge.auth.refresh import CodexLogin
+from bridge.backends.routing import unlisted_model
 from bridge.backends.upstream.backend import JSON_HEADERS, UpstreamBackend
 from bridge.backends.upstream.client import Asking, Request
 from bridge.turn.models import FALLBACK_MODEL, ModelChoice, resolve_model
@@ -20,8 +21,8 @@ CODEX_VERSION = "0.163.0"
 class CodexBackend(UpstreamBackend):
     """Turns with Codex's login. Names may have an effort at their end, as everywhere else."""
 
-    def resolve(self, name: str) -> ModelChoice | None:
-        return resolve_model(name, known=self.models(), default=FALLBACK_MODEL) or ModelChoice(name, name)
+    def resolve(self, name: str) -> ModelChoice:
+        return resolve_model(name, known=self.models(), default=FALLBACK_MODEL) or unlisted_model(name)
 
 
 class CodexDoor:

@@ -43,8 +43,8 @@ def plan_backends(config: FileConfig, environment: Mapping[str, str], home: Path
     ]
     kinds, names = {plan.kind for plan in plans}, set(config.backends)
     for name, backend in (
-        ("anthropic", BackendConfig(type="anthropic")),
-        ("gemini", BackendConfig(type="openai", preset="gemini")),
+        ("anthropic", BackendConfig(type="anthropic", discovery=True)),
+        ("gemini", BackendConfig(type="openai", preset="gemini", discovery=True)),
     ):
         plan = _plan(name, backend, environment, home)
         if plan.kind not in kinds and name not in names:
@@ -71,7 +71,8 @@ def _plan_anthropic(name: str, config: BackendConfig, environment: Mapping[str, 
         return Plan(name, config, "anthropic", config.key)
     key, off = _key_of(variable, environment, name)
     credentials = home / CLAUDE_CREDENTIALS
-    if key is None and config.key_env is None and credentials.is_file():
+    # A login that nobody names is not sent in the clear.
+    if key is None and config.key_env is None and not config.insecure_http and credentials.is_file():
         return Plan(name, config, "anthropic", credentials=credentials)
     return Plan(name, config, "anthropic", key, off=off)
 

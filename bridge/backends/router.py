@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -36,8 +36,8 @@ class Router:
     """Finds the backend of each request.
 
     In this order: the user's aliases (one level), the user's patterns, models that the operator or CODEX_HOME name,
-    `provider/model` for the providers of CODEX_HOME, built-in names and patterns of other providers, what the default
-    backend knows, what the others have listed. The keywords are those of its Table.
+    `provider/model` for the providers of CODEX_HOME, built-in names and patterns, what the default backend knows, what
+    the others have listed, and the default backend again if it takes any model. The keywords are those of its Table.
     """
 
     def __init__(
@@ -67,18 +67,12 @@ class Router:
         name, effort = self._table.unalias(requested, self._is_model)
         if name.lower() in MOCK_MODELS:
             return ModelChoice(requested, name.lower(), backend=MOCK)
-        for backend in self._candidates(name, keyed):
-            choice = backend.resolve(name)
-            if choice is not None:
-                effort = effort or choice.effort
-                return ModelChoice(requested, choice.effective, effort, backend.name, choice.provider)
-        why = self._table.reason(name)
-        if why is None and name != requested and self.default.name != MOCK and self._is_usable(self.default, keyed):
-            # Whoever made the alias knows the model, even if nobody lists it.
-            return ModelChoice(requested, name, effort, self.default.name)
-        # Codex serves only the models that it lists, so its prefixes are not suggested.
-        patterns = [pattern for pattern, backend in self._table.patterns() if self._served[backend].kind != APP_SERVER]
-        raise ModelNotFound(requested, self.models(), why, patterns)
+        backend = self._find(name, keyed, aliased=name != requested)
+        if backend is None:
+            patterns = [pattern for pattern, _ in self._table.patterns()]
+            raise ModelNotFound(requested, self.models(), self._table.reason(name), patterns)
+        choice = backend.resolve(name)
+        return ModelChoice(requested, choice.effective, effort or choice.effort, backend.name, choice.provider)
 
     def decide(self, requested: str, *, keyed: bool = False) -> tuple[Backend | None, str]:
         """(the backend that a name leads to, whatever any of them may list; the name without its alias)."""
@@ -102,7 +96,7 @@ class Router:
                     await self.default.wait_until_known()
                 except NotReady as refusal:
                     refusals.append(refusal)
-            if self.default.knows(name) or self._listed(name):
+            if self._is_the_defaults(name, keyed=True) or self._listed(name):
                 nursery.cancel_scope.cancel()
         if refusals and not self._listed(name):
             raise refusals[0]
@@ -172,7 +166,8 @@ class Router:
 
     def stray_aliases(self) -> list[tuple[str, str, str]]:
         """(alias, its model, what is wrong) for each of the user's aliases whose model no backend offers."""
-        can_tell = bool(self.default.models()) and self.default.status()[0]
+        default = self.default
+        can_tell = bool(default.models()) and default.status()[0] and not default.takes.any_model
         found = []
         for alias, target in self._table.aliases.items():
             why = self._table.reason(target)
@@ -194,7 +189,7 @@ class Router:
         for each in self._on():
             choice = each.backend.resolve(name)
             offered = {model.lower() for model in (*each.backend.models(), *each.models)}
-            if choice is not None and (choice.provider is not None or choice.effective.lower() in offered):
+            if choice.provider is not None or choice.effective.lower() in offered:
                 return True
         return False
 
@@ -223,6 +218,7 @@ class Router:
                     for rule in self._table.alias_rules
                 ),
                 *({"pattern": pattern, "backend": backend} for pattern, backend in self._table.patterns()),
+                *([{"pattern": "*", "backend": self.default.name}] if self.default.takes.any_model else []),
             ],
             "off": {**{kind: why for kind, why in self._table.missing.items() if why not in off.values()}, **off},
         }
@@ -231,15 +227,28 @@ class Router:
         """What the default backend knows of its account's quota now."""
         return await self.default.read_rate_limits()
 
-    def _candidates(self, name: str, keyed: bool) -> Iterator[Backend]:
+    def _find(self, name: str, keyed: bool, *, aliased: bool) -> Backend | None:
         found = self._table.known_at_once(name, keyed=keyed)
         if found is not None:
-            yield self._served[found].backend
-            return
+            return self._served[found].backend
+        if self._is_the_defaults(name, keyed):
+            return self.default
+        for backend in self._others():
+            if backend.knows(name):
+                return backend
+        if self.default.name == MOCK or not self._is_usable(self.default, keyed):
+            return None
+        # A configured backend that lacks its key is reported, not replaced by another provider.
+        claimed = self._table.known_at_once(name, keyed=True) is not None
+        if self.default.takes.any_model and not claimed:
+            return self.default
+        # Whoever made the alias knows the model, even if nobody lists it.
+        return self.default if aliased and self._table.reason(name) is None else None
+
+    def _is_the_defaults(self, name: str, keyed: bool) -> bool:
+        """Whether a name leads to the default backend by its beginning, or because that knows it."""
         by_rule = self._table.built_in(name, keyed=keyed) == self.default.name
-        if self._is_usable(self.default, keyed) and (by_rule or self.default.knows(name)):
-            yield self.default
-        yield from (backend for backend in self._others() if backend.knows(name))
+        return self._is_usable(self.default, keyed) and (by_rule or self.default.knows(name))
 
     def _is_usable(self, backend: Backend, keyed: bool) -> bool:
         return self._table.is_usable(backend.name, keyed=keyed)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 
-from bridge.turn.models import effort_in_name, split_provider
+from bridge.turn.models import ModelChoice, effort_in_name, split_provider
 
 MOCK = "mock"
 DEFAULT = "<default>"
@@ -37,6 +37,8 @@ BUILT_IN_PATTERNS: Sequence[tuple[str, str]] = (
     ("gemini-", "gemini"),
 )
 """(pattern, kind of backend). `o1` is a model's whole name as well as a beginning: `o1`, `o1-pro`."""
+
+CODEX_PREFIXES = tuple(pattern for pattern, kind in BUILT_IN_PATTERNS if kind == DEFAULT)
 
 _GLOB = re.compile(r"[*?\[]")
 _OPEN = re.compile(r"[*?]")
@@ -82,6 +84,21 @@ def _escape(text: str) -> str:
 
 
 _BUILT_IN = tuple(make_rule(pattern, kind) for pattern, kind in BUILT_IN_PATTERNS)
+
+
+def is_codex_name(name: str) -> bool:
+    """Whether a name begins like one of Codex's models."""
+    rule = best_rule(name, _BUILT_IN)
+    return rule is not None and rule.target == DEFAULT
+
+
+def unlisted_model(name: str) -> ModelChoice:
+    """A model that Codex does not list: its provider judges whether it exists.
+
+    Only names of Codex's models have an effort at their end. `mistral-medium` is a model.
+    """
+    model, effort = effort_in_name(name) if is_codex_name(name) else (name, None)
+    return ModelChoice(name, model, effort)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +187,9 @@ class Table:
         found = self.known_at_once(name, keyed=True)
         if found is not None:
             return self._places[found].off
-        rule = best_rule(name, _BUILT_IN)
-        if rule is not None and rule.target == DEFAULT:
+        if is_codex_name(name):
             return self._places[self._default].off
+        rule = best_rule(name, _BUILT_IN)
         return self.missing.get(rule.target) if rule is not None else None
 
     def patterns(self) -> list[tuple[str, str]]:

@@ -344,6 +344,7 @@ class Bridge:
             self._pool(supervisors),
             configured=configured,
             providers=home.providers,
+            any_model=home.any_model,
             windows=lambda: launcher.context_windows,
         )
 

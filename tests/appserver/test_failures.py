@@ -84,9 +84,11 @@ def test_the_providers_own_words_are_passed_on() -> None:
     error = error_from_codex(BAD_BODY, "other")
     assert isinstance(error, InvalidRequest)
     assert (error.message, error.param) == ("bad schema", "tools")
+    refused = error_from_codex('{"detail":"The model is not supported."}', "other")
+    assert (refused.message, refused.http_status) == ("The model is not supported.", 400)
 
 
-@pytest.mark.parametrize("body", ["{", "{}", '{"error":"text"}', '{"detail":"x"}', '{"error":{"message":null}}', "[1]"])
+@pytest.mark.parametrize("body", ["{", "{}", '{"error":"text"}', '{"detail":[1]}', '{"error":{"message":null}}', "[1]"])
 def test_a_body_of_another_shape_stays_as_it_is(body: str) -> None:
     """Nothing is lost when the body is not the usual error object."""
     assert error_from_codex(body, "other").message == body

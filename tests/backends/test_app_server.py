@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from bridge.appserver.settings import ChildSettings
 from bridge.backends.app_server import AppServerBackend
 from bridge.backends.router import MOCK_MODELS
 from bridge.turn.items import FunctionTool, Image, Message, OutputFormat, Text, WebSearchOptions
+from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
 
 LISTING = """import sys
@@ -100,7 +101,7 @@ def test_mock_models_are_the_stand_in_s_beside_any_child(small: RunningBridge) -
 
 def test_an_unknown_model_is_told_some_that_exist(small: RunningBridge) -> None:
     """400 model_not_found."""
-    refused = small.post("/responses", ask({"text": "hi"}, model="gpt-4"))
+    refused = small.post("/responses", ask({"text": "hi"}, model="llama-4"))
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "model_not_found"
     assert "house-model" in refused.json()["error"]["message"]
@@ -173,10 +174,21 @@ def test_listed_models_have_names_for_their_efforts(tmp_path: Path) -> None:
         with bridge.client() as client:
             for model in ("gpt-9", "gpt-9-low"):
                 assert client.get(f"/models/{model}").json()["id"] == model
-            assert client.get("/models/gpt-10").status_code == 404
-        # `-max` and its like are endings of those models alone that list them.
-        for model in ("gpt-9-max", "gpt-9-plain-ultra"):
-            assert bridge.post("/responses", {"model": model, "input": "hi"}).status_code == 400
+            assert client.get("/models/no-model").status_code == 404
+
+
+def test_only_a_listed_effort_of_any_other_name_is_an_ending() -> None:
+    """`-max` and its like may be the end of a model's name; `-high` may be that only of a model that is not Codex's."""
+    found = backend("current", ("gpt-9",), efforts={"gpt-9": ["ultra"]})
+    for name, (model, effort) in {
+        "gpt-9-ultra": ("gpt-9", "ultra"),
+        "gpt-9-max": ("gpt-9-max", None),
+        "gpt-8-ultra": ("gpt-8-ultra", None),
+        "GPT-8-high": ("GPT-8", "high"),
+        "mistral-medium": ("mistral-medium", None),
+    }.items():
+        assert found.resolve(name) == ModelChoice(name, model, effort)
+        assert found.knows(name) == (name == "gpt-9-ultra")
 
 
 def test_the_list_can_leave_out_aliases_and_efforts(tmp_path: Path) -> None:
@@ -228,24 +240,30 @@ def test_an_alias_that_leads_nowhere_is_warned_of(tmp_path: Path) -> None:
 
 
 def test_the_nearest_names_are_told(tmp_path: Path) -> None:
-    """Instead of patterns that the name matches already."""
+    """Instead of the rule for names that are not listed, where one is near."""
     with running_bridge(tmp_path, CODEX_BIN=str(listing_codex(tmp_path, needs_login=False))) as bridge:
         wait_for(lambda: "gpt-9" in listed(bridge), "the child has told its models")
-        message = bridge.post("/responses", {"model": "GPT-9-p1ain", "input": "hi"}).json()["error"]["message"]
+        message = bridge.post("/responses", {"model": "GP-9-plain", "input": "hi"}).json()["error"]["message"]
         assert "Did you mean gpt-9-plain" in message
         assert "begin with" not in message
-        far = bridge.post("/responses", {"model": "gpt-unlike-any", "input": "hi"}).json()["error"]["message"]
+        far = bridge.post("/responses", {"model": "unlike-any", "input": "hi"}).json()["error"]["message"]
         assert "Some that do: gpt-9, " in far
-        assert "gpt-," not in far
+        assert "must begin with or match one of gpt-, " in far
 
 
 # What is left out
 
 
-def backend(dialect: DialectName, models: tuple[str, ...] = ("listed",), **settings: Any) -> AppServerBackend:
+def backend(
+    dialect: DialectName,
+    models: tuple[str, ...] = ("listed",),
+    efforts: Mapping[str, Sequence[str]] | None = None,
+    **settings: Any,
+) -> AppServerBackend:
     """A backend with a child of this dialect that lists these models; no turn can run in it."""
     info = ChildInfo("0.163.0", True, dialect, frozenset({"thread/inject_items"}))
-    account = SimpleNamespace(models=[{"id": model} for model in models], rate_limits={})
+    listed = [{"id": model, "supportedReasoningEfforts": (efforts or {}).get(model)} for model in models]
+    account = SimpleNamespace(models=listed, rate_limits={})
     child = SimpleNamespace(info=info, account=account)
     pool: Any = SimpleNamespace(child=child)
     return AppServerBackend("test", pool, new_id=str, settings=ChildSettings(**settings))

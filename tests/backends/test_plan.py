@@ -70,6 +70,8 @@ def test_the_login_of_claude_code_is_used_without_a_key(tmp_path: Path) -> None:
     asked = one(tmp_path, type="anthropic", key_env="TEAM_KEY")
     assert (asked.credentials, asked.off) == (None, OFF.format("a", "TEAM_KEY"))
     assert one(tmp_path, type="anthropic").credentials == path
+    insecure = one(tmp_path, type="anthropic", base_url="http://10.0.0.1", insecure_http=True)
+    assert (insecure.credentials, insecure.off) == (None, OFF.format("a", "ANTHROPIC_API_KEY"))
 
 
 @pytest.mark.parametrize(

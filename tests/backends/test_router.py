@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import trio
 
-from bridge.backends.base import EventStream, PlainBackend
+from bridge.backends.base import Abilities, EventStream, PlainBackend
 from bridge.backends.router import MOCK_MODELS, Router, Served
-from bridge.backends.routing import make_rule
+from bridge.backends.routing import make_rule, unlisted_model
 from bridge.errors import ModelNotFound, NotReady
 from bridge.turn.models import ModelChoice, resolve_model
 from bridge.turn.turn import Turn
@@ -33,8 +33,11 @@ class Other(PlainBackend):
 class Codex(Other):
     """A backend that knows its models alone, and tells them after some `seconds`, or never."""
 
-    def __init__(self, *, can_answer: bool = True, seconds: float = 0, refuses: bool = False) -> None:
+    def __init__(
+        self, *, can_answer: bool = True, seconds: float = 0, refuses: bool = False, any_model: bool = False
+    ) -> None:
         super().__init__("codex", "gpt-9", "Own-Model")
+        self.takes = Abilities(any_model=any_model)
         self._can_answer = can_answer
         self._seconds = seconds
         self._refuses = refuses
@@ -43,9 +46,12 @@ class Codex(Other):
         return [*self.models(), "gpt-9-low"] if self._can_answer else []
 
     def knows(self, name: str) -> bool:
-        return self.resolve(name) is not None
+        return self._find(name) is not None
 
-    def resolve(self, name: str) -> ModelChoice | None:
+    def resolve(self, name: str) -> ModelChoice:
+        return self._find(name) or unlisted_model(name)
+
+    def _find(self, name: str) -> ModelChoice | None:
         return resolve_model(name, known=self.models(), default="gpt-9", aliases={})
 
     async def wait_until_known(self) -> None:
@@ -85,6 +91,10 @@ OFF = Served(Other("off"), "gemini", off="GEMINI_API_KEY is not set.")
         ("fast", ("gpt-9", None, "codex")),
         ("fast-high", ("gpt-9", "high", "codex")),
         ("unlisted", ("gpt-7-secret", None, "codex")),
+        ("gpt-4.1", ("gpt-4.1", None, "codex")),
+        ("o1", ("o1", None, "codex")),
+        ("o3-mini-high", ("o3-mini", "high", "codex")),
+        ("codex-mini-latest", ("codex-mini-latest", None, "codex")),
         ("Mock-Echo", ("mock-echo", None, "mock")),
         ("claude-sonnet-4-5", ("claude-sonnet-4-5", None, "claude")),
         ("sonnet", ("claude-sonnet-4-5-20250929", None, "claude")),
@@ -118,11 +128,7 @@ def test_the_longest_pattern_of_the_user_wins(name: str, backend: str) -> None:
     rules = {"*": "groq", "claude-opus*": "claude", "claude-": "groq", "claude-*-mini": "codex", "gpt-9": "codex"}
     for order in (list(rules), list(reversed(rules))):
         names = router(Codex(), CLAUDE, GROQ, rules={pattern: rules[pattern] for pattern in order})
-        if name == "claude-opus-4-mini":
-            with pytest.raises(ModelNotFound):  # Codex knows its own models alone
-                names.resolve(name)
-        else:
-            assert names.resolve(name).backend == backend
+        assert names.resolve(name) == ModelChoice(name, name, None, backend)
 
 
 def test_an_alias_is_one_level_and_claims_nothing() -> None:
@@ -215,7 +221,6 @@ def test_a_backend_without_its_key_is_passed_over() -> None:
 def test_an_unknown_name_is_told_some_that_exist(codex: Codex | None, some: str) -> None:
     """Without a Codex, the mock ones; and why a provider that is known by name is not there."""
     for name, why in (
-        ("gpt-4", ""),
         ("nobody", ""),
         ("claude-x", "ANTHROPIC_API_KEY is not set"),
         ("opus", "ANTHROPIC"),
@@ -224,6 +229,24 @@ def test_an_unknown_name_is_told_some_that_exist(codex: Codex | None, some: str)
             router(codex).resolve(name)
         assert some in caught.value.message
         assert why in caught.value.message
+
+
+def test_a_default_that_takes_any_model_is_asked_last() -> None:
+    """After every rule, and what the others list. A configured backend that lacks its key is told, not replaced."""
+    names = router(Codex(any_model=True), GROQ, OFF, rules={"x-": "groq"})
+    for name, backend in {
+        "llama-3": "groq",
+        "x-1": "groq",
+        "mistral-medium": "codex",
+        "meta/llama": "codex",
+        "claude-x": "codex",
+        "mock-echo": "mock",
+    }.items():
+        assert names.resolve(name) == ModelChoice(name, name, None, backend)
+    with pytest.raises(ModelNotFound, match="GEMINI_API_KEY is not set"):
+        names.resolve("gemini-2.5-pro")
+    assert names.describe()["patterns"][-1] == {"pattern": "*", "backend": "codex"}
+    assert router(Codex(any_model=True), lost="llama-4").stray_aliases() == []
 
 
 @pytest.mark.parametrize("name", ["o1", "o1-pro", "o3", "o4-mini", "codex-mini", "gpt-4.1", "chatgpt-5"])

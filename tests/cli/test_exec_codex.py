@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from api.wire.lines import calls_of, items_of, text_of, usage_of
@@ -18,6 +19,7 @@ from upstream.answers import Gate, Stream
 from upstream.chatgpt import DEFAULT_TEXT
 from upstream.checks import API_PATH, CHATGPT_PATH
 from upstream.events import MODEL, answer, call, completed, custom_call, reasoning, search, text
+from upstream.tls_proxy import tls_proxy
 from upstream.tokens import ACCOUNT, CHATGPT_FORMS, FORMS, assert_no_secrets
 
 HELLO = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
@@ -285,6 +287,28 @@ def test_codex_home_may_be_a_flag(direct: Direct) -> None:
     elsewhere = direct.home.rename(direct.directory / "elsewhere")
     assert direct.run(*HI).code == 1
     assert direct.run(*HI, "--codex-home", elsewhere).code == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "variable", "far"),
+    [
+        ("chatgpt", "PROXY_CODEX_TOKEN_URL", "https://auth.example.com/oauth/token"),
+        ("chatgpt", "PROXY_CODEX_BASE_URL", "https://chatgpt.example.com/backend-api/codex"),
+        ("apikey", "PROXY_CODEX_API_BASE_URL", "https://api.example.com/v1"),
+    ],
+)
+def test_each_address_has_a_proxy_of_its_own_or_none(
+    tmp_path: Path, warm: WarmCommand, form: Any, variable: str, far: str
+) -> None:
+    """One is far away and is reached by HTTPS_PROXY; the others are on this machine, where no proxy leads."""
+    host = str(urlsplit(far).hostname)
+    with directly(tmp_path, warm, form) as direct, tls_proxy(tmp_path, {host: direct.chatgpt.url}) as proxy:
+        if form == "chatgpt":
+            direct.chatgpt.logins.expire_access()
+        ran = direct.run(*HI, **proxy.environment, HTTP_PROXY=proxy.url, **{variable: far})
+        assert (ran.code, ran.stdout) == (0, f"{DEFAULT_TEXT}\n".encode()), ran
+        assert len(direct.chatgpt.token_requests) == (1 if form == "chatgpt" else 0)
+    assert set(proxy.connected) == {f"{host}:443"}
 
 
 # What was sent and what came

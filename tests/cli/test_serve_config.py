@@ -260,7 +260,7 @@ def test_a_default_without_its_key_is_not_asked(place: Place, tmp_path: Path) ->
         ('[backends.a]\ntype = "openai"\n', "1: backends.a: base_url: a backend of type openai needs one"),
         ('[routing]\ndefault = "x"\n', "2: routing.default: there is no backend 'x'"),
         ("[settings]\nport = 99999\n", "2: settings.port: "),
-        ("[routing\n", " expected ']' at the end of a table declaration (at line 1, column 9)"),
+        ("[routing\n", "1:9: expected ']' at the end of a table declaration"),
         pytest.param('[backends.a]\ntype = "openai"\npreset = "x"\n', "3: backends.a.preset: "),
     ],
 )
@@ -393,3 +393,16 @@ def test_exec_follows_a_pattern_to_an_app_server_of_another_name(place: Place, b
     before = place.asked()
     configured(bare, place, path).run("--model", "own-other")
     assert place.asked() == before
+
+
+def test_every_mistake_of_the_file_is_told_before_anything_starts(tmp_path: Path) -> None:
+    """A line for each, with its place."""
+    path = tmp_path / "wrong.toml"
+    path.write_text('[settings]\nprot = 1\n[backends.a]\ntype = "openai"\n[routing]\ndefault = "b"\n')
+    done = run_warm("serve", "--config", str(path), text=True, env=environment(tmp_path), timeout=30)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert [line.split(": ")[1:3] for line in done.stderr.splitlines()] == [
+        [f"{path}:2", "settings.prot"],
+        [f"{path}:3", "backends.a"],
+        [f"{path}:6", "routing.default"],
+    ]

@@ -67,7 +67,7 @@ _KEYS = {
     "hang": set(),
     "incomplete": {"reason", *_TEXT},
     "failed": {"code", "message"},
-    "error": {"status", "code", "message", "retry_after", "times"},
+    "error": {"status", "code", "message", "detail", "retry_after", "times"},
     "drop": {"n", "chunk", "delay", "times", "calls", "then"},
     "calls": {"calls", "then", "summary", "raw", *_TEXT},
     "search": {"query", *_TEXT},
@@ -501,6 +501,8 @@ class _Conversation(BaseHTTPRequestHandler):
         if action["do"] != "error":
             return self._stream(answer(action, str(index), body), action.get("headers", {}))
         status = action.get("status", 500)
+        if "detail" in action:
+            return self._json(status, {"detail": action["detail"]})
         wait = {"retry_after": str(action["retry_after"])} if "retry_after" in action else {}
         return self._error(status, action.get("message", f"scripted HTTP {status}"), action.get("code"), **wait)
 

@@ -89,7 +89,8 @@ class CapClient:
     packet, or when the service wants to be left alone for more than `patience` seconds, the last error is raised.
     There is no other time limit: set one around a call with `trio.move_on_after`.
 
-    Raises ValueError for a URL or a key that cannot be used. `http` is a client of one's own, which is not closed.
+    Raises ValueError for a URL or a key that cannot be used; plain http to another machine is one without
+    `insecure_http`. `http` is a client of one's own, which is not closed.
     `on_retry` hears of every attempt that failed, and of the pause in seconds before the next.
     """
 
@@ -98,12 +99,13 @@ class CapClient:
         url: str,
         key: str | None = None,
         *,
+        insecure_http: bool = False,
         tries: int = TRIES,
         patience: float = PATIENCE,
         http: httpx2.AsyncClient | None = None,
         on_retry: OnRetry | None = None,
     ) -> None:
-        self._base = api_base(url)
+        self._base = api_base(url, insecure_http=insecure_http)
         if key is not None and not is_header_safe(key):
             raise ValueError("a key has visible ASCII characters only")
         self._headers = {} if key is None else {"authorization": f"Bearer {key}"}

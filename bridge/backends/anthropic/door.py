@@ -51,13 +51,16 @@ class AnthropicDoor:
             raise NotSignedIn(f"There is no key for Anthropic. {SIGN_IN}")
         return _LoginAsking(self._url, self._headers, content, self._login, betas)
 
-    def headers(self) -> dict[str, str]:
-        """Those of a request for something else, such as the list of models. Raises NotSignedIn."""
+    async def headers(self) -> dict[str, str]:
+        """Those of a request for something else, such as the list of models. Raises a BridgeError."""
         if self._key is not None:
             return {**self._headers, **key_headers(self._key)}
         if self._login is None:
             raise NotSignedIn(f"There is no key for Anthropic. {SIGN_IN}")
-        return {**self._headers, **login_headers(self._login.current())}
+        tokens = self._login.current()
+        if self._login.runs_out(tokens):
+            tokens = await self._login.refresh(tokens)
+        return {**self._headers, **login_headers(tokens)}
 
 
 def key_headers(key: str, betas: tuple[str, ...] = ()) -> dict[str, str]:

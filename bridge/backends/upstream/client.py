@@ -26,8 +26,6 @@ from bridge.urls import leads_here
 
 log = logging.getLogger("bridge")
 
-HERE = ("127.0.0.1", "localhost", "[::1]")
-"""Hosts that no proxy leads to."""
 RETRIES = 3
 FIRST_DELAY = 0.25
 LONGEST_DELAY = 30.0
@@ -77,7 +75,8 @@ class Upstream:
     """A way to one provider. `run` owns its tasks and connections; `start` needs it running."""
 
     def __init__(self, base_url: str, patience: Patience, *, jitter: Callable[[], float], max_turns: int = 256) -> None:
-        self.client = make_client(base_url)
+        self._clients: dict[bool, httpx2.AsyncClient] = {}
+        self.client_to(base_url)  # what is wrong with HTTPS_PROXY is told at once
         self._patience = patience
         self._jitter = jitter
         self._max_turns = max_turns
@@ -92,12 +91,25 @@ class Upstream:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
         try:
-            async with self.client, trio.open_nursery() as nursery:
+            async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 task_status.started()
                 await trio.sleep_forever()
         finally:
             self._nursery = None
+            with trio.CancelScope(shield=True):
+                for client in self._clients.values():
+                    await client.aclose()
+
+    def client_to(self, url: str) -> httpx2.AsyncClient:
+        """The client for one target. A provider may have several: a login is renewed elsewhere than it is used.
+
+        Made when it is first needed, so that a proxy that cannot be used does not concern what is on this machine.
+        """
+        here = leads_here(url)
+        if here not in self._clients:
+            self._clients[here] = _make_client(uses_proxies=not here)
+        return self._clients[here]
 
     def start(
         self, asking: Asking, buffer: UpstreamBuffer, trace: Callable[[bytes], None] | None = None
@@ -183,7 +195,7 @@ class Upstream:
         clean = Redactor(request.secrets, shortest=SHORTEST_SECRET).without_known
         try:
             with clock.scope:
-                sending = self.client.stream(
+                sending = self.client_to(request.url).stream(
                     "POST", request.url, headers=dict(request.headers), content=request.content
                 )
                 async with sending as response:
@@ -271,8 +283,8 @@ class _Clock:
         self.scope.deadline = (trio.current_time() if heard else self._started) + self.wait
 
 
-def make_client(base_url: str) -> httpx2.AsyncClient:
-    """An HTTP client that keeps no cookies, follows no redirects, and uses no proxy to reach this machine itself."""
+def _make_client(*, uses_proxies: bool) -> httpx2.AsyncClient:
+    """An HTTP client that keeps no cookies and follows no redirects."""
     for name in ("httpx2", "httpcore2"):
         # They would tell the headers of an answer, in which a provider may repeat ours.
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -281,8 +293,7 @@ def make_client(base_url: str) -> httpx2.AsyncClient:
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-            mounts={f"all://{host}": None for host in HERE},
-            trust_env=not leads_here(base_url),
+            trust_env=uses_proxies,
         )
     except (ValueError, ImportError, OSError, httpx2.InvalidURL) as error:
         raise ConfigError(

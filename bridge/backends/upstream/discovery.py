@@ -7,7 +7,7 @@ answer keeps its last list, and nobody waits for it but the first who asks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import httpx2
@@ -27,9 +27,11 @@ MAX_NAME = 256
 
 
 class ModelList:
-    """The models of one provider, by GET `url`. `headers` are made anew each time, since they hold a login."""
+    """The models of one provider, by GET `url`. `headers` are made again each time, since they hold a login."""
 
-    def __init__(self, name: str, upstream: Upstream, url: str, headers: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(
+        self, name: str, upstream: Upstream, url: str, headers: Callable[[], Awaitable[Mapping[str, str]]]
+    ) -> None:
         self._name = name
         self._upstream = upstream
         self._url = url
@@ -74,7 +76,8 @@ class ModelList:
             self._asking = None
 
     async def _fetch(self) -> tuple[str, ...]:
-        async with self._upstream.client.stream("GET", self._url, headers=dict(self._headers())) as answer:
+        client = self._upstream.client_to(self._url)
+        async with client.stream("GET", self._url, headers=dict(await self._headers())) as answer:
             if answer.status_code != 200:
                 raise httpx2.HTTPError(f"status {answer.status_code}")
             body = b""

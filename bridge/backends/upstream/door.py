@@ -34,7 +34,7 @@ class KeyDoor:
         self._headers = {**JSON_HEADERS, **{name.lower(): value for name, value in (headers or {}).items()}}
         self._secrets = tuple((headers or {}).values())
 
-    def headers(self) -> dict[str, str]:
+    async def headers(self) -> dict[str, str]:
         """Those of a request for something else, such as the list of models."""
         return self._headers if self._key is None else {**self._headers, self._header: f"{self._prefix}{self._key}"}
 

@@ -22,6 +22,9 @@ def run(
     mock: Annotated[bool, typer.Option("--mock", help="Answer without a model, a login or a network.")] = False,
     mock_mode: Annotated[str | None, typer.Option(help="echo, text, tool-call or tool-loop. [echo]")] = None,
     url: Annotated[str | None, typer.Option(help="Ask a bridge that runs already, at this URL.")] = None,
+    insecure_http: Annotated[
+        bool, typer.Option("--insecure-http", help="Let --url be plain http to another machine.")
+    ] = False,
     provider_key: Annotated[
         str | None, typer.Option(help="A key for this run: the provider's, or with --url the bridge's.")
     ] = None,
@@ -55,6 +58,7 @@ def run(
             mock=mock,
             mock_mode=mock_mode,
             url=url,
+            insecure_http=insecure_http,
             provider_key=provider_key,
             native_tools=native_tools,
             timeout=timeout,

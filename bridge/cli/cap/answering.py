@@ -107,14 +107,14 @@ async def _elsewhere(options: Options, settings: Settings) -> AsyncIterator[Answ
     from bridge.cli.exec.options import base_url
 
     assert options.url is not None
-    where = ExecOptions(url=options.url, provider_key=options.provider_key)
+    where = ExecOptions(url=options.url, insecure_http=options.insecure_http, provider_key=options.provider_key)
     key = bridge_key(where, Choice("url", settings))
-    url = base_url(options.url)
+    url = base_url(options.url, insecure_http=options.insecure_http)
 
     def tell(error: ClientError, pause: float) -> None:
         say("warning", f"{error} Trying again in {pause:g} s.")
 
-    async with CapClient(url, key, on_retry=tell) as client:
+    async with CapClient(url, key, insecure_http=options.insecure_http, on_retry=tell) as client:
 
         async def answer(request: ServiceRequest, data: dict[str, Any], write: Write) -> str | None:
             try:

@@ -17,6 +17,7 @@ class Options:
     mock: bool = False
     mock_mode: str | None = None
     url: str | None = None
+    insecure_http: bool = False
     provider_key: str | None = field(default=None, repr=False)
     native_tools: bool = False
     timeout: float | None = None
@@ -39,6 +40,8 @@ def check_options(options: Options) -> None:
         raise UsageError("--mock-mode needs --mock.")
     if options.url is not None and (options.mock or options.model is not None or options.log_events is not None):
         raise UsageError("--url asks a bridge that runs already; --mock, --model and --log-events do not go with it.")
+    if options.insecure_http and options.url is None:
+        raise UsageError("--insecure-http needs --url.")
     if options.log_events == "":
         raise UsageError("--log-events is empty: name a file or a directory.")
     if options.provider_key is not None and not is_header_safe(options.provider_key):

@@ -78,6 +78,9 @@ def command(
         typer.Option(help="app-server, codex (its login alone), anthropic, gemini, … [by the model's name]"),
     ] = None,
     url: Annotated[str | None, typer.Option(help="Ask a bridge that runs already, at this URL.")] = None,
+    insecure_http: Annotated[
+        bool, typer.Option("--insecure-http", help="Let --url be plain http to another machine.")
+    ] = False,
     provider_key: Annotated[
         str | None, typer.Option(help="A key for this run: the provider's, or with --url the bridge's.")
     ] = None,
@@ -126,6 +129,7 @@ def command(
             mock_mode=mock_mode,
             backend=backend,
             url=url,
+            insecure_http=insecure_http,
             provider_key=provider_key,
             native_tools=native_tools,
             timeout=timeout,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from bridge.backends.base import Backend
+from bridge.backends.routing import CODEX_PREFIXES, is_codex_name
 from bridge.cli.exec.choice import Choice
 from bridge.cli.exec.options import Options, base_url
 from bridge.cli.exec.output import Output
@@ -53,6 +54,7 @@ async def _app_server(options: Options, choice: Choice, output: Output) -> Async
     from bridge.cli.exec.tap import ExecTap, Taps
 
     settings = _settings(choice)
+    home = read_codex_home(settings.codex_home_path)
     setup.check_codex(settings)
     setup.prepare_workdir(settings.workdir)
     if find_codex(settings.codex_bin) is None:
@@ -66,10 +68,11 @@ async def _app_server(options: Options, choice: Choice, output: Output) -> Async
         new_id=new_id,
         settings=setup.child_settings(settings),
         configured=setup.configured_models(settings),
-        providers=read_codex_home(settings.codex_home_path).providers,
+        providers=home.providers,
+        any_model=home.any_model,
         recorder=None if recorder is None else recorder.tool_calls,
     )
-    named = None if options.model is not None else read_codex_home(settings.codex_home_path).model
+    named = None if options.model is not None else home.model
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pool.run)
         yield backend, _ready_for(backend, choice, named)
@@ -94,7 +97,7 @@ async def _url(options: Options, choice: Choice, output: Output) -> AsyncIterato
 
     assert options.url is not None
     settings = _settings(choice)
-    url = base_url(options.url)
+    url = base_url(options.url, insecure_http=options.insecure_http)
     upstream = make_upstream(url, settings)
     door = KeyDoor(f"{url}/responses", bridge_key(options, choice))
     backend = ResponsesBackend("url", upstream, door, new_session=new_session, record=output.record)
@@ -117,15 +120,21 @@ def _ready_for(backend: Backend, choice: Choice, named: str | None = None) -> Re
     async def ready(turn: Turn) -> Turn:
         await _wait_for(backend)
         requested = named or turn.requested_model
-        found = backend.resolve(choice.model or requested)
-        if found is None:
-            raise ModelNotFound(requested, backend.models())
+        name = choice.model or requested
+        if choice.kind == "app-server" and not (choice.by_rule or _is_codex_model(backend, name)):
+            raise ModelNotFound(requested, backend.models(), patterns=CODEX_PREFIXES)
+        found = backend.resolve(name)
         # One conversation, however many steps it takes.
         session = turn.session or (None if choice.kind in ("mock", "app-server") else new_session())
         turn = replace(turn, model=found.effective, provider=found.provider, requested_model=requested, session=session)
         return replace(turn, effort=turn.effort or found.effort)
 
     return ready
+
+
+def _is_codex_model(backend: Backend, name: str) -> bool:
+    """Whether `serve` would pass a name that no other rule leads anywhere on to Codex."""
+    return backend.takes.any_model or backend.knows(name) or is_codex_name(name)
 
 
 async def _wait_for(backend: Backend) -> None:
@@ -155,7 +164,7 @@ def bridge_key(options: Options, choice: Choice) -> str:
         return options.provider_key
     if _settings(choice).api_keys:
         return _settings(choice).api_keys[0]
-    if leads_here(base_url(options.url)):
+    if leads_here(base_url(options.url, insecure_http=options.insecure_http)):
         try:
             return api_key_file().read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):

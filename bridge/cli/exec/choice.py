@@ -19,12 +19,16 @@ Kind = Literal["mock", "url", "app-server", "provider"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The backend of a run; `model` is what an alias stands for, None where none was used."""
+    """The backend of a run; `model` is what an alias stands for, None where none was used.
+
+    `by_rule`: a flag, a pattern or an alias has led here, so that the model need not be listed.
+    """
 
     kind: Kind
     settings: Settings | None = None
     plan: Plan | None = None
     model: str | None = None
+    by_rule: bool = False
 
     @property
     def speaks_responses(self) -> bool:
@@ -49,6 +53,7 @@ def choose(options: Options) -> Choice:
     )
     if options.url is not None:
         return Choice("url", settings)
+    from bridge.appserver.codex_home import read_codex_home
     from bridge.backends.plan import app_server_name, plan_backends, plan_named, route
     from bridge.backends.routing import MOCK
     from bridge.backends.setup import configured_models
@@ -57,14 +62,18 @@ def choose(options: Options) -> Choice:
     keyed = options.provider_key is not None
     name, model = options.backend, None
     if name is None and options.model is not None and options.model not in configured_models(settings):
-        name, model = route(options.model, config, settings, list(plans.values()))
+        others = list(plans.values())
+        if not keyed and read_codex_home(settings.codex_home_path).any_model:
+            others = [plan for plan in others if plan.off is None or not plan.implied]
+        name, model = route(options.model, config, settings, others)
+    by_rule = name is not None or model is not None
     name = name or config.routing.default or "app-server"
     if name == MOCK:
         return Choice("mock", settings)
     if name in ("app-server", app_server_name(config)):
         if keyed:
             raise UsageError("--provider-key needs another backend or --url: Codex itself uses its own login.")
-        return Choice("app-server", settings, model=model)
+        return Choice("app-server", settings, model=model, by_rule=by_rule)
     plan = plans.get(name) or plan_named(name, os.environ)
     if plan is None:
         known = ["app-server", "codex", "mock", *plans]

@@ -60,6 +60,7 @@ class Options:
     mock_mode: str | None = None
     backend: str | None = None
     url: str | None = None
+    insecure_http: bool = False
     provider_key: str | None = field(default=None, repr=False)
     native_tools: bool = False
     timeout: float | None = None
@@ -114,6 +115,8 @@ def check_options(options: Options) -> None:
         raise UsageError(f"--mock and --backend {options.backend} contradict each other; give one of them.")
     if options.url is not None and (options.mock or options.backend is not None):
         raise UsageError("--url asks a bridge that runs already; --mock and --backend do not go with it.")
+    if options.insecure_http and options.url is None:
+        raise UsageError("--insecure-http needs --url.")
     if options.prompt is None and options.input_json is None:
         raise UsageError("--prompt is missing: give a text, - to read it from stdin, or --input-json.")
     if options.prompt == STDIN and options.input_json == STDIN:
@@ -161,10 +164,10 @@ def tool_outputs(options: Options) -> Mapping[str, str]:
     return read_outputs(options.tool_output)
 
 
-def base_url(url: str) -> str:
+def base_url(url: str, *, insecure_http: bool = False) -> str:
     """--url: with or without its /v1."""
     try:
-        return api_base(url)
+        return api_base(url, insecure_http=insecure_http)
     except ValueError as error:
         raise UsageError(f"--url: {error}.") from None
 

@@ -146,7 +146,7 @@ async def rigged(
         path = credentials(api) if credentials is not None else None
         login = None
         if path is not None:
-            login = ClaudeLogin(path, client=upstream.client, now=now, token_url=api.token_url)
+            login = ClaudeLogin(path, client=upstream.client_to(api.token_url), now=now, token_url=api.token_url)
         door = AnthropicDoor(api.url, key=key if login is None else None, login=login)
         sent: list[bytes] = []
         backend = UpstreamBackend(

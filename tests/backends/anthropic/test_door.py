@@ -155,10 +155,10 @@ async def test_bound_thoughts_need_a_beta(tmp_path: Path, oauth: bool) -> None:
         assert rig.api.requests[0].headers["anthropic-beta"] == ",".join([*betas, BINDING_BETA])
 
 
-def test_the_models_are_listed_with_the_same_key() -> None:
+async def test_the_models_are_listed_with_the_same_key() -> None:
     door = AnthropicDoor(f"{API_URL}/", key=KEY)
     assert door.models_url == "https://api.anthropic.com/v1/models"
-    assert door.headers()["x-api-key"] == KEY
+    assert (await door.headers())["x-api-key"] == KEY
     with pytest.raises(NotSignedIn):
-        AnthropicDoor().headers()
+        await AnthropicDoor().headers()
     assert_no_secrets(door)

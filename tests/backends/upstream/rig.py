@@ -117,7 +117,9 @@ async def rigged(
         home = chatgpt.home(directory, form)
         upstream = Upstream(base_url or chatgpt.base_url, Patience(**patience), jitter=lambda: 0.5)
         await nursery.start(upstream.run)
-        login = CodexLogin(home, token_url=chatgpt.token_url, client=upstream.client, now=lambda: NOW)
+        login = CodexLogin(
+            home, token_url=chatgpt.token_url, client=upstream.client_to(chatgpt.token_url), now=lambda: NOW
+        )
         door = CodexDoor(login, chatgpt_url=base_url or chatgpt.base_url, api_url=chatgpt.api_base_url)
         sent: list[bytes] = []
         traced: list[bytes] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,14 @@ async def listing(*answers: Answer) -> AsyncIterator[Lister]:
         nursery.cancel_scope.cancel()
 
 
+async def no_headers() -> dict[str, str]:
+    return {}
+
+
 @asynccontextmanager
-async def asking(server: Lister, headers: Callable[[], dict[str, str]] = dict) -> AsyncIterator[ModelList]:
+async def asking(
+    server: Lister, headers: Callable[[], Awaitable[dict[str, str]]] = no_headers
+) -> AsyncIterator[ModelList]:
     """The list of that provider, kept."""
     upstream = Upstream(server.url, Patience(), jitter=lambda: 0.5)
     async with trio.open_nursery() as nursery:
@@ -189,7 +195,7 @@ async def test_a_failure_keeps_the_last_list(
 async def test_a_login_that_is_gone_is_a_failure_too(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is sent without it."""
 
-    def headers() -> dict[str, str]:
+    async def headers() -> dict[str, str]:
         raise OSError(f"no login {KEY}")
 
     async with listing() as server, asking(server, headers) as models:
@@ -202,7 +208,7 @@ async def test_a_list_that_is_asked_for_too_early_is_fetched_later(autojump_cloc
     """Once there is somebody to do it."""
     async with listing(listed("a")) as server, trio.open_nursery() as nursery:
         upstream = Upstream(server.url, Patience(), jitter=lambda: 0.5)
-        models = ModelList("there", upstream, f"{server.url}/v1/models", dict)
+        models = ModelList("there", upstream, f"{server.url}/v1/models", no_headers)
         assert models.models() == ()
         await nursery.start(upstream.run)
         with trio.move_on_after(60):

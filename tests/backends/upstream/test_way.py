@@ -19,7 +19,8 @@ from upstream.tokens import assert_no_secrets
 from bridge.auth.refresh import CodexLogin
 from bridge.backends.codex import CodexDoor
 from bridge.backends.responses.backend import ResponsesBackend
-from bridge.backends.upstream.client import Patience, Request, Upstream, make_client
+from bridge.backends.upstream.client import Patience, Request, Upstream
+from bridge.errors import ConfigError
 
 FAR_AWAY = "https://upstream.invalid/backend-api/codex"
 
@@ -126,7 +127,9 @@ async def test_no_proxy_is_used_to_reach_this_machine_when_another_url_is_far_aw
         async with trio.open_nursery() as nursery:
             upstream = Upstream(FAR_AWAY, Patience(), jitter=lambda: 0.5)
             await nursery.start(upstream.run)
-            login = CodexLogin(home, token_url=chatgpt.token_url, client=upstream.client, now=lambda: NOW)
+            login = CodexLogin(
+                home, token_url=chatgpt.token_url, client=upstream.client_to(chatgpt.token_url), now=lambda: NOW
+            )
             door = CodexDoor(login, chatgpt_url=FAR_AWAY, api_url=chatgpt.api_base_url)
             backend = ResponsesBackend("codex", upstream, door, new_session=lambda: SESSION)
             await Rig(chatgpt, home, upstream, backend).ask(turn())
@@ -138,12 +141,25 @@ async def test_no_proxy_is_used_to_reach_this_machine_when_another_url_is_far_aw
 async def test_a_proxy_is_used_to_reach_others(no_proxies: pytest.MonkeyPatch) -> None:
     async with raw_server(lambda _: b"HTTP/1.1 502 No\r\ncontent-length: 0\r\n\r\n") as proxy:
         no_proxies.setenv("HTTPS_PROXY", proxy.url)
-        async with make_client(FAR_AWAY) as client:
+        async with Upstream(FAR_AWAY, Patience(), jitter=lambda: 0.5).client_to(FAR_AWAY) as client:
             with pytest.raises(Exception, match="502"):
                 await client.post(FAR_AWAY, headers={"authorization": "Bearer canary"})
         (heard,) = proxy.heard
         assert heard.startswith(b"CONNECT upstream.invalid:443")
         assert b"canary" not in heard
+
+
+async def test_a_proxy_that_cannot_be_used_does_not_concern_this_machine(
+    tmp_path: Path, no_proxies: pytest.MonkeyPatch
+) -> None:
+    """It is reported for what is elsewhere alone."""
+    no_proxies.setenv("ALL_PROXY", "foo://127.0.0.1:9")
+    async with rigged(tmp_path) as rig:
+        await rig.answered()
+        with pytest.raises(ConfigError, match="ALL_PROXY"):
+            rig.upstream.client_to(FAR_AWAY)
+    with pytest.raises(ConfigError, match="ALL_PROXY"):
+        Upstream(FAR_AWAY, Patience(), jitter=lambda: 0.5)
 
 
 # What is no HTTP

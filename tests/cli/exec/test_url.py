@@ -83,8 +83,8 @@ def test_a_wrong_key_and_no_key(bridge: RunningBridge, beside: WarmCommand, warm
 
 def test_a_model_that_it_does_not_have(beside: WarmCommand) -> None:
     """Its error is the error here."""
-    ran = beside.run("--model", "gpt-none", "--prompt", "hi", "--json")
-    assert "gpt-none" in ran.failed("model_not_found")
+    ran = beside.run("--model", "none", "--prompt", "hi", "--json")
+    assert "'none'" in ran.failed("model_not_found")
 
 
 def test_no_bridge_there(beside: WarmCommand) -> None:
