@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.appserver.counts import ChildCounts
 from bridge.appserver.tap import Tap
 from bridge.errors import BackendProtocolError, BridgeError
@@ -97,7 +98,7 @@ class Peer:
     def notify(self, method: str, params: Any = None) -> None:
         """Queue a notification."""
         message = {"jsonrpc": "2.0", "method": method}
-        line = orjson.dumps(message if params is None else {**message, "params": params})
+        line = exact_json.dumps(message if params is None else {**message, "params": params})
         self.outgoing.append(line + b"\n")
         if self._tap is not None:
             self._tap.rpc("out", "rpc_notification", line, method=method)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import orjson
 import trio
 
+from bridge import exact_json
 from bridge.appserver.standin.script import MOCK_RESULT, MOCK_TEXT
 from bridge.backends.base import EventStream, PlainBackend
 from bridge.backends.responses.body import build_body, check_pairs, offered_name
@@ -36,7 +36,7 @@ class MockBackend(PlainBackend):
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
         check_pairs(turn.items)
-        request = orjson.dumps(build_body(turn, turn.session or SESSION))
+        request = exact_json.dumps(build_body(turn, turn.session or SESSION))
         if self._sent is not None:
             self._sent(request)
         events = self._answer(turn, request)

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import trio
 
+from bridge import exact_json
 from bridge.errors import BridgeError, InvalidRequest, PayloadTooLarge
 from bridge.urls import is_header_safe
 
@@ -218,7 +219,7 @@ class Request:
 
 def json_page(value: Any, status: int = 200, headers: Headers = ()) -> Page:
     """A JSON answer."""
-    return Page(orjson.dumps(value), status, headers)
+    return Page(exact_json.dumps(value), status, headers)
 
 
 def query_number(query: Mapping[str, str], name: str, *, default: int, largest: int) -> int:

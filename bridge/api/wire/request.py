@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.api.items import read_items, read_name
 from bridge.api.reading import check_depth
 from bridge.errors import InvalidRequest, UsageError
@@ -39,7 +40,7 @@ def read_json(text: bytes, what: str) -> Any:
     if not text.strip():
         raise UsageError(f"{what} is empty; it must hold JSON.")
     try:
-        data = orjson.loads(text)
+        data = exact_json.loads(text)
         check_depth([data])
     except orjson.JSONDecodeError as error:
         raise UsageError(f"{what} is not valid JSON: {error}") from None
