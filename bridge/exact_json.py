@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import orjson
@@ -50,4 +51,6 @@ def _spelled_out(value: Any, depth: int) -> Any:
         return {name: _spelled_out(member, depth + 1) for name, member in value.items()}
     if isinstance(value, list | tuple):
         return [_spelled_out(member, depth + 1) for member in value]
+    if is_dataclass(value):
+        return {each.name: _spelled_out(getattr(value, each.name), depth + 1) for each in fields(value)}
     return value

@@ -98,7 +98,7 @@ class Peer:
     def notify(self, method: str, params: Any = None) -> None:
         """Queue a notification."""
         message = {"jsonrpc": "2.0", "method": method}
-        line = exact_json.dumps(message if params is None else {**message, "params": params})
+        line = orjson.dumps(message if params is None else {**message, "params": params})
         self.outgoing.append(line + b"\n")
         if self._tap is not None:
             self._tap.rpc("out", "rpc_notification", line, method=method)
@@ -193,7 +193,7 @@ def encode_request(call_id: int, method: str, params: Any) -> bytes:
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": call_id, "method": method}
     if params is not None:
         message["params"] = params
-    return orjson.dumps(message)
+    return exact_json.dumps(message)
 
 
 def key_of(params: Any) -> str | None:
