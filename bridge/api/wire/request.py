@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -36,7 +37,8 @@ def split_tool(spec: str) -> tuple[str, str, str]:
 
 
 def read_json(text: bytes, what: str) -> Any:
-    """JSON that a person wrote, `what` it is for the message."""
+    """JSON that a person wrote, `what` it is for the message. Some editors begin a file with a byte-order mark."""
+    text = text.removeprefix(codecs.BOM_UTF8)
     if not text.strip():
         raise UsageError(f"{what} is empty; it must hold JSON.")
     try:
