@@ -41,6 +41,15 @@ def dumps(value: Any, *, default: Callable[[Any], Any] | None = None, option: in
         return orjson.dumps(_spelled_out(value, 0), default=default, option=option)
 
 
+def is_within_64_bits(value: Any) -> bool:
+    """Whether no integer in a value is longer: Codex refuses a whole call for one."""
+    try:
+        orjson.dumps(value, default=dict)
+    except TypeError:
+        return False
+    return True
+
+
 def _spelled_out(value: Any, depth: int) -> Any:
     """The same value, with integers beyond 64 bits as the text that they are."""
     if type(value) is int:

@@ -108,10 +108,10 @@ def read_instructions(instructions: str | None, system: str | None, append: str 
     return "\n\n".join(text for text in (base, append) if text) or None
 
 
-def read_prompt(text: str) -> tuple[Item, ...]:
-    """--prompt as the one thing that was said."""
+def read_prompt(text: str, what: str) -> tuple[Item, ...]:
+    """The prompt as the one thing that was said; `what` it is for the message."""
     if not text.strip():
-        raise UsageError("--prompt is empty; say something, or give --input-json.")
+        raise UsageError(f"{what} is empty; say something, or give --input-json.")
     return (Message("user", (Text(text),)),)
 
 

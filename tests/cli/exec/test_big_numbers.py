@@ -14,6 +14,9 @@ from cli.exec.command import Command, Word, environment, steps
 from cli.exec.warm import Interpreter, WarmCommand
 from cli.running import run_command
 from harness import KEY, RunningBridge, running_bridge
+from real import codex_binaries
+from real.provider import Provider, codex_home
+from real.rig import said
 from server.prompted import MODEL, prompted_codex
 from upstream import anthropic_server, openai_chat
 from upstream.anthropic_server import Anthropic
@@ -168,7 +171,10 @@ def test_a_bridge_in_between_keeps_them(
 
 
 def test_an_app_server_gets_them(interpreter: Interpreter, given: tuple[Word, ...], tmp_path: Path) -> None:
-    """In its JSON-RPC: the schema of the answer, an item as it came, and the tool's schema in the injected text."""
+    """In its JSON-RPC: an item as it came, the schemas of the tool and of the answer in the injected text.
+
+    Codex refuses a whole call with such a number in it, so no schema that has one goes to it as JSON.
+    """
     settings = environment(tmp_path, CODEX_BIN=str(prompted_codex(tmp_path)), PROXY_MODELS=MODEL)
     command = WarmCommand(interpreter, tmp_path, settings, ("--model", MODEL))
     conversation = [*ITEMS, {"role": "user", "content": steps({"text": "Done."})[1]}]
@@ -176,9 +182,27 @@ def test_an_app_server_gets_them(interpreter: Interpreter, given: tuple[Word, ..
     log = tmp_path / "requests"
     command.run(*given, *items(command), "--log-requests", log).succeeded(silent=False)
     start, inject, turn = [json.loads(line)["params"] for line in log.read_text().splitlines()]
-    assert f'"minimum":{LEAST},"maximum":{MOST}' in start["developerInstructions"]
+    assert start["developerInstructions"].count(f'"minimum":{LEAST},"maximum":{MOST}') == 2
     assert inject["items"][1]["action"]["shard"] == ID
-    assert turn["outputSchema"] == SCHEMA
+    assert "outputSchema" not in turn
+
+
+@pytest.mark.parametrize("mode", ["text", "native"])
+@pytest.mark.parametrize("version", [codex_binaries.CURRENT, codex_binaries.NEWEST])
+def test_a_real_codex_passes_them_on(
+    interpreter: Interpreter, given: tuple[Word, ...], tmp_path: Path, version: str, mode: str
+) -> None:
+    """The provider gets them in words, also where the operator prefers native tools."""
+    binary = codex_binaries.find(version)
+    if isinstance(binary, str):
+        pytest.skip(binary)
+    with Provider() as provider:
+        home = codex_home(tmp_path / "codex-home", provider)
+        settings = environment(tmp_path, CODEX_BIN=str(binary), CODEX_HOME=str(home), PROXY_TOOL_MODE=mode)
+        ran = WarmCommand(interpreter, tmp_path, settings).run(*given, said({"do": "text", "pieces": ["Done."]}))
+        ran.succeeded()
+        (request,) = provider.requests
+    assert json.dumps(request.body["input"]).count(f'\\"minimum\\":{LEAST},\\"maximum\\":{MOST}') == 2
 
 
 def test_the_mock_shows_them(command: WarmCommand, given: tuple[Word, ...]) -> None:

@@ -197,7 +197,7 @@ def test_a_file_that_can_be_read_once(warm: WarmCommand) -> None:
     ):
         writer = threading.Thread(target=pipe.write_text, args=(content,))
         writer.start()
-        ran = warm.run("--mock", "--json", *flag)
+        ran = warm.run("--mock", "--mock-mode", "echo", "--json", *flag)
         writer.join()
         assert member(json.loads(ran.text)) == {"x": 1}
 
@@ -223,7 +223,8 @@ def test_the_log_of_requests_is_written_anew(warm: WarmCommand) -> None:
     """It holds this run's; both logs are private when they are new."""
     log, other = warm.directory / "anew", warm.directory / "new"
     log.write_text("earlier\n" * 100)
-    request = warm.run("--mock", "--prompt", "hi", "--log-requests", log, "--log-responses", other).stdout
+    echo = ("--mock", "--mock-mode", "echo", "--prompt", "hi")
+    request = warm.run(*echo, "--log-requests", log, "--log-responses", other).stdout
     assert log.read_bytes() == request
     assert other.stat().st_mode & 0o777 == 0o600
 
