@@ -168,7 +168,7 @@ class Child:
             self._routes.fail_all(error)
 
     def offers_natively(self, turn: Turn) -> bool:
-        """Whether the functions of a turn are offered natively, and not in text, where all integers keep their digits."""
+        """Whether the functions of a turn are offered natively; in text, integers of any size keep their digits."""
         wanted = self._settings.tool_mode == "native" if turn.native is None else turn.native
         if not wanted or self.info is None or not self.info.has_native_tools:
             return False
