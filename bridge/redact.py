@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
+
 POLICY = "keys+shapes/1"
 SHORTEST_KEY = 8
 """A key of our own that is shorter is not looked for: it would match everywhere and protect nothing."""
@@ -115,11 +117,11 @@ class Redactor:
         lowered = data.lower()
         if any(hint in lowered for hint in _KEY_HINTS):
             try:
-                value = orjson.loads(data)
+                value = exact_json.loads(data)
             except orjson.JSONDecodeError:
                 value = None
             if isinstance(value, dict | list) and _has_secret_key(value):
-                scrubbed = orjson.dumps(_scrub(value))
+                scrubbed = exact_json.dumps(_scrub(value))
                 self.removed += max(0, scrubbed.count(_MARK) - data.count(_MARK))
                 data = scrubbed
         return self.text(data)
@@ -266,7 +268,7 @@ def _scrub(value: Any, secret: bool = False, depth: int = 0) -> Any:
         return _mark(str(value).encode()).decode()
     if isinstance(value, str) and (inner := _json_within(value)) is not None and _has_secret_key(inner):
         # The depth goes on: texts within texts are levels too.
-        return orjson.dumps(_scrub(inner, depth=depth + 1)).decode()
+        return exact_json.dumps(_scrub(inner, depth=depth + 1)).decode()
     return value
 
 
@@ -275,6 +277,6 @@ def _json_within(text: str) -> Any:
     if text[:1] not in ("{", "["):
         return None
     try:
-        return orjson.loads(text)
+        return exact_json.loads(text)
     except orjson.JSONDecodeError:
         return None

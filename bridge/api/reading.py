@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.errors import InvalidRequest
 
 MAX_DEPTH = 64
@@ -18,7 +19,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
     if not body.strip():
         raise InvalidRequest("The request has no body. Send a JSON object.", code="invalid_json")
     try:
-        data = orjson.loads(body)
+        data = exact_json.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"The request body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(data, dict):

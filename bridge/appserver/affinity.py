@@ -20,6 +20,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.turn.events import ReasoningDelta, Restarted, TextDelta, ToolCall, TurnEvent, Usage, WebSearch
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message
 
@@ -93,7 +94,7 @@ class KeptThreads:
 
         The thread found is taken out.
         """
-        digests = list(_digests(orjson.dumps(start), items))
+        digests = list(_digests(exact_json.dumps(start), items))
         # The last item is new: a thread is never asked to answer its own answer.
         for known in range(len(items) - 1, 0, -1):
             kept = self._by_digest.get(digests[known])
@@ -239,7 +240,7 @@ def _written(item: Item) -> bytes | None:
         return orjson.dumps(["call", item.call_id, item.full_name, _canonical(item.arguments)])
     if isinstance(item, FunctionOutput):
         return orjson.dumps(["output", item.call_id, *_parts(item)])
-    return None if item.type == "reasoning" else orjson.dumps([item.type, dict(item.data)])
+    return None if item.type == "reasoning" else exact_json.dumps([item.type, dict(item.data)])
 
 
 def _parts(item: Message | FunctionOutput) -> list[list[str | None]]:
@@ -249,6 +250,6 @@ def _parts(item: Message | FunctionOutput) -> list[list[str | None]]:
 def _canonical(arguments: str) -> str:
     """Arguments in one spelling: some clients parse them and serialise them again."""
     try:
-        return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
+        return exact_json.dumps(exact_json.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
     except orjson.JSONDecodeError:
         return arguments

@@ -43,6 +43,7 @@ from bridge.errors import (
     InvalidRequest,
     Overloaded,
 )
+from bridge.exact_json import is_within_64_bits
 from bridge.redact import harmless
 from bridge.turn.turn import Turn
 
@@ -167,9 +168,11 @@ class Child:
             self._routes.fail_all(error)
 
     def offers_natively(self, turn: Turn) -> bool:
-        """Whether the functions of a turn are offered natively, and not in text."""
+        """Whether the functions of a turn are offered natively; in text, integers of any size keep their digits."""
         wanted = self._settings.tool_mode == "native" if turn.native is None else turn.native
-        return wanted and self.info is not None and self.info.has_native_tools
+        if not wanted or self.info is None or not self.info.has_native_tools:
+            return False
+        return all(is_within_64_bits(tool.parameters) for tool in turn.functions)
 
     @property
     def config_fault(self) -> str | None:

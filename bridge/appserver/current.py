@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.appserver.affinity import AnswerDigest, KeptThread, KeptThreads, Place
 from bridge.appserver.failures import COMPACTED, finished_from_error
 from bridge.appserver.native import NativeTools, wire_name
@@ -453,7 +454,7 @@ def _item(item: Item, guard: bool, native: NativeTools | None) -> dict[str, Any]
         return {"type": kind, "call_id": item.call_id, "output": output}
     if guard:
         # In JSON a tag looks the same as in the text.
-        return dict(orjson.loads(neutralise(compact_json(item.data))))
+        return dict(exact_json.loads(neutralise(compact_json(item.data))))
     return dict(item.data)
 
 

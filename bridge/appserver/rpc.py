@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.appserver.counts import ChildCounts
 from bridge.appserver.tap import Tap
 from bridge.errors import BackendProtocolError, BridgeError
@@ -192,7 +193,7 @@ def encode_request(call_id: int, method: str, params: Any) -> bytes:
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": call_id, "method": method}
     if params is not None:
         message["params"] = params
-    return orjson.dumps(message)
+    return exact_json.dumps(message)
 
 
 def key_of(params: Any) -> str | None:

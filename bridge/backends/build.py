@@ -19,7 +19,7 @@ from bridge.backends.openai_compatible.presets import CUSTOM
 from bridge.backends.plan import Plan
 from bridge.backends.responses.backend import PlainResponsesApi, ResponsesApi
 from bridge.backends.upstream.backend import Api, Door, Record, UpstreamBackend
-from bridge.backends.upstream.client import Patience, Upstream
+from bridge.backends.upstream.client import Patience, Unreachable, Upstream
 from bridge.backends.upstream.discovery import ModelList
 from bridge.backends.upstream.door import KeyDoor
 from bridge.config import Settings
@@ -118,9 +118,11 @@ def searches(settings: Settings) -> bool:
     return settings.web_search != "off"
 
 
-def make_upstream(url: str, settings: Settings, timeout: float | None = None) -> Upstream:
+def make_upstream(
+    url: str, settings: Settings, timeout: float | None = None, unreachable: Unreachable | None = None
+) -> Upstream:
     """A way to a provider, with the operator's limits; `timeout` is this provider's own limit of silence."""
     patience = Patience(
         timeout or settings.first_event_timeout, timeout or settings.idle_timeout, settings.turn_timeout
     )
-    return Upstream(url, patience, jitter=random.random, max_turns=2 * settings.max_turns)
+    return Upstream(url, patience, jitter=random.random, max_turns=2 * settings.max_turns, unreachable=unreachable)

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-import orjson
 import trio
 
-from bridge.appserver.standin.script import MOCK_RESULT, MOCK_TEXT
+from bridge import exact_json
+from bridge.appserver.standin.script import MOCK_TEXT, NOTHING_TO_ECHO, read_items, tool_result
 from bridge.backends.base import EventStream, PlainBackend
 from bridge.backends.responses.body import build_body, check_pairs, offered_name
 from bridge.turn.estimate import estimate_input, estimate_text
 from bridge.turn.events import Finished, TextDelta, TextDone, ToolCall, TurnEvent, Usage, UsageUpdate
-from bridge.turn.items import FunctionCall, FunctionOutput, FunctionTool, Item, RawItem
+from bridge.turn.items import FunctionCall, FunctionTool, Item, RawItem
 from bridge.turn.turn import Turn
 
-MAX_ECHO = 800
 SESSION = "session_mock"
-_PIECE = 40
+REQUEST = "request"
+"""The mode that answers with the whole request as JSON: `exec --mock-mode echo`."""
+PIECE = 800
+"""Characters of a delta."""
 
 
 class MockBackend(PlainBackend):
     """Plays one of the modes of the stand-in, but in this process and with fixed ids: nothing is started.
 
-    Who `loops` runs the tool and comes back for the text; for everybody else `tool-loop` is played to its end at once.
+    A client that `loops` runs the tool and comes back for the text; for others `tool-loop` is played to its end at
+    once. There is one mode more, REQUEST.
     """
 
     def __init__(
@@ -36,10 +40,11 @@ class MockBackend(PlainBackend):
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
         check_pairs(turn.items)
-        request = orjson.dumps(build_body(turn, turn.session or SESSION))
+        body = build_body(turn, turn.session or SESSION)
+        request = exact_json.dumps(body)
         if self._sent is not None:
             self._sent(request)
-        events = self._answer(turn, request)
+        events = self._answer(turn, body["input"], request)
         said = "".join(piece for event in events if isinstance(event, TextDelta) for piece in event.pieces)
         said += "".join(event.arguments for event in events if isinstance(event, ToolCall))
         usage = Usage(estimate_input(turn), 0, estimate_text(said))
@@ -48,16 +53,19 @@ class MockBackend(PlainBackend):
     def models(self) -> list[str]:
         return [f"mock-{self._mode}"]
 
-    def _answer(self, turn: Turn, request: bytes) -> list[TurnEvent]:
+    def _answer(self, turn: Turn, items: list[dict[str, Any]], request: bytes) -> list[TurnEvent]:
+        user, outputs = read_items(items)
+        if self._mode == REQUEST:
+            return _text(request.decode())
         if self._mode == "echo":
-            return _text(request.decode()[:MAX_ECHO])
+            return _text(user or NOTHING_TO_ECHO)
         if self._mode == "text":
             return _text(MOCK_TEXT)
         if self._mode == "tool-call":
             return [_call(turn)]
-        if any(_is_output(item) for item in turn.items):
-            return _text(MOCK_RESULT)
-        return [_call(turn)] if self._loops else [_call(turn), *_text(MOCK_RESULT)]
+        if outputs:
+            return _text(tool_result(outputs))
+        return [_call(turn)] if self._loops else [_call(turn), *_text(tool_result(()))]
 
 
 class ListStream:
@@ -75,7 +83,7 @@ class ListStream:
 
 
 def _text(text: str) -> list[TurnEvent]:
-    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+    pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
     return [TextDelta("msg_mock", pieces), TextDone("msg_mock")]
 
 
@@ -94,10 +102,6 @@ def _example(tool: FunctionTool) -> str:
     from bridge.tools.schema import compact_json
 
     return compact_json(example_for(tool.parameters)) if tool.parameters is not None else "{}"
-
-
-def _is_output(item: Item) -> bool:
-    return isinstance(item, FunctionOutput) or (isinstance(item, RawItem) and item.type == "function_call_output")
 
 
 def _is_call(item: Item) -> bool:

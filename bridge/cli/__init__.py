@@ -111,8 +111,9 @@ def hold_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # Read-only: writing to it stays the error that it is. The lowest free number is given out.
-            os.open(os.devnull, os.O_RDONLY)
+            # The wrong way round: to read from a closed stdin, or to write to a closed stdout, stays the error that it
+            # is. The lowest free number is given out.
+            os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY)
 
 
 def _report(error: BridgeError) -> int:

@@ -44,6 +44,8 @@ def read_some(descriptor: int = STDIN) -> bytes:
     try:
         return os.read(descriptor, _PIECE)
     except OSError as error:
+        if error.errno == errno.EBADF:
+            raise UsageError("stdin is closed: redirect a file or a pipe to it, to be read.") from None
         raise UsageError(f"stdin cannot be read: {error.strerror}.") from None
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from bridge import exact_json
 from bridge.appserver.standin.tape import (
     BEGINS,
     ENDS,
@@ -189,7 +188,7 @@ class _ChildReader:
         params: Message = given if isinstance(given, dict) else {}
         if is_transcript:
             # Logs have lost their secrets; what is compared with them has, too.
-            params = orjson.loads(_redactor.json(orjson.dumps(params)))
+            params = exact_json.loads(_redactor.json(exact_json.dumps(params)))
         key = key_in(params)
         label = req_id or path.stem
         pending = _Pending(method, req_id, params)

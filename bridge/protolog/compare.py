@@ -9,6 +9,7 @@ from typing import Literal
 
 import orjson
 
+from bridge import exact_json
 from bridge.protolog.recording import Recording
 
 _COMMENT = re.compile(rb"^:[^\n]*\n\n", re.MULTILINE)
@@ -138,9 +139,9 @@ def _pretty(event: bytes) -> list[str]:
     for line in event.split(b"\n"):
         name, found, data = line.partition(b"data: ")
         try:
-            value = orjson.loads(data if found and not name else line)
+            value = exact_json.loads(data if found and not name else line)
         except orjson.JSONDecodeError:
             lines.append(line.decode("utf-8", "replace"))
             continue
-        lines += orjson.dumps(value, option=orjson.OPT_INDENT_2).decode("utf-8", "replace").splitlines()
+        lines += exact_json.dumps(value, option=orjson.OPT_INDENT_2).decode("utf-8", "replace").splitlines()
     return lines

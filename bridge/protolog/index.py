@@ -19,6 +19,7 @@ from typing import IO, Any
 import orjson
 import platformdirs
 
+from bridge import exact_json
 from bridge.config import APP
 from bridge.protolog.read import Trouble, read_blocks
 from bridge.protolog.scan import Run, Scanner
@@ -231,7 +232,7 @@ class Writer:
         """The next ones."""
         if self._file is None or not summaries:
             return
-        data = b"".join([orjson.dumps(summary) + b"\n" for summary in summaries])
+        data = b"".join([exact_json.dumps(summary) + b"\n" for summary in summaries])
         try:
             self._file.write(data)
             self._body += len(data)
@@ -262,7 +263,7 @@ class Writer:
                 {name: (run.first, run.next) for name, run in scanner.runs.items()},
                 [asdict(summary) for summary in scanner.open.values()],
             )
-            self._file.write(orjson.dumps(state) + b"\n")
+            self._file.write(exact_json.dumps(state) + b"\n")
             self._file.close()
             os.replace(self._path, self._target)
             self._file = None

@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
+
 Key = tuple[Any, ...]
 
 _IDENTITY = frozenset(
@@ -35,7 +37,7 @@ class EventStream:
         for number, line in enumerate(self._lines):
             if line.startswith(("data:", "{")):
                 try:
-                    event = orjson.loads(line.removeprefix("data:"))
+                    event = exact_json.loads(line.removeprefix("data:"))
                 except orjson.JSONDecodeError:
                     continue
                 if isinstance(event, dict | list):
@@ -45,7 +47,7 @@ class EventStream:
         """The text again."""
         for number in self.changed:
             field = "" if self._lines[number].startswith("{") else "data: "
-            self._lines[number] = field + orjson.dumps(self.events[number]).decode()
+            self._lines[number] = field + exact_json.dumps(self.events[number]).decode()
         return "\n".join(self._lines)
 
 

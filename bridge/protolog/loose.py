@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
+
 DEEPEST = 200
 TOO_DEEP = f"[nested deeper than {DEEPEST} levels: left out]"
 
@@ -15,11 +17,11 @@ TOO_DEEP = f"[nested deeper than {DEEPEST} levels: left out]"
 def loads(text: str | bytes) -> Any:
     """A JSON text; None when it is none. Half a surrogate pair becomes U+FFFD: no UTF-8 can hold it."""
     try:
-        return orjson.loads(text)
+        return exact_json.loads(text)
     except orjson.JSONDecodeError:
         pass
     try:
-        return orjson.loads(_whole(json.dumps(json.loads(text), ensure_ascii=False)))
+        return exact_json.loads(_whole(json.dumps(json.loads(text), ensure_ascii=False)))
     except (ValueError, RecursionError):
         return None
 
@@ -27,9 +29,9 @@ def loads(text: str | bytes) -> Any:
 def dump(value: Any) -> bytes:
     """A value that came from JSON, as compact JSON. What is nested too deeply is cut off, and says so."""
     try:
-        return orjson.dumps(value)
+        return exact_json.dumps(value)
     except TypeError:  # orjson reads deeper than it writes
-        return orjson.dumps(_cut(value, DEEPEST))
+        return exact_json.dumps(_cut(value, DEEPEST))
 
 
 def dumps(value: Any) -> str:

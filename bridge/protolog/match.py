@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import orjson
 
+from bridge import exact_json
 from bridge.api.shape import shape_of
 from bridge.errors import UsageError
 from bridge.protolog.assist import wishes_of
@@ -91,7 +92,8 @@ def normalise(body: dict[str, Any], spoken: Spoken, ignore: Ignore) -> dict[str,
 
 def fingerprint(body: dict[str, Any], spoken: Spoken, ignore: Ignore) -> bytes:
     """The same for requests that are the same."""
-    return blake2b(orjson.dumps(normalise(body, spoken, ignore), option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+    same = exact_json.dumps(normalise(body, spoken, ignore), option=orjson.OPT_SORT_KEYS)
+    return blake2b(same, digest_size=16).digest()
 
 
 def leaves(body: dict[str, Any], spoken: Spoken, ignore: Ignore) -> frozenset[Leaf]:
@@ -209,4 +211,4 @@ def _leaves(value: Any, place: str) -> Iterator[Leaf]:
         for index, member in enumerate(value):
             yield from _leaves(member, f"{place}.{index}" if place else str(index))
     else:
-        yield place, orjson.dumps(value).decode()
+        yield place, exact_json.dumps(value).decode()

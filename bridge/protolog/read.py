@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.errors import ConfigError
 from bridge.protolog.record import FORMAT
 
@@ -183,7 +184,7 @@ def parse_record(line: bytes) -> dict[str, Any] | None:
 def parse_line(line: bytes) -> Any:
     """The JSON of a line; None for anything else, and for what is nested deeper than whatever a bridge writes."""
     try:
-        value = orjson.loads(line)
+        value = exact_json.loads(line)
     except orjson.JSONDecodeError:
         return None
     deep = line.count(b"[") + line.count(b"{") > MAX_DEPTH and _is_deep(value)

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from bridge import __version__
+from bridge import __version__, exact_json
 from bridge.appserver.tap import Owner
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized, UpstreamError
 from bridge.redact import POLICY, Redactor
@@ -124,13 +124,13 @@ class Recorder:
         if not self._reading:
             self._restamp()
         head = orjson.dumps({"phase": phase, "direction": direction, "kind": kind, "req_id": req_id})[1:-1]
-        self._line(head, b',"payload":', self._redactor.json(orjson.dumps(payload)))
+        self._line(head, b',"payload":', self._redactor.json(exact_json.dumps(payload)))
 
     def upstream(self, req_id: str, direction: str, data: bytes) -> None:
         """A body that goes to a provider (`out`), or an event that came from it (`in`)."""
         self._restamp()
         try:
-            payload = orjson.dumps(orjson.loads(data))
+            payload = exact_json.dumps(exact_json.loads(data))
         except orjson.JSONDecodeError:
             payload = orjson.dumps(data[:GARBAGE_KEPT].decode("utf-8", "replace"))
         phase, kind = (

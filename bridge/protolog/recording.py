@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from bridge import exact_json
 from bridge.protolog.loose import member
 from bridge.protolog.read import request_of
 from bridge.protolog.transcript import body_from_calls
@@ -134,9 +133,9 @@ class Recording:
             if piece.kind == "client_sse" and isinstance(piece.payload, str):
                 parts.append(piece.payload.encode("utf-8", "surrogatepass"))
             elif piece.kind == "client_json":
-                parts.append(orjson.dumps(piece.payload))
+                parts.append(exact_json.dumps(piece.payload))
             elif piece.kind == "client_line" and piece.payload is not None:
-                parts.append(orjson.dumps(piece.payload) + b"\n")
+                parts.append(exact_json.dumps(piece.payload) + b"\n")
         return b"".join(parts)
 
     def add(self, record: dict[str, Any], attempt: int) -> None:

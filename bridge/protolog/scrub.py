@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import orjson
 
-from bridge import __version__
+from bridge import __version__, exact_json
 from bridge.protolog.read import is_record
 from bridge.protolog.record import FORMAT
 
@@ -140,7 +140,7 @@ class Scrubber:
         if isinstance(value, list):
             return [self._value(member, name, depth - 1) for member in value]
         if isinstance(value, int | float) and not isinstance(value, bool):
-            text = orjson.dumps(value).decode()
+            text = exact_json.dumps(value).decode()
             cut = self._cut(text)
             return value if cut == text else cut
         return value
@@ -188,10 +188,10 @@ class Scrubber:
 
     def _sse_data(self, data: str) -> str:
         try:
-            value = orjson.loads(data)
+            value = exact_json.loads(data)
         except orjson.JSONDecodeError:
             return data if data == "[DONE]" else self._placeholder(data)
-        return orjson.dumps(self.value(value)).decode()
+        return exact_json.dumps(self.value(value)).decode()
 
 
 _NOWHERE: dict[str, Any] = {"ts": "", "mono": 0.0, "seq": 0}

@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-import orjson
-
+from bridge import exact_json
 from bridge.errors import ConfigError
 from bridge.protolog.read import parse_record
 from bridge.protolog.recording import EGRESS, Assembler, Piece, Recording
@@ -59,7 +58,7 @@ def _rewritten(
             yield line
             continue
         for piece in next(slots[number], ()):
-            yield orjson.dumps(record | {"kind": piece.kind, "payload": piece.payload}) + b"\n"
+            yield exact_json.dumps(record | {"kind": piece.kind, "payload": piece.payload}) + b"\n"
 
 
 def _fill(then: Recording, now: Recording) -> Iterator[list[Piece]]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from bridge import exact_json
 from bridge.errors import NotReady
 from bridge.server.openai_exchange import OpenAiExchange
 from bridge.server.service import Service
@@ -24,7 +23,7 @@ async def run_in_background(service: Service, exchange: OpenAiExchange) -> bytes
     snapshot = exchange.snapshot()
     await exchange.keep(snapshot)
     nursery.start_soon(_run, exchange)
-    return orjson.dumps(snapshot)
+    return exact_json.dumps(snapshot)
 
 
 async def _run(exchange: OpenAiExchange) -> None:

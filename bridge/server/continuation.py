@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
+from bridge import exact_json
 from bridge.api.items import check_number, read_items
 from bridge.api.responses.response import conversation_id
 from bridge.errors import InvalidRequest
@@ -62,15 +61,15 @@ async def find_continuation(
     items = await store.list_items(key, name) if name is not None else None
     if items is None:
         raise conversation_not_found(name)
-    return continue_with([orjson.loads(item) for item in items])
+    return continue_with([exact_json.loads(item) for item in items])
 
 
 def continue_from(chain: Iterable[StoredResponse]) -> Continuation:
     """Everything that was said in a chain of responses."""
     items: list[dict[str, Any]] = []
     for response in chain:
-        items += orjson.loads(response.input)
-        items += orjson.loads(response.body)["output"]
+        items += exact_json.loads(response.input)
+        items += exact_json.loads(response.body)["output"]
     return continue_with(items)
 
 
@@ -84,7 +83,7 @@ async def find_chain(store: Store, key: str, response_id: Any) -> list[StoredRes
             param="previous_response_id",
             code="previous_response_not_found",
         )
-    status = orjson.loads(chain[-1].body)["status"]
+    status = exact_json.loads(chain[-1].body)["status"]
     if status not in ("completed", "incomplete"):
         raise InvalidRequest(
             f"The response {response_id!r} is {status}: only a completed one can be continued.",
@@ -118,7 +117,7 @@ async def _resolve_references(store: Store, key: str, data: dict[str, Any]) -> N
         if isinstance(item, dict) and item.get("type") == "item_reference" and isinstance(item.get("id"), str):
             found = await store.find_item(key, item["id"])
             if found is not None:
-                items[index] = orjson.loads(found)
+                items[index] = exact_json.loads(found)
 
 
 def item_objects(items: Iterable[Item], new_id: Callable[[str], str]) -> list[dict[str, Any]]:

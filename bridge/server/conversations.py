@@ -6,8 +6,7 @@ from collections.abc import Callable
 from time import time
 from typing import Any
 
-import orjson
-
+from bridge import exact_json
 from bridge.api.body import Body, validate
 from bridge.api.items import read_items
 from bridge.api.reading import parse_json
@@ -43,7 +42,7 @@ class ConversationPages:
         body = validate(_Create, parse_json(request.body) if request.body.strip() else {})
         conversation = Conversation(self._new_id("conv"), int(time()), body.metadata or {})
         items = self._read(body.items or [])
-        await self._store.create_conversation(request.key, conversation, [orjson.dumps(item) for item in items])
+        await self._store.create_conversation(request.key, conversation, [exact_json.dumps(item) for item in items])
         return json_page(_object(conversation))
 
     async def retrieve(self, request: PageRequest) -> Page:
@@ -76,7 +75,7 @@ class ConversationPages:
         items = self._read(body.items or [], before)
         if not items:
             raise InvalidRequest("'items' is empty: send at least one.", param="items")
-        await self._store.add_items(request.key, request.path["id"], [orjson.dumps(item) for item in items])
+        await self._store.add_items(request.key, request.path["id"], [exact_json.dumps(item) for item in items])
         return list_page(items, {"order": "asc", "limit": "100"})
 
     async def retrieve_item(self, request: PageRequest) -> Page:
@@ -97,7 +96,7 @@ class ConversationPages:
         items = await self._store.list_items(request.key, request.path["id"])
         if items is None:
             raise conversation_not_found(request.path["id"])
-        return [orjson.loads(item) for item in items]
+        return [exact_json.loads(item) for item in items]
 
     def _read(self, given: list[Any], before: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
         if len(given) > MAX_ITEMS:

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.http.request import Headers, Request
 from bridge.urls import is_header_safe
@@ -78,7 +79,7 @@ class PageRequest:
 
 def json_page(value: Any, status: int = 200, headers: Headers = ()) -> Page:
     """A JSON answer."""
-    return Page(orjson.dumps(value), status, headers)
+    return Page(exact_json.dumps(value), status, headers)
 
 
 def query_number(query: Mapping[str, str], name: str, *, default: int, largest: int) -> int:

@@ -6,8 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
+from bridge import exact_json
 from bridge.api.chat.choices import ChoicesEncoder
 from bridge.api.chat.events import ChatEncoder
 from bridge.api.chat.request import speaks_functions
@@ -144,8 +143,8 @@ class OpenAiExchange(Exchange):
         stored = StoredResponse(
             response["id"],
             response["created_at"],
-            orjson.dumps(response),
-            orjson.dumps(items),
+            exact_json.dumps(response),
+            exact_json.dumps(items),
             self._data.get("previous_response_id"),
             conversation_id(self._data),
             tuple(dict.fromkeys(item["id"] for item in (*response["output"], *items))),
@@ -155,7 +154,7 @@ class OpenAiExchange(Exchange):
     async def _extend_conversation(self, encoder: ResponsesEncoder) -> None:
         conversation = conversation_id(self._data)
         if conversation is not None and encoder.failure is None:
-            items = [orjson.dumps(item) for item in (*self._items(), *encoder.output)]
+            items = [exact_json.dumps(item) for item in (*self._items(), *encoder.output)]
             try:
                 await self._service.store.add_items(self._key, conversation, items)
             except NotReady as error:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
-
+from bridge import exact_json
 from bridge.backends.base import EventStream, PlainBackend
 from bridge.backends.replay.backend import ReplayBackend
 from bridge.backends.replay.copying import copy_limits
@@ -120,7 +119,7 @@ class LogPlayer:
             raise NoRecording(f"Answers of {path} are not played.")
 
     def choose(self, service: Service, spoken: Spoken, data: dict[str, Any]) -> Service:
-        body = orjson.loads(self._redactor.json(orjson.dumps(data)))
+        body = exact_json.loads(self._redactor.json(exact_json.dumps(data)))
         key = fingerprint(body, spoken, self._ignore)
         entries = self._entries.get(key)
         if entries is not None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from time import time
 from typing import Any, get_args
 
-import orjson
 import trio
 
+from bridge import exact_json
 from bridge.api.cap.events import Form
 from bridge.api.shape import parse_request
 from bridge.api.wire.events import WireEncoder, error_line
@@ -57,7 +57,7 @@ class Stage:
 
         def take(lines: bytes) -> None:
             for line in lines.splitlines():
-                now.add(orjson.loads(line), 0)
+                now.add(exact_json.loads(line), 0)
 
         # What is said now is redacted in the same way as it was then.
         recorder = Recorder(take, lambda: ("", 0.0), Redactor(), "")
@@ -101,7 +101,7 @@ class Stage:
             if recording.start is not None and not await self._can_continue(body):
                 body = with_calls(body)
             endpoint = TurnEndpoint(spoken, service)
-            await endpoint(_request(recording, orjson.dumps(body)))
+            await endpoint(_request(recording, exact_json.dumps(body)))
 
     async def _can_continue(self, body: dict[str, Any]) -> bool:
         try:

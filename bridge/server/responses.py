@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import orjson
 import trio
 
+from bridge import exact_json
 from bridge.api.compaction import PROMPT, compaction_item
 from bridge.api.reading import parse_json
 from bridge.api.responses.events import ResponsesEncoder
@@ -72,8 +72,8 @@ class ResponsePages:
             raise _not_found(name)
         items: list[dict[str, Any]] = []
         for response in chain[:-1]:
-            items += orjson.loads(response.input) + orjson.loads(response.body)["output"]
-        return list_page(items + orjson.loads(chain[-1].input), request.query)
+            items += exact_json.loads(response.input) + exact_json.loads(response.body)["output"]
+        return list_page(items + exact_json.loads(chain[-1].input), request.query)
 
     async def input_tokens(self, request: PageRequest) -> Page:
         """POST /v1/responses/input_tokens: an estimate, since no tokenizer is at hand; it says so."""
@@ -140,7 +140,7 @@ class ResponsePages:
         stored = await self._service.store.get(request.key, name)
         if stored is None:
             raise _not_found(name)
-        body: dict[str, Any] = orjson.loads(stored.body)
+        body: dict[str, Any] = exact_json.loads(stored.body)
         return as_interrupted(body) if body["status"] in UNFINISHED else body
 
     async def _continue(self, request: PageRequest, data: dict[str, Any]) -> Continuation:

@@ -7,12 +7,13 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.store.base import StoredResponse
 
 
 def item_id(item: bytes) -> str:
     """The id of one item. Raises `ValueError` for anything but a JSON object with an `id`."""
-    members = orjson.loads(item)
+    members = exact_json.loads(item)
     if not isinstance(members, dict) or not isinstance(members.get("id"), str):
         raise ValueError("a conversation's item needs an id")
     id: str = members["id"]
@@ -28,7 +29,7 @@ def find_item(response: StoredResponse, id: str) -> bytes | None:
     """The item with that id, from the output or else the input."""
     for item in _items(response):
         if item["id"] == id:
-            return orjson.dumps(item)
+            return exact_json.dumps(item)
     return None
 
 
@@ -43,6 +44,6 @@ def _items(response: StoredResponse) -> Iterator[dict[str, Any]]:
 
 def _loads(text: bytes) -> Any:
     try:
-        return orjson.loads(text)
+        return exact_json.loads(text)
     except orjson.JSONDecodeError:
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -242,10 +243,8 @@ def _natural(node: Node, word: str, default: int) -> int:
 
 
 def _tidy(number: int | float) -> int | float:
-    """An integer where JSON may show one, a float beyond what orjson can encode as an integer."""
-    if isinstance(number, float):
-        return int(number) if number.is_integer() and abs(number) < 2**53 else number
-    return number if -(2**63) <= number < 2**64 else float(number)
+    """An integer where JSON may show one."""
+    return int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 2**53 else number
 
 
 def _numbers(node: Node) -> Iterator[float]:
@@ -263,7 +262,8 @@ def _numbers(node: Node) -> Iterator[float]:
                 found += [round(times * step, 12) for times in (near, near + sign)]
     if lows and highs:
         found.insert(2, (max(lows) + min(highs)) / 2)
-    yield from (_tidy(number) for number in found if math.isfinite(number))
+    # Not math.isfinite: it refuses integers that no float can hold.
+    yield from (_tidy(number) for number in found if abs(number) <= sys.float_info.max)
 
 
 def _texts(node: Node) -> Iterator[str]:

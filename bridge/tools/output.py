@@ -1,13 +1,14 @@
 """The form of an answer that Codex cannot enforce, asked for in words.
 
 Codex holds a model to a schema only in the provider's strict way, and the provider refuses a schema that does not
-suit it: every property required, no others allowed.
+suit it: every property required, no others allowed. Codex itself refuses integers beyond 64 bits.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from bridge.exact_json import is_within_64_bits
 from bridge.tools.schema import compact_json
 from bridge.tools.tags import neutralise
 from bridge.turn.items import OutputFormat
@@ -20,7 +21,8 @@ _JSON = "Answer with one valid JSON object and nothing else: no text around it, 
 
 def can_enforce(wanted: OutputFormat) -> bool:
     """Whether the provider itself holds the model to it: it was asked to, or the schema suits it anyway."""
-    return wanted.schema is not None and (wanted.strict or _is_strict(wanted.schema))
+    schema = wanted.schema
+    return schema is not None and is_within_64_bits(schema) and (wanted.strict or _is_strict(schema))
 
 
 def format_text(turn: Turn) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-import orjson
+from bridge import exact_json
 
 Check = Callable[[Any], bool]
 Node = dict[str, Any]
@@ -28,14 +28,14 @@ _MAPS = frozenset({"patternProperties", "dependentSchemas", "dependencies"})
 
 
 def compact_json(value: Any) -> str:
-    """Encode as JSON without spaces; TypeError beyond what orjson can hold (254 levels, 64-bit integers)."""
-    return orjson.dumps(value, default=dict).decode()
+    """Encode as JSON without spaces; TypeError beyond what orjson can hold (254 levels)."""
+    return exact_json.dumps(value, default=dict).decode()
 
 
 def plain_copy(schema: Any) -> Any:
     """Copy into plain dicts and lists at most 254 deep; `NOTHING` when that is impossible."""
     try:
-        return orjson.loads(compact_json(schema))
+        return exact_json.loads(compact_json(schema))
     except (TypeError, ValueError, RecursionError):
         return NOTHING
 

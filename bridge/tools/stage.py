@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.tools.freeform import arguments_or_none, text_of
 from bridge.tools.parser import ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
 from bridge.tools.schema import compile_schema
@@ -140,7 +141,7 @@ def _predicate(tool: FunctionTool) -> Callable[[str], bool] | None:
 
     def valid(arguments: str) -> bool:
         try:
-            return validates(orjson.loads(arguments))
+            return validates(exact_json.loads(arguments))
         except orjson.JSONDecodeError:
             return False
 

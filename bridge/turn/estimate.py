@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import orjson
-
+from bridge import exact_json
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Message
 from bridge.turn.turn import Turn
 
@@ -25,7 +24,7 @@ def estimate_input(turn: Turn) -> int:
     total = estimate_text(turn.instructions or "")
     for tool in turn.functions:
         total += estimate_text(tool.full_name + (tool.description or "")) + PER_ITEM
-        total += math.ceil(len(orjson.dumps(tool.parameters)) / BYTES_PER_TOKEN)
+        total += math.ceil(len(exact_json.dumps(tool.parameters)) / BYTES_PER_TOKEN)
     for item in turn.items:
         total += PER_ITEM
         if isinstance(item, Message | FunctionOutput):

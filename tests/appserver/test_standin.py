@@ -151,7 +151,8 @@ def test_the_modes_answer_as_a_model_would() -> None:
         assert wire.turn("mock-tool-call", developer) == '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
         assert "mock_tool" in wire.turn("mock-tool-call")
         assert "<tool_call>" in wire.turn("mock-tool-loop", developer)
-        assert wire.turn("mock-tool-loop", developer, [USER, output]) == "mock tool result: ok"
+        assert wire.turn("mock-tool-loop", developer, [USER, output]) == "mock tool result: 42"
+        assert wire.turn("mock-tool-loop", developer, [USER, output, output]) == "mock tool result: 42; 42"
         assert "<tool_call>" in wire.turn("mock-tool-loop", developer, [USER, output, USER])
 
 

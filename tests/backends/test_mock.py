@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.backends.mock import MAX_ECHO, MockBackend
+from bridge.backends.mock import PIECE, REQUEST, MockBackend
 from bridge.errors import InvalidRequest
 from bridge.turn.collect import Result, collect
-from bridge.turn.events import Finished
+from bridge.turn.events import Finished, TextDelta
 from bridge.turn.items import FunctionCall, FunctionOutput, FunctionTool, Item, Message, RawItem, Text, ToolChoice
 from bridge.turn.turn import Turn
 
@@ -91,15 +91,57 @@ async def test_which_tool_is_called() -> None:
     assert (call.name, call.arguments) == ("mock_tool", '{"value":42}')
 
 
-@given(st.text('aé😀\u0301"\\\n', max_size=900))
-def test_echo_is_the_request_cut_at_a_character(text: str) -> None:
-    """Never within one, and never longer."""
+@given(st.text('aé😀\u0301"\\\n', max_size=2000))
+def test_the_whole_request_is_echoed(text: str) -> None:
+    """In pieces of 800 characters."""
     import trio
 
-    result, request = trio.run(play, "echo", turn(Message("user", (Text(f"{text}.".strip()),))))
-    assert result.text == request.decode()[:MAX_ECHO]
-    assert len(result.text) <= MAX_ECHO
+    asked = turn(Message("user", (Text(f"{text}.".strip()),)))
+    result, request = trio.run(play, REQUEST, asked)
+    assert result.text == request.decode()
     assert orjson.loads(request)["prompt_cache_key"] == "session_mock"
+
+    async def pieces() -> list[int]:
+        events = await (await MockBackend(REQUEST).start(asked, "req")).next()
+        return [len(piece) for event in events if isinstance(event, TextDelta) for piece in event.pieces]
+
+    *whole, rest = trio.run(pieces)
+    assert set(whole) <= {PIECE}
+    assert 0 < rest <= PIECE
+
+
+@pytest.mark.parametrize(
+    ("items", "text"),
+    [
+        ((ASKED,), "hi"),
+        ((ASKED, Message("assistant", (Text("yes"),))), "hi"),
+        ((Message("user", (Text("one"), Text("two"))),), "one\ntwo"),
+        ((RawItem("message", {"role": "user", "content": "raw"}),), "raw"),
+        ((RawItem("message", {"role": "user", "content": [{"text": "raw"}, 5, {"text": None}]}),), "raw"),
+        ((RawItem("message", {"role": "user", "content": 5}),), "(nothing to echo)"),
+        ((Message("system", (Text("be brief"),)),), "(nothing to echo)"),
+    ],
+)
+async def test_echo_is_the_last_user_message(items: tuple[Item, ...], text: str) -> None:
+    """Whatever shape it has."""
+    result, _ = await play("echo", turn(*items))
+    assert result.text == text
+
+
+@pytest.mark.parametrize(
+    ("items", "text"),
+    [
+        ((ASKED, CALL, OUTPUT), "mock tool result: ok"),
+        ((ASKED, CALL, FunctionOutput("call_mock", (Text("sunny"),))), "mock tool result: sunny"),
+        ((ASKED, CALL, FunctionOutput("call_mock", (Text("a"),)), *RAW), "mock tool result: a; ok"),
+        ((ASKED, CALL, FunctionOutput("call_mock", (Text(""),))), "mock tool result: "),
+        ((ASKED, CALL, OUTPUT, ASKED), ""),
+    ],
+)
+async def test_a_tool_loop_ends_with_what_the_tools_gave(items: tuple[Item, ...], text: str) -> None:
+    """Since the last user message."""
+    result, _ = await play("tool-loop", turn(*items), loops=True)
+    assert result.text == text
 
 
 async def test_an_output_without_its_call_is_refused() -> None:

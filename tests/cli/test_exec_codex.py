@@ -22,6 +22,8 @@ from upstream.events import MODEL, answer, call, completed, custom_call, reasoni
 from upstream.tls_proxy import tls_proxy
 from upstream.tokens import ACCOUNT, CHATGPT_FORMS, FORMS, assert_no_secrets
 
+USED = {"input_tokens": 1, "output_tokens": 1}
+COMPLETED = [{"type": "response.completed", "response": {"id": "resp_1", "usage": USED}}]
 HELLO = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
 
 
@@ -64,6 +66,31 @@ def test_its_events(direct: Direct) -> None:
     ]
     assert usage_of(events) == (100, 7, 64)
     assert events[0]["response"]["model"] == MODEL
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 2])
+def test_a_stream_that_begins_with_a_byte_order_mark(direct: Direct, chunk: int | None) -> None:
+    """The mark is no part of the first event, which here is the only one with the text."""
+    said = {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "hello"}
+    direct.chatgpt.will(Stream([b"\xef\xbb\xbf", said, *COMPLETED], names=False, chunk=chunk))
+    assert direct.run(*HI, "--json").text == "hello"
+
+
+def test_text_that_stands_in_content_part_added_alone(direct: Direct) -> None:
+    """As in seed 000's own example; deltas add to it, and what repeats the whole item adds nothing."""
+    item = {"id": "msg_1", "type": "message", "role": "assistant"}
+    part = {"type": "response.content_part.added", "item_id": "msg_1", "part": {"type": "output_text", "text": "hello"}}
+    more = {"type": "response.output_text.delta", "item_id": "msg_1", "delta": " you"}
+    whole = {**item, "content": [{"type": "output_text", "text": "hello you"}]}
+    added, done = ({"type": f"response.output_item.{kind}", "item": item} for kind in ("added", "done"))
+    direct.chatgpt.will(Stream([part, *COMPLETED]))
+    assert text_of(direct.run(*HI, "--json").succeeded()) == "hello"
+    direct.chatgpt.will(Stream([added, part, more, done | {"item": whole}, *COMPLETED]))
+    assert text_of(direct.run(*HI, "--json").succeeded()) == "hello you"
+    anonymous = {name: value for name, value in part.items() if name != "item_id"}
+    direct.chatgpt.will(Stream([anonymous, *COMPLETED]))
+    ran = direct.run(*HI)
+    assert (ran.code, ran.stdout) == (0, b"hello\n")
 
 
 def test_the_request(direct: Direct) -> None:

@@ -16,6 +16,8 @@ PAGE = (ROOT / "docs/exec-wire.md").read_text()
 VALIDATOR = jsonschema_rs.Draft202012Validator(SCHEMA)
 
 BLOCKS = [block.splitlines() for block in re.findall(r"^```jsonl\n(.*?)^```$", PAGE, re.M | re.S)]
+ORIGINAL = (ROOT / "fixtures/wire/v0.examples.jsonl").read_text().splitlines()
+"""Every example of the document that defines v0, one a line."""
 EXAMPLES = list(dict.fromkeys(line for block in BLOCKS for line in block))
 
 Event = dict[str, Any]
@@ -27,8 +29,8 @@ REQUIRED = {
     "response.output_item.added custom_tool_call": "type item item.id item.type item.call_id item.name",
     "response.output_item.added reasoning": "type item item.id item.type",
     "response.output_item.added web_search_call": "type item item.id item.type",
-    "response.content_part.added": "type item_id part part.type part.text",
-    "response.output_text.delta": "type item_id delta",
+    "response.content_part.added": "type part part.type part.text",
+    "response.output_text.delta": "type delta",
     "response.function_call_arguments.delta": "type item_id delta",
     "response.custom_tool_call_input.delta": "type item_id delta",
     "response.reasoning_summary_text.delta": "type item_id summary_index delta",
@@ -47,10 +49,10 @@ REQUIRED = {
     ),
     "response.output_item.done web_search_call": "type item item.id item.type item.status item.action",
     "response.completed": (
-        "type response response.id response.model response.usage"
+        "type response response.usage"
         " response.usage.input_tokens response.usage.output_tokens response.usage.cached_tokens"
     ),
-    "error": "type message code",
+    "error": "type message",
 }
 """The members that each kind of line must have. A number is a place in a list."""
 
@@ -128,6 +130,24 @@ def test_what_may_be_missing_or_empty(line: str) -> None:
     VALIDATOR.validate(json.loads(line))
 
 
+@pytest.mark.parametrize("line", ORIGINAL)
+def test_the_examples_of_the_original_document_are_valid(line: str) -> None:
+    """Literally: v0 is what it says, and our lines only have more in them."""
+    VALIDATOR.validate(json.loads(line))
+
+
+def test_what_exec_adds_is_in_every_line_of_the_page() -> None:
+    """The members that the schema does not require, and that `exec` always writes."""
+    added = {
+        "response.content_part.added": ("item_id",),
+        "response.output_text.delta": ("item_id",),
+        "error": ("code",),
+    }
+    for event in map(json.loads, EXAMPLES):
+        assert not set(added.get(event["type"], ())) - event.keys(), event
+        assert event["type"] != "response.completed" or {"id", "model"} <= event["response"].keys()
+
+
 @pytest.mark.parametrize("kind", REQUIRED)
 def test_members_may_be_added_everywhere(kind: str) -> None:
     """The protocol grows without a new version."""
@@ -151,7 +171,10 @@ def test_members_may_be_added_everywhere(kind: str) -> None:
         '{"type":"error","message":"","code":"b"}',
         '{"type":"error","error":{"message":"a","code":"b"}}',
         '{"type":"response.created","response":{"id":"","model":"m"}}',
-        '{"type":"response.content_part.added","item_id":"msg_1","part":{"type":"output_text","text":"hello"}}',
+        '{"type":"response.content_part.added","item_id":"msg_1","part":{"type":"output_text","text":null}}',
+        '{"type":"response.content_part.added","item_id":null,"part":{"type":"output_text","text":""}}',
+        '{"type":"response.completed","response":{"id":"resp_1","model":"m"}}',
+        '{"type":"error","message":"a","code":null}',
         '{"type":"response.output_text.delta","item_id":"msg_1","delta":["hello"]}',
         '{"type":"response.reasoning_text.delta","item_id":"rs_1","content_index":-1,"delta":"a"}',
         '{"type":"response.output_item.added","item":{"id":"msg_1","type":"message","role":"user"}}',

@@ -15,7 +15,7 @@ from openai import OpenAI
 from openai.types.responses import Response, ResponseFunctionToolCall
 
 MOCK_TEXT = "mock response text"
-MOCK_RESULT = "mock tool result: ok"
+MOCK_RESULT = "mock tool result: sunny"
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},

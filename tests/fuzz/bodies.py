@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import orjson
 from api.cases import counter
 from fuzz.answers import RULES
 from fuzz.cutting import choice
 
+from bridge import exact_json
 from bridge.api.cap.request import parse_assist, read_request
 from bridge.api.dropped import dropped_fields
 from bridge.api.reading import parse_json
@@ -58,7 +58,7 @@ def read_cap(data: bytes) -> None:
         body = parse_json(data[1:])
         request = read_request(body)
         assist = parse_assist(request, resolve, RULES, data=body)
-        orjson.dumps([assist.fingerprint, assist.owner, assist.traceparent, assist.ignored])
+        exact_json.dumps([assist.fingerprint, assist.owner, assist.traceparent, assist.ignored])
         ", ".join(assist.ignored).encode("ascii")
         _ask(assist.turn, choice(data))
 
@@ -66,12 +66,12 @@ def read_cap(data: bytes) -> None:
 def _read(body: bytes, path: Endpoint, number: int) -> None:
     with suppress(BridgeError):
         data = parse_json(body)
-        orjson.dumps(data)  # the log
+        exact_json.dumps(data)  # the log
         turn = parse_request(data, path, resolve)
         ",".join(dropped_fields(data, turn, path, samples=False, hosted=False)).encode("latin-1")
-        orjson.dumps(item_objects(turn.items, counter()))
+        exact_json.dumps(item_objects(turn.items, counter()))
         if path == "responses":
-            orjson.dumps(echo_of(data, turn, store=True))
+            exact_json.dumps(echo_of(data, turn, store=True))
         _ask(turn, number)
 
 
@@ -90,7 +90,7 @@ def _ask(turn: Turn, number: int) -> None:
         return
     api = APIS[asked - len(children)]
     api.buffer(turn)
-    orjson.dumps([api.build(turn, "session"), api.drops(turn)])
+    exact_json.dumps([api.build(turn, "session"), api.drops(turn)])
 
 
 def _begin(running: RunningTurn) -> None:
@@ -99,5 +99,5 @@ def _begin(running: RunningTurn) -> None:
     with suppress(StopIteration):
         while True:
             call = flow.send(result)
-            orjson.dumps(call.params)
+            exact_json.dumps(call.params)
             result = RESULT

@@ -11,7 +11,7 @@ class Mock(Provider):
     model = "mock-text"
 
     def says(self, *pieces: str) -> str:
-        return "mock response text" if self.model == "mock-text" else "mock tool result: ok"
+        return "mock response text" if self.model == "mock-text" else "mock tool result: sunny, 21 °C"
 
     def calls(self, *calls: Call) -> list[Call]:
         self.model = "mock-tool-loop"

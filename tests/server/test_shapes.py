@@ -65,7 +65,7 @@ def test_a_tool_loop_in_a_mixture_of_spellings(client: httpx2.Client, api: Api, 
     tools = [{"type": "function", "function": LOOK}]
     for body in ({"messages": as_chat}, {"input": as_responses}):
         answer = answered(client, api, {"model": "mock-tool-loop", "tools": tools, **body}, stream)
-        assert answer["text"] == "mock tool result: ok"
+        assert answer["text"] == "mock tool result: sunny"
 
 
 @PATHS

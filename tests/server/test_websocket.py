@@ -106,7 +106,7 @@ def test_calls(talk: Talk) -> None:
     assert (call["type"], call["name"]) == ("function_call", "look")
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
     body = {"model": "mock-tool-loop", "input": [output], "previous_response_id": response["id"]}
-    assert text_of(talk.ask(body, tools=[{"type": "function", **LOOK}])) == "mock tool result: ok"
+    assert text_of(talk.ask(body, tools=[{"type": "function", **LOOK}])) == "mock tool result: sunny"
 
 
 def test_a_failure_is_the_answer_of_its_request_alone(prompted_talk: Talk) -> None:

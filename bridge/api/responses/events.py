@@ -12,6 +12,7 @@ from typing import Any
 
 from orjson import dumps
 
+from bridge import exact_json
 from bridge.api.responses.response import Echo, error_object, usage_object
 from bridge.api.sse import join_events, restart_error
 from bridge.errors import BridgeError, UpstreamError
@@ -131,7 +132,7 @@ class ResponsesEncoder:
 
     def body(self) -> bytes:
         assert self.final is not None
-        return dumps(self.final)
+        return exact_json.dumps(self.final)
 
     def snapshot(self) -> dict[str, Any]:
         """The response object as it stands, while it is being written."""
@@ -340,7 +341,7 @@ class ResponsesEncoder:
     def _emit(self, kind: str, **members: Any) -> None:
         payload = {"type": kind, "sequence_number": self._sequence, **members}
         self._sequence += 1
-        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), dumps(payload)))
+        self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), exact_json.dumps(payload)))
 
     def _take(self) -> bytes:
         out, self._out = self._out, []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.api.items import read_items, read_name
 from bridge.api.reading import check_depth
 from bridge.errors import InvalidRequest, UsageError
@@ -35,11 +37,12 @@ def split_tool(spec: str) -> tuple[str, str, str]:
 
 
 def read_json(text: bytes, what: str) -> Any:
-    """JSON that a person wrote, `what` it is for the message."""
+    """JSON that a person wrote, `what` it is for the message. Some editors begin a file with a byte-order mark."""
+    text = text.removeprefix(codecs.BOM_UTF8)
     if not text.strip():
         raise UsageError(f"{what} is empty; it must hold JSON.")
     try:
-        data = orjson.loads(text)
+        data = exact_json.loads(text)
         check_depth([data])
     except orjson.JSONDecodeError as error:
         raise UsageError(f"{what} is not valid JSON: {error}") from None
@@ -105,10 +108,10 @@ def read_instructions(instructions: str | None, system: str | None, append: str 
     return "\n\n".join(text for text in (base, append) if text) or None
 
 
-def read_prompt(text: str) -> tuple[Item, ...]:
-    """--prompt as the one thing that was said."""
+def read_prompt(text: str, what: str) -> tuple[Item, ...]:
+    """The prompt as the one thing that was said; `what` it is for the message."""
     if not text.strip():
-        raise UsageError("--prompt is empty; say something, or give --input-json.")
+        raise UsageError(f"{what} is empty; say something, or give --input-json.")
     return (Message("user", (Text(text),)),)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.appserver.standin.tape import BEGINS, Dialect, Message, Scene, Tape
 from bridge.redact import Redactor
 
@@ -187,10 +188,10 @@ def _compared(method: str, params: Message, *, redacted: bool) -> Asked:
             kept[name] = [_without_id(item) for item in kept[name]]
     # The names of calls count, not their spelling: each is the n-th that is mentioned.
     plain = _rename_calls(kept, {})
-    data = orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+    data = exact_json.dumps(plain, option=orjson.OPT_SORT_KEYS)
     if not redacted and (clean := _redactor.json(data)) != data:
-        plain = orjson.loads(clean)
-        data = orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+        plain = exact_json.loads(clean)
+        data = exact_json.dumps(plain, option=orjson.OPT_SORT_KEYS)
     return Asked(method, plain, blake2b(method.encode() + b"\0" + data, digest_size=16).digest())
 
 
@@ -264,7 +265,7 @@ def _show(value: Any, start: int) -> str:
         piece = value[start : start + _WINDOW]
         before, after = "…" if start else "", "…" if start + _WINDOW < len(value) else ""
         return before + orjson.dumps(piece.encode("utf-8", "replace").decode()).decode() + after
-    text = orjson.dumps(value).decode()
+    text = exact_json.dumps(value).decode()
     return text if len(text) <= _WINDOW else f"{text[:_WINDOW]}…"
 
 

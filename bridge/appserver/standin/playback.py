@@ -15,7 +15,7 @@ from typing import Any, Literal
 import orjson
 import trio
 
-from bridge import __version__
+from bridge import __version__, exact_json
 from bridge.appserver.dialect import parse_methods
 from bridge.appserver.standin import fallback
 from bridge.appserver.standin.matching import Asked, Place, Repertoire, Trail, compared
@@ -61,7 +61,7 @@ class Playback:
 
     async def _receive(self, line: bytes) -> None:
         try:
-            message = orjson.loads(line)
+            message = exact_json.loads(line)
         except orjson.JSONDecodeError:
             message = None
         if not isinstance(message, dict):
@@ -244,7 +244,7 @@ class Playback:
 def encode(message: Message) -> bytes:
     """A line for the wire."""
     try:
-        return orjson.dumps(message) + b"\n"
+        return exact_json.dumps(message) + b"\n"
     except TypeError:
         # Nested deeper than orjson writes, though not deeper than it reads.
         return json.dumps(message).encode() + b"\n"

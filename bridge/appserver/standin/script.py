@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from bridge.errors import ConfigError
 
 MODES = ("echo", "text", "tool-call", "tool-loop")
 MOCK_TEXT = "mock response text"
-MOCK_RESULT = "mock tool result: ok"
+NOTHING_TO_ECHO = "(nothing to echo)"
 STEP_KINDS = frozenset(
     {
         "deltas", "text", "chunk", "reasoning", "raw_reasoning", "usage", "error", "retry", "sleep", "garbage",
@@ -34,11 +35,11 @@ _FORCED = re.compile(r'^Tool choice is forced: you MUST call "(.+)"\.$', re.M)
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a turn was asked: the developer text, the last user text, and whether a tool has answered since."""
+    """What a turn was asked: the developer text, the last user text, and the outputs of tools since then."""
 
     developer: str = ""
     user: str = ""
-    has_output: bool = False
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +90,38 @@ def _steps(steps: Any) -> tuple[dict[str, Any], ...]:
 def steps_for_mode(mode: str, prompt: Prompt) -> list[dict[str, Any]]:
     """The steps of one turn in a mode."""
     if mode == "echo":
-        text = prompt.user or "(nothing to echo)"
-    elif mode == "tool-call" or (mode == "tool-loop" and not prompt.has_output):
+        text = prompt.user or NOTHING_TO_ECHO
+    elif mode == "tool-call" or (mode == "tool-loop" and not prompt.outputs):
         text = _tool_call(prompt)
     elif mode == "tool-loop":
-        text = MOCK_RESULT
+        text = tool_result(prompt.outputs)
     else:
         text = MOCK_TEXT
     return [{"text": text, "chunk": 6}, {"usage": _usage(prompt, text)}]
+
+
+def tool_result(outputs: Sequence[str]) -> str:
+    """What a mock says of its tools: what they gave back, or `ok` where none was really called."""
+    return f"mock tool result: {'; '.join(outputs) if outputs else 'ok'}"
+
+
+def read_items(items: Iterable[dict[str, Any]]) -> tuple[str | None, tuple[str, ...]]:
+    """(the last user message of a conversation, the outputs of tools since then). They may have any shape."""
+    user: str | None = None
+    outputs: list[str] = []
+    for item in items:
+        if item.get("type") in ("function_call_output", "custom_tool_call_output"):
+            outputs.append(_text_of(item.get("output")))
+        elif item.get("role") == "user":
+            user, outputs = _text_of(item.get("content")), []
+    return user, tuple(outputs)
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return "\n".join(part for part in parts if isinstance(part, str))
 
 
 def mode_of(model: str | None, default: str) -> str:

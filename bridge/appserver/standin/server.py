@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -20,11 +21,13 @@ from jsonrpcserver import Error, Result, Success, dispatch_to_serializable
 
 from bridge import __version__
 from bridge.appserver.standin.pipes import Pipes
-from bridge.appserver.standin.script import MODES, Prompt, Script, mode_of, steps_for_mode
+from bridge.appserver.standin.script import MODES, Prompt, Script, mode_of, read_items, steps_for_mode
 from bridge.appserver.standin.voices import CurrentVoice, LegacyVoice, Voice, encode
 
 StandinDialect = Literal["both", "current", "legacy"]
 FLOOD_DELTA = "flood "
+_OUTPUT = re.compile(r"^\[function_call_output call_id=\S+ output=(.*?)\]$(?=\n\[|\Z)", re.M | re.S)
+"""A tool's output in the transcript of the legacy dialect."""
 
 
 @dataclass(slots=True)
@@ -314,19 +317,12 @@ class Standin:
 
 def read_prompt(thread: Thread, text: str) -> Prompt:
     """What a model would see of the thread: injected items, or the labelled transcript of the legacy dialect."""
-    user = text
-    has_output = "[function_call_output " in text
-    if "[user] " in text:
-        user = text.rpartition("[user] ")[2].partition("\n[")[0]
-    for item in thread.items:
-        if item.get("type") in ("function_call_output", "custom_tool_call_output"):
-            has_output = True
-        elif item.get("role") == "user":
-            has_output = False
-            user = "\n".join(part.get("text", "") for part in item.get("content", ()))
-    if thread.items and not user:
-        user = text
-    return Prompt(thread.developer, user, has_output)
+    if thread.items:
+        said, outputs = read_items(thread.items)
+        return Prompt(thread.developer, said or text, outputs)
+    last = text.rpartition("[user] ")[2]
+    user = last.partition("\n[")[0] if "[user] " in text else text
+    return Prompt(thread.developer, user, tuple(_OUTPUT.findall(last)))
 
 
 def _deltas(step: dict[str, Any]) -> list[str]:

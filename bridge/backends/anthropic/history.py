@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from bridge import exact_json
 from bridge.backends.anthropic.content import blocks_of, result_content, text_block
 from bridge.backends.anthropic.thinking import thought_in
 from bridge.backends.anthropic.tools import ToolNames
@@ -204,8 +205,8 @@ def _input(call: FunctionCall) -> dict[str, Any]:
         if not call.arguments.strip():
             return {}
         try:
-            given = orjson.loads(call.arguments)
-            orjson.dumps(given)  # it takes less than it gives
+            given = exact_json.loads(call.arguments)
+            exact_json.dumps(given)  # it takes less than it gives
         except (orjson.JSONDecodeError, orjson.JSONEncodeError):
             given = None
         if isinstance(given, dict):

@@ -17,7 +17,7 @@ class ChatReader(SseReader):
         self._body: list[bytes] | None = None
         self._body_size = 0
 
-    def feed(self, chunk: bytes) -> list[bytes]:
+    def _split(self, chunk: bytes) -> list[bytes]:
         if not self._begun:
             head = chunk.lstrip()
             if not head:
@@ -25,7 +25,7 @@ class ChatReader(SseReader):
             self._begun = True
             self._body = [] if head[:1] in (b"{", b"[") else None
         if self._body is None:
-            return super().feed(chunk)
+            return super()._split(chunk)
         self._body.append(chunk)
         self._body_size += len(chunk)
         self._check(self._body_size)

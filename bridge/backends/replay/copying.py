@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
+from bridge import exact_json
 from bridge.protolog.record import Recorder
 from bridge.protolog.recording import Frame
 
@@ -16,7 +15,7 @@ LIMITS = "account/rateLimits/updated"
 def copy_limits(recorder: Recorder, limits: dict[str, Any]) -> None:
     """Write what was left of the account's quota; before the turn begins, as its head tells it."""
     message = {"method": LIMITS, "params": {"rateLimits": limits}}
-    recorder.rpc("in", "rpc_notification", orjson.dumps(message), method=LIMITS)
+    recorder.rpc("in", "rpc_notification", exact_json.dumps(message), method=LIMITS)
 
 
 class FrameCopy:
@@ -33,7 +32,7 @@ class FrameCopy:
         if together:
             self._recorder.begin_read()
         for frame in read:
-            self._write(frame, orjson.dumps(frame.payload))
+            self._write(frame, exact_json.dumps(frame.payload))
         if together:
             self._recorder.end_read()
 

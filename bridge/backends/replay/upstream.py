@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
+from bridge import exact_json
 from bridge.backends.anthropic.api import MessagesApi
 from bridge.backends.openai_compatible.backend import ChatApi
 from bridge.backends.openai_compatible.presets import CUSTOM, PRESETS
@@ -31,7 +30,7 @@ class UpstreamPlayback:
         if frame.kind != "upstream_event" or self._buffer.finished:
             return
         payload = frame.payload
-        data = payload.encode("utf-8", "replace") if isinstance(payload, str) else orjson.dumps(payload)
+        data = payload.encode("utf-8", "replace") if isinstance(payload, str) else exact_json.dumps(payload)
         try:
             self._buffer.receive(data)
         except BridgeError as error:

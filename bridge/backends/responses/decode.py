@@ -43,6 +43,8 @@ class ResponsesBuffer(UpstreamBuffer):
         if kind in ("response.output_text.delta", "response.refusal.delta"):
             if delta := _string(event["delta"]):
                 self.text(self._id(event, "item_id"), delta)
+        elif kind == "response.content_part.added":
+            self._part_added(event)
         elif kind == "response.output_item.added":
             item = event.get("item")
             self._added = (_text(item.get("id")) if isinstance(item, dict) else None) or ""
@@ -69,6 +71,15 @@ class ResponsesBuffer(UpstreamBuffer):
         elif kind == "error":
             nested = event.get("error")
             self._failed(nested if isinstance(nested, dict) else event)
+
+    def _part_added(self, event: Mapping[str, Any]) -> None:
+        """A part begins, usually empty. The text that some put here, and nowhere else, is a piece like any other."""
+        part = event["part"]
+        item_id, kind = self._id(event, "item_id"), part.get("type")
+        if kind in ("output_text", "refusal") and (text := part.get("text", part.get("refusal"))):
+            self.text(item_id, _string(text))
+        elif kind == "reasoning_text" and part.get("text"):
+            self.reasoning(item_id, event.get("content_index", 0), part["text"], raw=True)
 
     def _failed(self, said: Mapping[str, Any]) -> None:
         self.ended = True

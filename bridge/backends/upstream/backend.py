@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-import orjson
-
+from bridge import exact_json
 from bridge.api.tooling import SEARCHES
 from bridge.backends.base import Abilities, EventStream, PlainBackend
 from bridge.backends.upstream.client import Asking, Upstream
@@ -89,7 +88,7 @@ class UpstreamBackend(PlainBackend):
         turn = turn if self._web_search else without_search(turn)
         session = turn.session or self._new_session()
         try:
-            content = orjson.dumps(self._api.build(turn, session))
+            content = exact_json.dumps(self._api.build(turn, session))
         except (TypeError, RecursionError):
             raise InvalidRequest("The request is nested too deep to be passed on.") from None
         asking = self._door.asking(turn, session, content)

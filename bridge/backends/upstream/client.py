@@ -71,12 +71,29 @@ class Patience:
     turn: float = 3600
 
 
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """What is said of a server that cannot be reached: the fact, and after the reason the remedy."""
+
+    fact: str = "The provider cannot be reached"
+    remedy: str = "Check the network and the base URL, then try again."
+
+
 class Upstream:
     """A way to one provider. `run` owns its tasks and connections; `start` needs it running."""
 
-    def __init__(self, base_url: str, patience: Patience, *, jitter: Callable[[], float], max_turns: int = 256) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        patience: Patience,
+        *,
+        jitter: Callable[[], float],
+        max_turns: int = 256,
+        unreachable: Unreachable | None = None,
+    ) -> None:
         self._clients: dict[bool, httpx2.AsyncClient] = {}
         self.client_to(base_url)  # what is wrong with HTTPS_PROXY is told at once
+        self._unreachable = unreachable or Unreachable()
         self._patience = patience
         self._jitter = jitter
         self._max_turns = max_turns
@@ -203,7 +220,7 @@ class Upstream:
                         raise await _refusal(response, clean)
                     await self._read(response, clean, stream, clock)
         except httpx2.TransportError as error:
-            raise _broken(error, stream.heard) from None
+            raise _broken(error, stream.heard, self._unreachable) from None
         except httpx2.HTTPError as error:
             raise UpstreamError(f"What the provider answered cannot be read: {_name(error)}.") from None
         except (httpx2.InvalidURL, UnicodeError):
@@ -316,7 +333,7 @@ def _is_passing(error: BridgeError) -> bool:
     return error.severity == "transient" and not isinstance(error, BackendTimeout)
 
 
-def _broken(error: httpx2.TransportError, heard: bool) -> UpstreamError:
+def _broken(error: httpx2.TransportError, heard: bool, unreachable: Unreachable) -> UpstreamError:
     if heard:
         return UpstreamError(
             f"The connection to the provider broke in the middle of the answer ({_name(error)}). Try again.",
@@ -324,7 +341,7 @@ def _broken(error: httpx2.TransportError, heard: bool) -> UpstreamError:
             severity="transient",
         )
     return UpstreamError(
-        f"The provider cannot be reached ({_name(error)}). Check the network and the base URL, then try again.",
+        f"{unreachable.fact} ({_name(error)}). {unreachable.remedy}",
         code="upstream_unreachable",
         severity="fatal" if _is_about_certificates(error) else "transient",
     )

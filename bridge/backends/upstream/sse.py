@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
+
 from bridge.errors import UpstreamError
 
 MAX_EVENT = 64 * 1024 * 1024
 """Bytes of one event; more is no answer any more."""
+MARK = codecs.BOM_UTF8
+"""A byte-order mark: a stream may begin with one, and it is no part of the first line."""
 
 
 class SseReader:
@@ -18,6 +22,8 @@ class SseReader:
     def __init__(self, max_event: int = MAX_EVENT) -> None:
         self.done = False
         """Whether `[DONE]` has come."""
+        self._head: bytes | None = b""
+        """The first bytes, until it is known whether they are a byte-order mark."""
         self._tail: list[bytes] = []
         self._tail_size = 0
         self._data: list[bytes] = []
@@ -26,6 +32,16 @@ class SseReader:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events that are complete now."""
+        if self._head is not None:
+            chunk = self._head + chunk
+            if len(chunk) < len(MARK) and MARK.startswith(chunk):
+                self._head = chunk
+                return []
+            self._head = None
+            chunk = chunk.removeprefix(MARK)
+        return self._split(chunk)
+
+    def _split(self, chunk: bytes) -> list[bytes]:
         *lines, rest = chunk.split(b"\n")
         events: list[bytes] = []
         for line in lines:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import trio
 
@@ -14,14 +15,20 @@ from bridge.backends.routing import CODEX_PREFIXES, is_codex_name
 from bridge.cli.exec.choice import Choice
 from bridge.cli.exec.options import Options, base_url
 from bridge.cli.exec.output import Output
-from bridge.errors import ModelNotFound, NotReady, UsageError
+from bridge.errors import ModelNotFound, NotReady, UpstreamError, UsageError
 from bridge.ids import new_id, new_session
 from bridge.turn.turn import Turn
+from bridge.urls import leads_here
 
 if TYPE_CHECKING:
     from bridge.backends.upstream.client import Upstream
     from bridge.config import Settings
 
+WITHOUT_CODEX = (
+    "Without a Codex, --url asks a bridge that runs already, --backend codex uses Codex's login alone, and --mock "
+    "needs nothing."
+)
+NO_BRIDGE = "Start one with `codex-bridge serve`, or correct --url."
 PAUSES = (0.5, 1.0)
 """Seconds between attempts to get a Codex that is ready."""
 
@@ -40,7 +47,7 @@ def open_backend(options: Options, choice: Choice, output: Output) -> AbstractAs
 async def _mock(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
     from bridge.backends.mock import MockBackend
 
-    backend = MockBackend(options.mode, loops=options.auto_tools, sent=output.request)
+    backend = MockBackend(options.mode, loops=options.loops, sent=output.request)
     yield backend, _ready_for(backend, choice)
 
 
@@ -58,7 +65,7 @@ async def _app_server(options: Options, choice: Choice, output: Output) -> Async
     setup.check_codex(settings)
     setup.prepare_workdir(settings.workdir)
     if find_codex(settings.codex_bin) is None:
-        raise NotReady(NO_CODEX, code="codex_not_found")
+        raise NotReady(f"{NO_CODEX} {WITHOUT_CODEX}", code="codex_not_found")
     shown, recorder = ExecTap(sent=output.request, trace=output.trace), output.recorder
     tap = shown if recorder is None else Taps(shown, recorder)
     pool = Pool([setup.supervisor(settings, setup.codex_launcher(settings), tap=tap)])
@@ -93,16 +100,37 @@ async def _provider(options: Options, choice: Choice, output: Output) -> AsyncIt
 async def _url(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
     from bridge.backends.build import make_upstream
     from bridge.backends.responses.backend import ResponsesBackend
+    from bridge.backends.upstream.client import Unreachable
     from bridge.backends.upstream.door import KeyDoor
 
     assert options.url is not None
     settings = _settings(choice)
     url = base_url(options.url, insecure_http=options.insecure_http)
-    upstream = make_upstream(url, settings)
-    door = KeyDoor(f"{url}/responses", bridge_key(options, choice))
+    nobody = Unreachable(f"No bridge answers at {url.removesuffix('/v1')}", NO_BRIDGE)
+    upstream = make_upstream(url, settings, unreachable=nobody)
+    try:
+        key = bridge_key(options, choice)
+    except UsageError:
+        # A bridge that is not there wants no key.
+        if leads_here(url) and not await _is_listening(url):
+            raise UpstreamError(f"{nobody.fact}. {nobody.remedy}", code="upstream_unreachable") from None
+        raise
+    door = KeyDoor(f"{url}/responses", key)
     backend = ResponsesBackend("url", upstream, door, new_session=new_session, record=output.record)
     async with _running(upstream):
         yield backend, _ready_for(backend, choice)
+
+
+async def _is_listening(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        stream = await trio.open_tcp_stream(
+            parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        )
+    except OSError:
+        return False
+    await stream.aclose()
+    return True
 
 
 @asynccontextmanager
@@ -157,7 +185,6 @@ def _settings(choice: Choice) -> Settings:
 def bridge_key(options: Options, choice: Choice) -> str:
     """The key of the bridge at --url. The one that was made for this machine is given to nobody else."""
     from bridge.config import api_key_file
-    from bridge.urls import leads_here
 
     assert options.url is not None
     if options.provider_key is not None:

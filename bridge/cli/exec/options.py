@@ -21,6 +21,7 @@ from bridge.api.wire.request import (
     split_tool,
 )
 from bridge.appserver.standin.script import MODES
+from bridge.backends.mock import REQUEST
 from bridge.cli.streams import read_stdin
 from bridge.errors import UsageError
 from bridge.turn.items import Item, WebSearchOptions
@@ -36,6 +37,8 @@ MAX_INPUT = 64 * 1024 * 1024
 class Options:
     """The flags, as they were typed."""
 
+    words: tuple[str, ...] = ()
+    """What is no flag: the prompt."""
     prompt: str | None = None
     model: str | None = None
     instructions: str | None = None
@@ -69,6 +72,11 @@ class Options:
     config: str | None = None
 
     @property
+    def asked(self) -> str | None:
+        """The prompt, however it was given."""
+        return self.words[0] if self.words else self.prompt
+
+    @property
     def is_mock(self) -> bool:
         """Whether nobody needs to be asked."""
         by_name = self.backend is None and self.url is None and self._mock_model is not None
@@ -76,8 +84,15 @@ class Options:
 
     @property
     def mode(self) -> str:
-        """The mode of the mock."""
-        return self.mock_mode or self._mock_model or "echo"
+        """What the mock plays. `--mock` alone is the model mock-echo, which answers as it does over HTTP."""
+        if self.mock_mode is None:
+            return self._mock_model or "echo"
+        return REQUEST if self.mock_mode == "echo" else self.mock_mode
+
+    @property
+    def loops(self) -> bool:
+        """Whether the mock waits for the output of its call: a model mock-tool-loop does, as over HTTP."""
+        return self.auto_tools or self.mock_mode is None
 
     @property
     def _mock_model(self) -> str | None:
@@ -106,7 +121,12 @@ def check_options(options: Options) -> None:
         value = getattr(options, option.name)
         texts = value if isinstance(value, tuple) else (value,)
         if option.name not in _PATHS and not all(_is_utf8(text) for text in texts if isinstance(text, str)):
-            raise UsageError(f"--{option.name.replace('_', '-')} is not valid UTF-8.")
+            what = "PROMPT" if option.name == "words" else f"--{option.name.replace('_', '-')}"
+            raise UsageError(f"{what} is not valid UTF-8.")
+    if len(options.words) > 1:
+        raise UsageError(f"PROMPT is one argument, and there are {len(options.words)}: put the text into quotes.")
+    if options.words and options.prompt is not None:
+        raise UsageError("PROMPT and --prompt are the same setting; give one of them.")
     if options.mock_mode is not None and options.mock_mode not in MODES:
         raise UsageError(f"--mock-mode {options.mock_mode[:40]}: choose one of {', '.join(MODES)}.")
     if options.mock_mode is not None and not options.is_mock:
@@ -117,9 +137,12 @@ def check_options(options: Options) -> None:
         raise UsageError("--url asks a bridge that runs already; --mock and --backend do not go with it.")
     if options.insecure_http and options.url is None:
         raise UsageError("--insecure-http needs --url.")
-    if options.prompt is None and options.input_json is None:
-        raise UsageError("--prompt is missing: give a text, - to read it from stdin, or --input-json.")
-    if options.prompt == STDIN and options.input_json == STDIN:
+    if options.asked is None and options.input_json is None:
+        raise UsageError(
+            'The prompt is missing: write `codex-bridge exec "hello"`, or give --prompt, - to read it from stdin, or '
+            "--input-json."
+        )
+    if options.asked == STDIN and options.input_json == STDIN:
         raise UsageError("--prompt and --input-json cannot both be read from stdin.")
     if options.tool_output and not options.auto_tools:
         raise UsageError("--tool-output needs --auto-tools.")
@@ -177,11 +200,11 @@ def _read_items(options: Options, verbatim: bool) -> tuple[Item, ...]:
         what = "stdin (--input-json -)" if options.input_json == STDIN else f"--input-json {options.input_json}"
         text = read_stdin(MAX_INPUT) if options.input_json == STDIN else _read_file(options.input_json, what)
         return read_input_items(text, what, verbatim=verbatim)
-    assert options.prompt is not None
-    if options.prompt != STDIN:
-        return read_prompt(options.prompt)
+    assert options.asked is not None
+    if options.asked != STDIN:
+        return read_prompt(options.asked, "The prompt")
     try:
-        return read_prompt(read_stdin(MAX_INPUT).decode("utf-8"))
+        return read_prompt(read_stdin(MAX_INPUT).decode("utf-8"), "The prompt on stdin")
     except UnicodeDecodeError:
         raise UsageError("The prompt on stdin is not valid UTF-8.") from None
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import orjson
-
+from bridge import exact_json
 from bridge.cli.log.table import show_time
 from bridge.cli.log.terminal import Screen, cells, fit, one_line
 from bridge.protolog.summary import Summary
@@ -57,4 +56,6 @@ def _content(record: dict[str, Any]) -> str:
                     delta = inner.get("delta")
                     payload = delta if isinstance(delta, str) else inner
                     break
-    return payload if isinstance(payload, str) else orjson.dumps(payload, default=str)[:2000].decode("utf-8", "replace")
+    if isinstance(payload, str):
+        return payload
+    return exact_json.dumps(payload, default=str)[:2000].decode("utf-8", "replace")

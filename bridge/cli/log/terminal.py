@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import orjson
 import typer
+
+from bridge import exact_json
 
 BROKEN_PIPE = 141
 """The exit code of a program whose reader has left, as a shell tells it."""
@@ -75,7 +76,7 @@ class Screen:
 
     def json(self, value: Any) -> None:
         """A value as one line of JSON."""
-        text = orjson.dumps(value, default=str).decode()
+        text = exact_json.dumps(value, default=str).decode()
         self.line(text if text.isprintable() else _HOSTILE.sub(_escape_json, text))
 
     def style(self, text: str, *names: str) -> str:

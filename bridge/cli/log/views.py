@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import orjson
 
+from bridge import exact_json
 from bridge.cli.log.conversation import Told
 from bridge.protolog.answer import sent_values
 from bridge.protolog.asked import Part
@@ -154,7 +155,7 @@ def _piece(event: Any) -> tuple[dict[str, Any] | None, str]:
 def _pretty(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
-    return _unescaped(orjson.dumps(value, option=_PRETTY, default=str).decode())
+    return _unescaped(exact_json.dumps(value, option=_PRETTY, default=str).decode())
 
 
 def _unescaped(text: str) -> list[str]:

@@ -42,6 +42,7 @@ def read_lines(stdout: bytes) -> list[Event]:
 def check_events(events: list[Event]) -> list[Event]:
     """The same events. Fails when they are not in order."""
     kinds = [event["type"] for event in events]
+    assert kinds[-1] != ERROR or events[-1]["code"], events[-1]
     assert kinds[-1] in (COMPLETED, ERROR), kinds
     assert not {COMPLETED, ERROR} & set(kinds[:-1]), kinds
     if kinds == [ERROR]:
@@ -86,6 +87,7 @@ def _check_sum(item: Event, inside: list[Event]) -> None:
         case "message":
             assert kinds.index("response.content_part.added") == 0
             assert kinds.count("response.content_part.added") == 1
+            assert inside[0]["part"]["text"] == "", inside[0]
             assert "".join(pieces) == "".join(part["text"] for part in item["content"])
         case "function_call":
             assert "".join(pieces) == item["arguments"]

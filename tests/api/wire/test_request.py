@@ -168,9 +168,9 @@ def test_instructions_that_differ() -> None:
 
 def test_a_prompt_is_one_message() -> None:
     """Kept as it is, but not empty."""
-    assert read_prompt(" hi\n") == (Message("user", (Text(" hi\n"),)),)
-    with pytest.raises(UsageError, match="--prompt"):
-        read_prompt("\n\t ")
+    assert read_prompt(" hi\n", "The prompt") == (Message("user", (Text(" hi\n"),)),)
+    with pytest.raises(UsageError, match="The prompt on stdin is empty"):
+        read_prompt("\n\t ", "The prompt on stdin")
 
 
 @pytest.mark.parametrize("text", ["", "a b", "é", "a\n", "\x7f", "s" * 257])

@@ -21,12 +21,13 @@ def test_a_stream_is_read_as_any_other() -> None:
     assert read(b': hi\n\ndata: {"a":1}\n\nda', b"ta: {}\n\n") == ([b'{"a":1}', b"{}"], False)
     assert read(b"data: {}\n\ndata: [DONE]\n\n") == ([b"{}"], True)
     assert read(b"\n\n", b"data: [DONE]") == ([], True)
+    assert read(b"\xef\xbb", b"\xbfdata: {}\n\n") == ([b"{}"], False)
     assert read() == ([], False)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 @pytest.mark.parametrize("indent", [None, orjson.OPT_INDENT_2])
-@pytest.mark.parametrize("head", [b"", b" \r\n\t"])
+@pytest.mark.parametrize("head", [b"", b" \r\n\t", b"\xef\xbb\xbf"])
 def test_json_is_one_event_however_it_is_cut(size: int, indent: int | None, head: bytes) -> None:
     whole = completion(answer(text("data: x\n\ndata: [DONE]\n\n")))
     body = head + orjson.dumps(whole, option=indent)

@@ -61,6 +61,28 @@ def test_text_comes_in_its_pieces() -> None:
 
 
 @pytest.mark.parametrize(
+    ("part", "said", "thought"),
+    [
+        ({"type": "output_text", "text": "hello"}, "hello", []),
+        ({"type": "refusal", "refusal": "I will not"}, "I will not", []),
+        ({"type": "reasoning_text", "text": "hm"}, ".", ["hm"]),
+        ({"type": "output_text", "text": ""}, ".", []),
+        ({"type": "refusal", "refusal": None}, ".", []),
+        ({"type": "something_new", "text": "?"}, ".", []),
+        ({}, ".", []),
+    ],
+)
+def test_text_of_a_part_that_begins(part: Json, said: str, thought: list[str]) -> None:
+    """Before the first delta; what is no text says nothing."""
+    events = [{"type": "response.content_part.added", "item_id": "x_1", "content_index": 0, "part": part}]
+    result = result_of([*events, *answer(text("."))])
+    assert result.text.removesuffix(".") == said.removesuffix(".")
+    assert [
+        each for output in result.outputs if isinstance(output, ReasoningOutput) for each in output.content_parts()
+    ] == thought
+
+
+@pytest.mark.parametrize(
     "missing",
     [
         ["delta"],

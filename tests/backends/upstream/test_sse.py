@@ -48,8 +48,14 @@ def cut(data: bytes, size: int) -> list[bytes]:
         (b"data: a\rb\n\n", [b"a\rb"]),
         (b"data: \xff\xfe\n\n", [b"\xff\xfe"]),
         (b"data: [DONE] \n\n", [b"[DONE] "]),
+        (b"\xef\xbb\xbfdata: a\n\ndata: b\n\n", [b"a", b"b"]),
+        (b"\xef\xbb\xbf\n\ndata: a\n\n", [b"a"]),
+        (b"\xef\xbb\xbfdata: \xef\xbb\xbfa\n\n\xef\xbb\xbfdata: b\n\n", [b"\xef\xbb\xbfa"]),
+        (b"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", []),
+        (b"\xef\xbbdata: a\n\ndata: b\n\n", [b"b"]),
+        (b"\xef\xbb", []),
     ],
-    ids=range(23),
+    ids=range(29),
 )
 def test_the_data_of_each_event(data: bytes, events: list[bytes]) -> None:
     assert read(data) == events

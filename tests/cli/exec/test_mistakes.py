@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,18 @@ OBJECT = 'f:inline={"type":"object"}'
 MISTAKES: dict[str, tuple[str | tuple[Word, ...], tuple[str, ...]]] = {
     # What to ask
     "no_prompt": ("--mock", ("--prompt", "--input-json")),
-    "empty_prompt": (("--mock", "--prompt", ""), ("--prompt is empty",)),
-    "blank_prompt": (("--mock", "--prompt", " \n\t"), ("--prompt is empty",)),
-    "empty_stdin": ("--mock --prompt -", ("--prompt is empty",)),
+    "empty_prompt": (("--mock", "--prompt", ""), ("prompt is empty",)),
+    "blank_prompt": (("--mock", "--prompt", " \n\t"), ("prompt is empty",)),
+    "empty_argument": (("--mock", ""), ("prompt is empty",)),
+    "empty_stdin": ("--mock --prompt -", ("prompt on stdin is empty",)),
+    "empty_stdin_of_an_argument": ("--mock -", ("prompt on stdin is empty",)),
     "stdin_twice": ("--mock --prompt - --input-json -", ("--prompt", "--input-json", "stdin")),
     "prompt_without_value": ("--mock --prompt", ("--prompt", "argument")),
-    "positional": ("--mock hello", ("hello", "--help")),
+    "argument_and_stdin_twice": ("--mock - --input-json -", ("--input-json", "stdin")),
+    "two_arguments": ("--mock hello world", ("PROMPT", "2", "quotes")),
+    "argument_and_flag": ("--mock hello --prompt world", ("PROMPT", "--prompt")),
+    "argument_like_a_flag": ("--mock hello -x", ("-x", "--help")),
+    "argument_no_utf8": (("--mock", b"hi \xff"), ("PROMPT", "UTF-8")),
     "unknown_flag": ("--promt hi", ("--promt", "--help")),
     "flag_with_a_value": ("--mock=yes --prompt hi", ("--mock",)),
     # --input-json
@@ -203,6 +210,10 @@ def test_help_names_every_flag(command: Command) -> None:
     """--help goes to stdout and exits 0."""
     ran = command.run("--help", COLUMNS="200")
     assert (ran.code, ran.stderr) == (0, "")
+    assert "PROMPT" in ran.stdout.decode()
+    for short in ("-p, --prompt TEXT", "-m, --model NAME"):
+        assert short in ran.stdout.decode()
+    assert re.findall(r"--[a-z-]+ <", ran.stdout.decode()) == []  # types of Python
     flags = (
         "prompt model instructions system append-system-prompt tool web-search tool-choice input-json json trace"
         " log-requests log-responses session-id effort output-schema auto-tools tool-output max-steps mock mock-mode"

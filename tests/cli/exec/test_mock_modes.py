@@ -72,17 +72,37 @@ def test_text_mode_is_for_people(warm: WarmCommand, mode: str, stdout: str, stde
 # echo
 
 
-@pytest.mark.parametrize("prompt", ["hi", "😀" * 900, "a" + "é👩‍👩‍👧" * 300, 'quo"te \\ \n\x1b \u2028'])
-def test_echo_is_the_request_as_it_is_logged(warm: WarmCommand, prompt: str) -> None:
-    """Cut at 800 characters, never within one; --json and text mode say the same."""
+PROMPTS = ["hi", "😀" * 900, "a" + "é👩‍👩‍👧" * 300, 'quo"te \\ \n\x1b \u2028', "word " * 4000]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS, ids=range(len(PROMPTS)))
+def test_echo_is_the_whole_request_as_it_is_logged(warm: WarmCommand, prompt: str) -> None:
+    """However long it is, in deltas of 800 characters, never cut within one; --json and text mode say the same."""
     log = warm.directory / "requests"
-    events = warm.run("--mock", "--json", "--prompt", prompt, "--log-requests", log).succeeded()
+    echo = ("--mock", "--mock-mode", "echo", "--prompt", prompt)
+    events = warm.run(*echo, "--json", "--log-requests", log).succeeded()
     logged = log.read_text()
     assert logged.endswith("\n")
     assert json.loads(logged)["input"][0]["content"][0]["text"] == prompt
     echoed = text_of(events)
-    assert echoed == logged[:-1][:800]
-    assert warm.run("--mock", "--prompt", prompt).stdout.decode() == f"{echoed}\n"
+    assert echoed == logged[:-1]
+    assert warm.run(*echo).stdout.decode() == f"{echoed}\n"
+    sizes = [len(event["delta"]) for event in events if event["type"] == "response.output_text.delta"]
+    assert sizes[:-1] == [800] * (len(sizes) - 1)
+    assert 0 < sizes[-1] <= 800
+
+
+@pytest.mark.parametrize("prompt", PROMPTS, ids=range(len(PROMPTS)))
+def test_the_mock_alone_repeats_the_prompt(warm: WarmCommand, prompt: str) -> None:
+    """As the model mock-echo does."""
+    for words in (
+        ("--mock", prompt),
+        ("--mock", "-p", prompt),
+        ("-m", "mock-echo", prompt),
+        ("--backend", "mock", prompt),
+    ):
+        ran = warm.run(*words)
+        assert (ran.code, ran.stdout.decode(), ran.stderr) == (0, f"{prompt}\n", "")
 
 
 # Tools
@@ -135,7 +155,7 @@ def test_a_tool_loop_is_two_requests_and_one_answer(warm: WarmCommand) -> None:
     ran, (first, second) = looped(warm, *TOOLS, "--tool-output", "search=found")
     events = ran.succeeded()
     (call, message) = items_of(events)
-    assert (call["type"], message["content"][0]["text"]) == ("function_call", "mock tool result: ok")
+    assert (call["type"], message["content"][0]["text"]) == ("function_call", "mock tool result: found")
     assert second["input"] == [
         *first["input"],
         {"type": "function_call", "name": "search", "arguments": call["arguments"], "call_id": "call_mock"},
@@ -168,8 +188,17 @@ def test_the_output_of_a_tool(warm: WarmCommand, given: tuple[Word, ...], output
     """It is taken as it is; `$args` alone stands for the arguments. Without one, the model is told that it failed."""
     ran, (_, second) = looped(warm, "--tool", 'close:inline={"type":"object"}', *given)
     assert second["input"][-1] == {"type": "function_call_output", "call_id": "call_mock", "output": output}
-    assert text_of(ran.succeeded(silent=False)) == "mock tool result: ok"
+    assert text_of(ran.succeeded(silent=False)) == f"mock tool result: {output}"
     assert ran.stderr.startswith("" if given else "warning: close was called")
+
+
+def test_the_page_s_script_of_a_mock_model(warm: WarmCommand) -> None:
+    """What docs/exec-wire.md shows of --auto-tools with a mock model, and what it says that it prints."""
+    (typed, printed), *_ = re.findall(
+        r"^```sh\ncodex-bridge exec (-m mock-.*?)\n```\n\nprints `(.*?)`", PAGE, re.M | re.S
+    )
+    ran = warm.run(*shlex.split(typed))
+    assert (ran.code, ran.stdout.decode(), ran.stderr) == (0, f"{printed}\n", "")
 
 
 def test_a_forced_choice_is_over_after_the_first_step(warm: WarmCommand) -> None:

@@ -34,7 +34,7 @@ def orchestrate(directory: Path, *arguments: str, **more: str) -> subprocess.Com
 def test_the_mock_loop(tmp_path: Path) -> None:
     """Two runs: the mock calls, the tool runs here, and the mock has its output."""
     ran = orchestrate(tmp_path, "hello", "--", "--model", "mock-tool-call", "--mock-mode", "tool-loop")
-    assert (ran.returncode, ran.stdout) == (0, "mock tool result: ok\n"), ran
+    assert (ran.returncode, ran.stdout) == (0, "mock tool result: 0\n"), ran
 
 
 def test_a_real_codex(tmp_path: Path) -> None:

@@ -187,6 +187,16 @@ def test_a_tool_whose_file_name_is_no_utf8(warm: WarmCommand) -> None:
     warm.run("--mock", "--prompt", "hi", "--json", "--tool", b"f:json=" + path).succeeded()
 
 
+def test_a_file_that_begins_with_a_byte_order_mark(warm: WarmCommand) -> None:
+    """As some editors write it."""
+    schema, items, log = (warm.directory / name for name in ("bom-schema.json", "bom-items.json", "bom-log"))
+    schema.write_text('{"type":"object"}', encoding="utf-8-sig")
+    items.write_text('[{"role":"user","content":"hi"}]', encoding="utf-8-sig")
+    given = ("--tool", f"f:json={schema}", "--output-schema", schema, "--input-json", items)
+    assert warm.run("--mock", *given, "--log-requests", log).stdout == b"hi\n"
+    assert json.loads(log.read_text())["tools"][0]["parameters"] == {"type": "object"}
+
+
 def test_a_file_that_can_be_read_once(warm: WarmCommand) -> None:
     """As `<(…)` of a shell makes it: a pipe."""
     pipe = warm.directory / "pipe"
@@ -197,7 +207,7 @@ def test_a_file_that_can_be_read_once(warm: WarmCommand) -> None:
     ):
         writer = threading.Thread(target=pipe.write_text, args=(content,))
         writer.start()
-        ran = warm.run("--mock", "--json", *flag)
+        ran = warm.run("--mock", "--mock-mode", "echo", "--json", *flag)
         writer.join()
         assert member(json.loads(ran.text)) == {"x": 1}
 
@@ -223,7 +233,8 @@ def test_the_log_of_requests_is_written_anew(warm: WarmCommand) -> None:
     """It holds this run's; both logs are private when they are new."""
     log, other = warm.directory / "anew", warm.directory / "new"
     log.write_text("earlier\n" * 100)
-    request = warm.run("--mock", "--prompt", "hi", "--log-requests", log, "--log-responses", other).stdout
+    echo = ("--mock", "--mock-mode", "echo", "--prompt", "hi")
+    request = warm.run(*echo, "--log-requests", log, "--log-responses", other).stdout
     assert log.read_bytes() == request
     assert other.stat().st_mode & 0o777 == 0o600
 

@@ -64,9 +64,12 @@ def pipe() -> Iterator[Pipe]:
 # Closed from the beginning
 
 
-def test_a_closed_stdin_is_an_empty_one(command: Command) -> None:
-    """Where it is asked for, there is nothing in it."""
-    assert "empty" in command.run("--mock", "--json", "--prompt", "-", shell="<&-").failed("usage_error", exit_code=2)
+@pytest.mark.parametrize("arguments", [("--prompt", "-"), ("-",), ("--input-json", "-")], ids=" ".join)
+def test_a_closed_stdin_is_named(command: Command, arguments: tuple[str, ...]) -> None:
+    """It is not the same as an empty one; where nobody reads it, it does not matter."""
+    ran = command.run("--mock", "--json", *arguments, shell="<&-")
+    assert ran.failed("usage_error", exit_code=2).startswith("stdin is closed")
+    assert command.run(*TEXT, shell="<&-").code == 0
 
 
 def test_a_closed_stdout_is_a_failure(command: Command) -> None:
@@ -134,7 +137,7 @@ def test_a_reader_that_left_before_the_beginning(command: Command) -> None:
     os.close(reader)
     for arguments, code, stderr in (
         ((*TEXT, "--json"), 1, ""),
-        (("--mock", "--json"), 2, "error: --prompt is missing"),
+        (("--mock", "--json"), 2, "error: The prompt is missing"),
     ):
         with command.start(*arguments, stdout=writer) as process:
             ran = finish(process)

@@ -6,13 +6,14 @@ import json
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from api.wire.lines import calls_of, items_of, text_of, usage_of
 from cli.exec.command import Command, environment, finish, steps
 from cli.exec.warm import Interpreter, WarmCommand
-from harness import RunningBridge, running_bridge
+from harness import KEY, RunningBridge, running_bridge
 from real.provider import Provider, script
 from server.prompted import MODEL, prompted_codex
 
@@ -35,6 +36,13 @@ def beside(interpreter: Interpreter, bridge: RunningBridge, tmp_path_factory: py
     directory = tmp_path_factory.mktemp("beside")
     settings = environment(directory) | {"XDG_STATE_HOME": str(bridge.state)}
     return WarmCommand(interpreter, directory, settings, ("--url", bridge.root))
+
+
+@pytest.fixture(scope="module")
+def legacy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBridge]:
+    """A bridge whose mocks speak the legacy dialect."""
+    with running_bridge(tmp_path_factory.mktemp("legacy"), "--mock-only", PROXY_DIALECT="legacy") as running:
+        yield running
 
 
 def key_of(bridge: RunningBridge) -> str:
@@ -71,6 +79,35 @@ def test_a_mock_model_of_that_bridge(beside: WarmCommand) -> None:
     assert events[0]["response"]["id"] != "resp_mock"
 
 
+WEATHER = ("--tool", 'weather:inline={"type":"object","properties":{"city":{"const":"Bern"}},"required":["city"]}')
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-m", "mock-echo", "hello\n there"),
+        ("-m", "mock-text", "hello"),
+        ("-m", "mock-tool-call", *WEATHER, "hello"),
+        ("-m", "mock-tool-loop", *WEATHER, "hello"),
+        ("-m", "mock-tool-loop", *WEATHER, "--auto-tools", "--tool-output", "weather=sunny [21 °C]\n", "hello"),
+    ],
+    ids=["echo", "text", "tool-call", "tool-loop", "auto-tools"],
+)
+@pytest.mark.parametrize("dialect", ["current", "legacy"])
+def test_a_mock_means_the_same_everywhere(
+    beside: WarmCommand, legacy: RunningBridge, arguments: tuple[str, ...], dialect: str
+) -> None:
+    """In exec itself, and from a bridge over --url, whichever dialect its children speak."""
+    there = ("--url", legacy.root, "--provider-key", KEY) if dialect == "legacy" else ()
+    here = replace(beside, always=()).run("--json", *arguments).succeeded()
+    served = beside.run("--json", *arguments, *there).succeeded()
+    assert calls_of(here) == calls_of(served)
+    assert text_of(here) == text_of(served)
+    assert [item["type"] for item in items_of(here)] == [item["type"] for item in items_of(served)]
+    if "--auto-tools" in arguments:
+        assert text_of(here) == "mock tool result: sunny [21 °C]\n"
+
+
 def test_a_wrong_key_and_no_key(bridge: RunningBridge, beside: WarmCommand, warm: WarmCommand) -> None:
     """The bridge refuses the one; without the other it is not even asked."""
     ran = beside.run(*TEXT, "--json", "--provider-key", "wrong-key-0123")
@@ -87,12 +124,17 @@ def test_a_model_that_it_does_not_have(beside: WarmCommand) -> None:
     assert "'none'" in ran.failed("model_not_found")
 
 
-def test_no_bridge_there(beside: WarmCommand) -> None:
-    """After some tries."""
+def test_no_bridge_there(beside: WarmCommand, warm: WarmCommand) -> None:
+    """After some tries. It says which URL, that a bridge is missing, and what to do; also to those who have no key."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens: nor does anybody else, meanwhile
         port = taken.getsockname()[1]
-        beside.run("--url", f"http://127.0.0.1:{port}", *TEXT, "--json").failed("upstream_unreachable")
+        for there in (f"http://127.0.0.1:{port}", f"http://localhost:{port}/v1/"):
+            for command in (beside, warm):
+                message = command.run("--url", there, *TEXT, "--json").failed("upstream_unreachable")
+                assert message.startswith(f"No bridge answers at {there.removesuffix('/v1/')}")
+                assert "`codex-bridge serve`" in message
+                assert "--url" in message
 
 
 # Another server

@@ -1,0 +1,65 @@
+"""JSON whose integers keep every digit.
+
+orjson reads an integer beyond 64 bits as a float, and refuses to write one. A client's schema or input item may hold
+one (an id, a bound, a hash), and the model must get the digits that the client wrote. So what a client sends is read
+and written here; what only we or a provider write stays with orjson.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import orjson
+
+_ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
+_LONG = b"0" * 19
+"""Every integer beyond 64 bits has this many digits. Found so, and not with `re`, because a body may have megabytes."""
+_DEEPEST = 254
+"""Levels that orjson writes."""
+
+
+def loads(text: bytes | str) -> Any:
+    """A JSON text. Raises orjson.JSONDecodeError."""
+    value = orjson.loads(text)
+    if _LONG not in (text.encode() if isinstance(text, str) else text).translate(_ZEROS):
+        return value
+    try:
+        return json.loads(text)  # slower, and lenient; but orjson has accepted the text
+    except (RecursionError, ValueError):
+        return value  # deeper than any reader of ours accepts, or an integer longer than Python reads (4,300 digits)
+
+
+def dumps(value: Any, *, default: Callable[[Any], Any] | None = None, option: int | None = None) -> bytes:
+    """A value as compact JSON. Raises TypeError, as orjson does: for what is no JSON, and beyond 254 levels."""
+    try:
+        return orjson.dumps(value, default=default, option=option)
+    except TypeError:
+        # Perhaps because of an integer; whatever else it was is raised again.
+        return orjson.dumps(_spelled_out(value, 0), default=default, option=option)
+
+
+def is_within_64_bits(value: Any) -> bool:
+    """Whether no integer in a value is longer: Codex refuses a whole call for one."""
+    try:
+        orjson.dumps(value, default=dict)
+    except TypeError:
+        return False
+    return True
+
+
+def _spelled_out(value: Any, depth: int) -> Any:
+    """The same value, with integers beyond 64 bits as the text that they are."""
+    if type(value) is int:
+        return value if -(2**63) <= value < 2**64 else orjson.Fragment(str(value))
+    if depth > _DEEPEST:
+        return value
+    if isinstance(value, Mapping):
+        return {name: _spelled_out(member, depth + 1) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled_out(member, depth + 1) for member in value]
+    if is_dataclass(value):
+        return {each.name: _spelled_out(getattr(value, each.name), depth + 1) for each in fields(value)}
+    return value
