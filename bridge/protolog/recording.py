@@ -9,8 +9,9 @@ from typing import Any
 
 import orjson
 
+from bridge.appserver.standin.tape import PARTS, PROMPTS
 from bridge.protolog.read import request_of
-from bridge.protolog.transcript import body_from_calls
+from bridge.protolog.transcript import COUNTS, body_from_calls, total_used
 
 EGRESS = "client_egress"
 _LATE = (
@@ -83,6 +84,8 @@ class Recording:
     """The account's quota, as it was last told before."""
     used: dict[str, Any] | None = None
     """What the thread that it continues had used before, as Codex counts."""
+    thread: dict[str, Any] | None = None
+    """Of a turn in a transcript: what its thread was begun with."""
     number: int = 0
     """How many others began before it in the log: ids may stand in it twice, if it was copied together."""
 
@@ -101,6 +104,11 @@ class Recording:
     def complete(self) -> bool:
         """Whether the log has its end."""
         return self.end is not None
+
+    def has_prompt(self, kind: str) -> bool:
+        """Whether it has a call, or a reply, by which a child was asked to answer."""
+        frames = (frame for frames in self.attempts.values() for frame in frames)
+        return any(frame.kind == kind and frame.method in PARTS | PROMPTS for frame in frames)
 
     @property
     def streamed(self) -> bool:
@@ -133,6 +141,7 @@ class Recording:
         """Take one of its records in."""
         kind, payload = record["kind"], record.get("payload")
         if kind in _FRAMES:
+            self.thread = self.thread or record.get("thread")
             self.attempts.setdefault(attempt, []).append(_frame(record))
         elif record["phase"] == EGRESS:
             self.client.append(Piece(record["mono"], kind, payload))
@@ -207,13 +216,16 @@ class Assembler:
     def _follow_thread(self, run: str, record: dict[str, Any], recording: Recording) -> None:
         """A thread's count of its usage goes on from turn to turn, until it is let go of."""
         method, thread = record.get("method"), (run, record.get("conversation_id") or "")
-        if method == "thread/inject_items" and not recording.attempts:
-            recording.used = self._used.get(thread)
-        elif method == "thread/tokenUsage/updated" and isinstance(record.get("payload"), dict):
-            params = record["payload"].get("params")
-            usage = params.get("tokenUsage") if isinstance(params, dict) else None
-            if isinstance(usage, dict) and isinstance(usage.get("total"), dict):
-                self._used[thread] = usage["total"]
+        if record["kind"] == "rpc_request" and method in PARTS | PROMPTS:
+            if not recording.has_prompt("rpc_request"):
+                recording.used = self._used.get(thread)
+        elif method in COUNTS:
+            total = total_used(record.get("payload"))
+            if total is not None:
+                self._used[thread] = total
+                if recording.thread is not None and not recording.has_prompt("rpc_response"):
+                    # Codex tells what a resumed or forked thread had used when its first turn was asked for already.
+                    recording.used = total
 
     def _note(self, run: str, record: dict[str, Any]) -> None:
         if record.get("method") == "account/rateLimits/updated" and isinstance(record.get("payload"), dict):
@@ -236,7 +248,7 @@ def _from_transcript(recording: Recording) -> Recording:
     """Make up the request of a turn that nobody asked for over HTTP."""
     frames = recording.attempts.get(0, [])
     calls = [frame.payload for frame in frames if frame.kind == "rpc_request" and isinstance(frame.payload, dict)]
-    body = body_from_calls(calls)
+    body = body_from_calls(calls, recording.thread)
     if body is not None:
         recording.request = {"path": "/v1/responses", "body": body}
     return recording

@@ -40,6 +40,7 @@ class Told:
         self.status: int | None = None
         self.streamed = False
         self._calls: list[dict[str, Any]] = []
+        self._thread: dict[str, Any] | None = None
 
     def add(self, record: dict[str, Any]) -> None:
         """One record."""
@@ -63,6 +64,7 @@ class Told:
         else:
             if kind == "rpc_request":
                 self._calls.append(payload)
+                self._thread = self._thread or record.get("thread")
             self.answers.setdefault(request_of(record["req_id"])[1], Heard()).add(kind, payload)
 
     @property
@@ -71,7 +73,7 @@ class Told:
         body = self.request.get("body")
         if isinstance(body, dict):
             return body
-        return (None if self.request else body_from_calls(self._calls)) or {}
+        return (None if self.request else body_from_calls(self._calls, self._thread)) or {}
 
 
 def show_conversation(screen: Screen, summary: Summary, records: Iterable[dict[str, Any]]) -> None:
