@@ -54,12 +54,8 @@ def parse_stream(stream: bytes) -> Iterator[Any]:
 
 
 def _named(recording: Recording) -> Iterator[str]:
-    for piece in recording.client:
-        headers = piece.payload.get("headers") if isinstance(piece.payload, dict) else None
-        for header in headers if isinstance(headers, list) else ():
-            # In a stream of CAP nothing else tells it.
-            if isinstance(header, list) and header[:1] == ["x-conversation-id"] and isinstance(header[-1], str):
-                yield header[-1]
+    # In a stream of CAP nothing else tells it.
+    yield from (value for name, value in recording.headers or () if name == "x-conversation-id")
     for event in parse_stream(recording.sent):
         if isinstance(event, dict):
             yield from _names_in(event)

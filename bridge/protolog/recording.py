@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from bridge.appserver.standin.tape import PARTS, PROMPTS
+from bridge.protolog.loose import text_of
 from bridge.protolog.read import request_of
 from bridge.protolog.transcript import COUNTS, body_from_calls, total_used
 
@@ -116,13 +117,25 @@ class Recording:
         return any(piece.kind == "client_sse" and piece.payload for piece in self.client)
 
     @property
+    def head(self) -> dict[str, Any]:
+        """The status and the headers that the client got; empty where they are not on record."""
+        found = (piece.payload for piece in self.client if piece.kind == "client_start")
+        return next((payload for payload in found if isinstance(payload, dict)), {})
+
+    @property
     def status(self) -> int | None:
         """The HTTP status that the client got, where it is on record."""
-        for piece in self.client:
-            if piece.kind == "client_start" and isinstance(piece.payload, dict):
-                status = piece.payload.get("status")
-                return status if isinstance(status, int) else None
-        return None
+        status = self.head.get("status")
+        return status if isinstance(status, int) else None
+
+    @property
+    def headers(self) -> list[tuple[str, str]] | None:
+        """The response headers, where they are on record."""
+        headers = self.head.get("headers")
+        if not isinstance(headers, list):
+            return None
+        pairs = (header for header in headers if isinstance(header, list) and len(header) == 2)
+        return [(text_of(name), text_of(value)) for name, value in pairs]
 
     @property
     def sent(self) -> bytes:

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from bridge.protolog.recording import Recording, read_recordings
 from bridge.redact import Redactor
 from bridge.server.cap.places import PLACES, RUN, SOCKET
 from bridge.server.cap.recorded import recorded_rules, refuse_again
-from bridge.server.service import Service
+from bridge.server.service import HOLD, Service
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
 
@@ -190,11 +191,17 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
 
 
 def _hold(recording: Recording, speed: float) -> float:
-    """An answer that began as a stream does so again, whatever became of it; one that did not, does not."""
+    """An answer that began as a stream does so again, whatever became of it; one that did not, does not.
+
+    One that began with its first word waits for that again, because until then there is news for the response headers.
+    """
     first = next((piece.mono for piece in recording.client if piece.kind == "client_sse" and piece.payload), None)
     if first is None:
-        return float("inf") if recording.client else 0.0
-    return max(0.0, (first - recording.at) / speed) if speed > 0 else 0.0
+        return inf if recording.client else 0.0
+    waited = max(0.0, first - recording.at)
+    if speed > 0:
+        return waited / speed
+    return inf if recording.status is not None and waited < HOLD else 0.0
 
 
 def load_player(path: Path, **options: Any) -> LogPlayer:

@@ -86,6 +86,24 @@ def test_what_is_no_log_holds_none(tmp_path: Path) -> None:
     assert "notes.txt holds no request." in run_command("replay", tmp_path / "notes.txt").stderr
 
 
+def test_response_headers_are_compared(tools_log: Path) -> None:
+    """What is dropped today, and was not then, differs; an update changes that header and no id."""
+    original = tools_log.read_text()
+    changed = original.replace(
+        '["cache-control", "no-cache"]', '["cache-control", "no-cache"], ["x-bridge-dropped", "stop"]'
+    )
+    assert changed != original
+    tools_log.write_text(changed)
+    ran = run_command("replay", tools_log, "--verify")
+    assert ran.returncode == 1
+    assert "the response headers differ" in ran.stdout
+    assert "-x-bridge-dropped: stop" in ran.stdout
+    assert run_command("replay", tools_log, "--verify", "--update").returncode == 0
+    assert [json.loads(line) for line in tools_log.read_text().splitlines()] == [
+        json.loads(line) for line in original.splitlines()
+    ]
+
+
 def test_a_log_of_which_one_is_chosen(tools_log: Path) -> None:
     first, second = recordings_in(tools_log)
     ran = run_command("replay", tools_log, "--verify", "-v", "--req", first.id)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli.running import run_command
 from real.provider import DEFAULT_TEXT, Provider
 from real.rig import CHAT, CURRENT, HOUSE_MODEL, LEGACY, RESPONSES, Api, Rig, UseRig, start_rig
 from warm import run_warm
@@ -93,6 +94,8 @@ def test_a_model_that_is_replaced_by_another_is_told(tmp_path: Path, api: Api, s
         assert "'gpt-safe' answers instead of 'gpt-6.1-sol'" in codex.bridge.stderr.read_text()
     ends = [json.loads(line) for line in log.read_text().splitlines() if '"turn_end"' in line]
     assert [end["payload"].get("rerouted_to") for end in ends] == ["gpt-safe", None]
+    verified = run_command("replay", log, "--verify")
+    assert verified.returncode == 0, verified.stdout
 
 
 @pytest.fixture(scope="module", params=[CURRENT, LEGACY], ids=str)
