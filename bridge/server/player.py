@@ -18,6 +18,7 @@ from bridge.backends.replay.copying import copy_limits
 from bridge.backends.router import Router
 from bridge.errors import BridgeError, ConfigError
 from bridge.protolog.asked import tools_offered
+from bridge.protolog.assist import has_empty_pieces
 from bridge.protolog.match import Ignore, Leaf, Spoken, differences, fingerprint, leaves, nearness
 from bridge.protolog.names import Names
 from bridge.protolog.read import RecordReader, played_files
@@ -169,7 +170,7 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
     """
     if PATHS.get(recording.path) == "cap":
         refuse_again(recording)
-    names = Names(recording, service.new_id, service.now)
+    names = Names(recording)
     if copies and service.recorder is not None and recording.limits is not None:
         copy_limits(service.recorder, recording.limits)
     backend = ReplayBackend(recording, new_id=names.new_id, speed=speed, recorder=service.recorder if copies else None)
@@ -185,7 +186,11 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
         stream_default=bool(told.get("stream_default", service.stream_default)),
         policy="drop",
         player=None,
-        cap=replace(service.cap, rules=recorded_rules(service.cap.rules, recording)),
+        cap=replace(
+            service.cap,
+            rules=recorded_rules(service.cap.rules, recording),
+            keeps_empty=has_empty_pieces(recording.sent),
+        ),
         forgiving=recording.start is not None,
     )
 

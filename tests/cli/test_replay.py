@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,23 @@ def test_what_was_typed_wrong_is_told(tools_log: Path, words: tuple[str, ...], t
 def test_what_is_no_log_holds_none(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no log\n")
     assert "notes.txt holds no request." in run_command("replay", tmp_path / "notes.txt").stderr
+
+
+@pytest.mark.parametrize("protocol", ["responses", "chat", "wire", "cap"])
+def test_two_replays_of_what_no_client_got_are_the_same(tmp_path: Path, protocol: str) -> None:
+    """Ids and times that no answer tells are derived from the recording: none is of today."""
+    records = [json.loads(line) for line in (LOGS / "current-ends.ndjson").read_text().splitlines()]
+    unheard = [record for record in records if record["phase"] != "client_egress"]
+    log = write(tmp_path / "log.ndjson", [record | {"seq": number} for number, record in enumerate(unheard)])
+    first, again = (run_command("replay", log, "--as", protocol) for _ in range(2))
+    assert first.stdout == again.stdout
+    assert first.stdout.count("word0") > 1
+    traces = [run_command("replay", ROOT / "fixtures/traces", "--as", protocol) for _ in range(2)]
+    assert traces[0].stdout == traces[1].stdout
+    if protocol == "responses":
+        days = {record["ts"][:10] for record in unheard}
+        created = re.findall(r'"created_at":(\d+)', first.stdout)
+        assert {datetime.fromtimestamp(int(each), UTC).date().isoformat() for each in created} == days
 
 
 def test_response_headers_are_compared(tools_log: Path) -> None:

@@ -134,6 +134,7 @@ class AssistExchange(Exchange):
             form=self.form,
             events=events,
             conversation_id=self.conversation,
+            keeps_empty=self._service.cap.keeps_empty,
         )
 
     def now(self) -> float:

@@ -26,6 +26,8 @@ class CapOptions:
     strict: bool = False
     """Whether a conversation must be known to be continued; else its name begins one."""
     agent_id: UUID = field(default_factory=uuid4)
+    keeps_empty: bool = False
+    """Whether pieces without text are told, as they stand in a recording that was redacted."""
 
     def caller(self, key: str) -> str | None:
         """Who the client with this key is; None when that is not known, and "" for one that is nobody."""
