@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +11,15 @@ from typing import Any
 import orjson
 
 from bridge.appserver.standin.tape import PARTS, PROMPTS
+from bridge.protolog.crashes import AFTER, EXIT, ends_turn, is_crash
 from bridge.protolog.loose import text_of
 from bridge.protolog.read import request_of
 from bridge.protolog.transcript import COUNTS, body_from_calls, total_used
 
 EGRESS = "client_egress"
+MOST_HELD = 1000
+MOST_EXITS = 100
+"""So many recordings wait for the exit of a child, and so many exits are looked through for it."""
 _LATE = (
     "turn/interrupt",
     "thread/unsubscribe",
@@ -83,6 +88,8 @@ class Recording:
     """(kind, payload) of what was noted when calls were parsed."""
     limits: dict[str, Any] | None = None
     """The account's quota, as it was last told before."""
+    exit: dict[str, Any] | None = None
+    """How the child ended that took the turn along: the payload of `backend_exit`."""
     used: dict[str, Any] | None = None
     """What the thread that it continues had used before, as Codex counts."""
     thread: dict[str, Any] | None = None
@@ -248,13 +255,39 @@ class Assembler:
 
 
 def read_recordings(records: Iterable[tuple[Path, dict[str, Any]]]) -> Iterator[Recording]:
-    """The requests of a log, in the order in which they ended; last those without an end."""
-    assembler = Assembler()
+    """The requests of a log, in the order in which they ended; last those without an end.
+
+    One that its child took along waits for the record of the child's exit, and those after it wait with it.
+    """
+    assembler, held, exits = Assembler(), deque[Recording](), deque[dict[str, Any]](maxlen=MOST_EXITS)
     for path, record in records:
         done = assembler.add(path, record)
         if done is not None:
-            yield done
+            held.append(done)
+        if record["kind"] == EXIT:
+            exits.append(record)
+        while held and (_is_whole(held[0], exits) or _waited(held[0], record) or len(held) > MOST_HELD):
+            yield held.popleft()
+    for recording in held:
+        _is_whole(recording, exits)
+        yield recording
     yield from assembler.rest()
+
+
+def _is_whole(recording: Recording, exits: Iterable[dict[str, Any]]) -> bool:
+    """Whether nothing is missing; what its child ended with is added where that is known."""
+    if recording.exit is None and recording.end_mono is not None and is_crash(recording.end):
+        run, end = recording.header.get("run", ""), recording.end_mono
+        found = (each.get("payload") for each in exits if ends_turn(each, recording.id, run, end))
+        recording.exit = next((payload for payload in found if isinstance(payload, dict)), None)
+        return recording.exit is not None
+    return True
+
+
+def _waited(recording: Recording, record: dict[str, Any]) -> bool:
+    """Whether the log has come so far after a recording's end that the exit of its child does not follow."""
+    same = record.get("run", "") == recording.header.get("run", "")
+    return bool(same and recording.end_mono is not None and record["mono"] > recording.end_mono + AFTER)
 
 
 def _from_transcript(recording: Recording) -> Recording:

@@ -83,6 +83,21 @@ def test_what_was_typed_wrong_is_told(tools_log: Path, words: tuple[str, ...], t
     assert told in ran.stderr
 
 
+@pytest.mark.parametrize("command", ["ls", "tail", "stats", "show", "export --jsonl -"])
+def test_a_file_that_is_no_log_is_refused(tmp_path: Path, command: str) -> None:
+    """Whatever is in it. An empty file may become one."""
+    words = command.split()
+    for number, content in enumerate(("no log\n", "no end", '{"some": "json"}\n', "\x00\x01\n\x02")):
+        other = tmp_path / f"{number}.txt"
+        other.write_text(content)
+        ran = run_command("log", words[0], other, *words[1:])
+        assert ran.returncode == 2
+        assert f"{other} is not an event log" in ran.stderr
+    if command != "show":
+        (tmp_path / "empty.ndjson").touch()
+        assert run_command("log", words[0], tmp_path / "empty.ndjson", *words[1:]).returncode == 0
+
+
 def test_what_is_no_log_holds_none(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no log\n")
     assert "notes.txt holds no request." in run_command("replay", tmp_path / "notes.txt").stderr
