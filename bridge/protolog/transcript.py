@@ -67,15 +67,15 @@ class TranscriptReader:
         return self._record(float(at), direction, message)
 
     def _record(self, at: float, direction: str, message: dict[str, Any]) -> dict[str, Any]:
-        method, rpc_id = message.get("method"), message.get("id")
-        params = message.get("params")
+        method, rpc_id, params = message.get("method"), message.get("id"), message.get("params")
+        method = method if isinstance(method, str) else None
         key = key_of(params)
         thread = self._threads.get(key or "")
-        if isinstance(method, str) and rpc_id is None:
+        if method is not None and rpc_id is None:
             kind = "rpc_notification"
             if thread is not None and method.startswith("codex/event") == (thread.dialect == "legacy"):
                 self._follow(thread, method)
-        elif isinstance(method, str):
+        elif method is not None:
             kind = "rpc_request" if direction == "out" else "server_request"
             if direction == "out":
                 thread = self._call(method, rpc_id, key, params if isinstance(params, dict) else {})
