@@ -88,6 +88,9 @@ class Child:
         self.account = Account(self.call)
         self.config_warnings: list[ConfigWarning] = []
         self.turns = 0
+        self.ended_requests: list[str] = []
+        """The requests whose turns ran when the child was closed."""
+        self._running: dict[RunningTurn, None] = {}
         self._settings = settings
         self._threads = KeptThreads(settings.kept_threads)
         self._wanted = dialect
@@ -164,6 +167,7 @@ class Child:
         self.over.set()
         if self._closed is None:
             self._closed = error
+            self.ended_requests = [turn.req_id for turn in self._running if turn.req_id and not turn.finished]
             self._peer.close(error)
             self._routes.fail_all(error)
 
@@ -270,6 +274,7 @@ class Child:
             if self._tap is not None:
                 self._tap.claim(running.resumes, req_id)
         self.turns += 1
+        self._running[running] = None
         self.idle = trio.Event() if self.idle.is_set() else self.idle
         self._owners.start_soon(self._own, stream)
         return stream
@@ -302,6 +307,7 @@ class Child:
                 if self._tap is not None:
                     self._tap.forget(running.key)
             self.turns -= 1
+            del self._running[running]
             if not self.turns:
                 self._routes.forget_early()
                 self.idle.set()

@@ -16,7 +16,7 @@ from bridge.appserver.settings import ChildSettings
 from bridge.appserver.transcript import client_instructions, flatten, system_texts, tool_text
 from bridge.errors import InvalidRequest
 from bridge.tools.instructions import join_developer_text
-from bridge.turn.events import Acted, UsageUpdate
+from bridge.turn.events import Acted, Usage, UsageUpdate
 from bridge.turn.items import FunctionTool, Text
 from bridge.turn.turn import Turn
 
@@ -79,10 +79,14 @@ class LegacyDecoder:
 
 
 class LegacyTurn(RunningTurn):
-    """One turn in the legacy dialect. `sends` says which of the two sending calls are made."""
+    """One turn in the legacy dialect. `sends` says which of the two sending calls are made.
 
-    def __init__(self, turn: Turn, settings: ChildSettings, *, sends: Sends) -> None:
+    `used` is what the conversation has used before: nothing here, but a replayed transcript may hold several turns.
+    """
+
+    def __init__(self, turn: Turn, settings: ChildSettings, *, sends: Sends, used: Usage | None = None) -> None:
         super().__init__()
+        self._used = used or Usage()
         self._turn = turn
         self._settings = settings
         self._sends = sends
@@ -197,7 +201,7 @@ class LegacyTurn(RunningTurn):
     def _token_count(self, info: dict[str, Any] | None) -> None:
         if info is None:
             return
-        # The conversation is this turn's alone, so its total is the turn's.
+        # A conversation counts from its beginning.
         counts = info.get("total_token_usage") or info["last_token_usage"]
         usage = usage_from(
             counts["input_tokens"],
@@ -205,7 +209,7 @@ class LegacyTurn(RunningTurn):
             counts["output_tokens"],
             counts.get("reasoning_output_tokens", 0),
         )
-        self.usage(UsageUpdate(usage))
+        self.usage(UsageUpdate(usage - self._used))
 
     def _task_complete(self, message: dict[str, Any]) -> None:
         """The end, of a failed turn too: an `error` came before it then."""

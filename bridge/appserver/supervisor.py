@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import trio
 
@@ -184,8 +184,8 @@ class Supervisor:
             # One that hangs is not asked twice.
             await stop(process, grace=0 if child.hung else STOP_GRACE)
             if self._tap is not None:
-                tail = child.stderr_tail()[-4000:]
-                self._tap.lifecycle("backend_exit", {"code": process.returncode, "stderr": tail})
+                about: dict[str, Any] = {"code": process.returncode, "stderr": child.stderr_tail()[-4000:]}
+                self._tap.lifecycle("backend_exit", about | {"ended_requests": child.ended_requests})
         if self.state == "restarting" and not child.hung:
             self._become("restarting", f"it ended with code {process.returncode}")
         return restart_now

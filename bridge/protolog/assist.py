@@ -21,6 +21,11 @@ def wishes_of(body: Any) -> dict[str, Any]:
     return plain | (own if isinstance(own, dict) else {})
 
 
+def has_empty_pieces(stream: bytes) -> bool:
+    """Whether packets tell pieces without text. No bridge sends such; `log redact` leaves them."""
+    return b'"op":"delta","p":""' in stream or b'"data":{"thought":"",' in stream
+
+
 @dataclass(slots=True)
 class Said:
     """One thing that an answer says: a text, reasoning, a call, a search, or other; in the pieces that it came in."""

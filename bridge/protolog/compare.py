@@ -10,6 +10,7 @@ from typing import Literal
 import orjson
 
 from bridge import exact_json
+from bridge.protolog.loose import member
 from bridge.protolog.recording import Recording
 
 _COMMENT = re.compile(rb"^:[^\n]*\n\n", re.MULTILINE)
@@ -17,6 +18,8 @@ _OWN_ID = re.compile(rb"\b([a-z]{2,10}[_-])[0-9a-f]{32}\b")
 _TIME = re.compile(rb'"(timestamp|created_at)":"[^"\\]*"|"(duration_ms|ttft_ms)":[0-9]+')
 _PACKET = rb'(?:event: stream\.packet\nid: [^\n]*\ndata: )?\{"op":"%b"[^\n]*\n+'
 _CUT_END = re.compile(rb"(?:%b)?%b\Z" % (_PACKET % b"error", _PACKET % b"close"))
+NEW_EACH_TIME = frozenset({"date", "x-request-id", "x-bridge-request-id", "x-client-request-id"})
+"""Response headers whose values say nothing: that they are there counts."""
 CONTEXT = 2
 """Equal events that are shown before the first that differs."""
 MAX_LINES = 60
@@ -41,7 +44,7 @@ class Comparison:
 
 
 def compare(recording: Recording, played: Recording) -> Comparison:
-    """Compare byte for byte. Comments, which keep a stream alive, depend on the clock and do not count.
+    """Compare status, headers and every byte. Comments, which keep a stream alive, do not count.
 
     Who left before the end got only the beginning; and of a log that was cut only the beginning is known. A turn of CAP
     that is ended from outside says so, whatever its backend had said by then.
@@ -50,6 +53,8 @@ def compare(recording: Recording, played: Recording) -> Comparison:
     if None not in (recording.status, played.status) and recording.status != played.status:
         lines = (f"HTTP status {played.status}, recorded was {recording.status}", *show_difference(then, now))
         return Comparison(recording, "different", lines, played)
+    if heads := _differing_headers(recording, played):
+        return Comparison(recording, "different", heads, played)
     partial = _is_partial(recording)
     choices = isinstance(n := (recording.body or {}).get("n"), int) and n > 1
     lines = ("only the recorded beginning was compared",) if partial else ()
@@ -60,6 +65,27 @@ def compare(recording: Recording, played: Recording) -> Comparison:
     if _alike(timeless(then), timeless(now), partial=partial, choices=choices):
         return Comparison(recording, "same", (*lines, "times that the log does not tell were made anew"), played)
     return Comparison(recording, "different", tuple(show_difference(then, now)), played)
+
+
+def _differing_headers(recording: Recording, played: Recording) -> tuple[str, ...]:
+    """How the recorded response headers differ from those of now; nothing where either side has none on record."""
+    then, now = _headers(recording), _headers(played)
+    if then is None or now is None or then == now:
+        return ()
+    lines = difflib.unified_diff(then, now, "recorded", "now", lineterm="", n=0)
+    return ("the response headers differ", *(line for line in lines if not line.startswith("@@")))
+
+
+def _headers(recording: Recording) -> list[str] | None:
+    """The headers in the order of their names, which is the only one that means something."""
+    found = recording.headers
+    if found is None:
+        return None
+    volatile = NEW_EACH_TIME
+    if member(recording.end, "error", "code") == "insufficient_quota":
+        # Until the quota begins anew, reckoned from the second of the answer.
+        volatile |= {"retry-after"}
+    return sorted(f"{name}: {'…' if name in volatile else value}" for name, value in found)
 
 
 def _alike(then: bytes, now: bytes, *, partial: bool, choices: bool) -> bool:

@@ -25,7 +25,7 @@ from bridge.protolog.read import Trouble, read_blocks
 from bridge.protolog.scan import Run, Scanner
 from bridge.protolog.summary import Summary, summary_from_json
 
-VERSION = 1
+VERSION = 2
 WORTH_KEEPING = 4 * 1024 * 1024
 """Less is read again in no time."""
 BLOCK = 1024 * 1024

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from bridge.errors import ConfigError
+from bridge.protolog.crashes import AFTER, EXIT, ends_turn, is_crash
 from bridge.protolog.index import FileScan
 from bridge.protolog.read import (
     BLOCK,
@@ -20,10 +21,13 @@ from bridge.protolog.read import (
     log_files,
     parse_record,
     read_blocks,
+    refuse_other_files,
     request_of,
 )
 from bridge.protolog.scan import Scanner
 from bridge.protolog.summary import Span, Summary
+
+_EXIT = f'"kind":"{EXIT}"'.encode()
 
 
 @dataclass(slots=True)
@@ -53,9 +57,10 @@ class Log:
     # All requests
 
     def summaries(self, wanted: Callable[[str], bool] | None = None) -> Iterator[Summary]:
-        """As they ended; last those without an end. `wanted` chooses by id."""
+        """As they ended; last those without an end. `wanted` chooses by id. Raises ConfigError for what is no log."""
         pending: dict[str, Summary] = {}
         runs: dict[str, int] = {}
+        turns = False
         for file in self.files:
             scan = self.last = FileScan(file, self.cache, self.trouble, wanted, self.told)
             for summary in scan:
@@ -65,6 +70,9 @@ class Log:
                     yield timed(summary)
             yield from self._carry(scan, pending, wanted)
             self._compare_numbers(file, scan.scanner, runs)
+            turns = turns or bool(scan.scanner.transcripts)
+        if not runs and not turns:
+            refuse_other_files(self.path, self.files, self.trouble)
         self.pending = pending
         for summary in pending.values():
             if summary.begun or summary.model:
@@ -100,16 +108,34 @@ class Log:
         return list(self.summaries(lambda name: begins_with(name, prefix)))
 
     def records(self, summary: Summary) -> Iterator[dict[str, Any]]:
-        """Its records, in order. Only its part of the log is read."""
+        """Its records, in order; last the exit of the child that took it along. Only its part of the log is read."""
         files = {file.name: file for file in self.files}
+        crashed: dict[str, Any] | None = None
         for span in summary.spans:
             file = files[span.file]
             if summary.is_transcript:
                 for _, record in RecordReader([file]):
                     if record["req_id"] == summary.id:
                         yield record
-            else:
-                yield from _records(file, span, summary.id)
+                continue
+            for record in _records(file, span, summary.id):
+                if record["kind"] == "turn_end" and is_crash(record.get("payload")):
+                    crashed = record
+                yield record
+        if crashed is not None and (exit := self._exit(summary, crashed)) is not None:
+            yield exit
+
+    def _exit(self, summary: Summary, end: dict[str, Any]) -> dict[str, Any] | None:
+        """The exit of the child that took a request along. It may follow its end, in the next file even."""
+        last = summary.spans[-1]
+        names = [file.name for file in self.files]
+        start = last.start
+        for file in self.files[names.index(last.file) :]:
+            for record in _near(file, start, end):
+                if record["kind"] == EXIT and ends_turn(record, summary.id, end.get("run", ""), end["mono"]):
+                    return record
+            start = 0
+        return None
 
 
 def begins_with(name: str, prefix: str) -> bool:
@@ -131,6 +157,21 @@ def timed(summary: Summary) -> Summary:
 def _continues_another(file: Path) -> bool:
     with file.open("rb") as lines:
         return continues(parse_record(lines.readline(BLOCK)))
+
+
+def _near(file: Path, start: int, end: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The exits in a file, until the log has come too far after a turn's end."""
+    for _, block in read_blocks(file, Trouble(), start=start):
+        first = parse_record(block[: block.find(b"\n")])
+        if first is not None and first.get("run") == end.get("run") and first["mono"] > end["mono"] + AFTER:
+            return
+        at = block.find(_EXIT)
+        while at >= 0:
+            stop = block.find(b"\n", at)
+            record = parse_record(block[block.rfind(b"\n", 0, at) + 1 : stop])
+            if record is not None:
+                yield record
+            at = block.find(_EXIT, stop)
 
 
 def _records(file: Path, span: Span, name: str) -> Iterator[dict[str, Any]]:

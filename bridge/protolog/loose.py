@@ -26,6 +26,11 @@ def loads(text: str | bytes) -> Any:
         return None
 
 
+def is_json(text: str) -> bool:
+    """Whether a text is JSON."""
+    return loads(text) is not None or text.strip() == "null"
+
+
 def dump(value: Any) -> bytes:
     """A value that came from JSON, as compact JSON. What is nested too deeply is cut off, and says so."""
     try:

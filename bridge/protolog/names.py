@@ -1,13 +1,16 @@
 """The ids and times that a recorded answer has, given out again in the same order: so it can be made byte for byte.
 
 They are taken from where an answer names them: its own id, its items' and calls', its creation and end. What the
-backend named itself is no name of ours and is left out.
+backend named itself is no name of ours and is left out. What the answer does not tell, because its client got less, is
+derived from the recording, so that every replay gives the same.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from datetime import datetime
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -18,11 +21,11 @@ from bridge.protolog.recording import Recording
 
 
 class Names:
-    """Gives out the names of one recording, and then those of `new_id` and `now`."""
+    """Gives out the names of one recording, and then further ones that are made of its id."""
 
-    def __init__(self, recording: Recording, new_id: Callable[[str], str], now: Callable[[], float]) -> None:
-        self._new_id = new_id
-        self._now = now
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording.id
+        self._made = Counter[str]()
         self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
         self._times: deque[float] = deque()
         foreign = _said_by_backend(recording)
@@ -31,17 +34,20 @@ class Names:
             if rest and name not in foreign:
                 self._ids[prefix].append(f"{prefix}_{rest}")
         told = [event for event in parse_stream(recording.sent) if isinstance(event, dict)]
-        self._times.extend(assist_moments(told, recording.end) or dict.fromkeys(_moments(told)))
+        times = assist_moments(told, recording.end) or dict.fromkeys(_moments(told))
+        self._times.extend(times or _recorded_moments(recording))
 
     def new_id(self, prefix: str) -> str:
-        """The next recorded id of this kind; a new one when there are no more."""
-        return self._ids[prefix].popleft() if self._ids[prefix] else self._new_id(prefix)
+        """The next recorded id of this kind; when there are no more, one that the same replay gives again."""
+        if self._ids[prefix]:
+            return self._ids[prefix].popleft()
+        self._made[prefix] += 1
+        name = f"{self._recording} {prefix} {self._made[prefix]}".encode("utf-8", "surrogatepass")
+        return f"{prefix}_{blake2b(name, digest_size=16).hexdigest()}"
 
     def now(self) -> float:
         """The next recorded time; the last of them is then the time."""
-        if len(self._times) > 1:
-            return self._times.popleft()
-        return self._times[0] if self._times else self._now()
+        return self._times.popleft() if len(self._times) > 1 else self._times[0]
 
 
 def parse_stream(stream: bytes) -> Iterator[Any]:
@@ -54,12 +60,8 @@ def parse_stream(stream: bytes) -> Iterator[Any]:
 
 
 def _named(recording: Recording) -> Iterator[str]:
-    for piece in recording.client:
-        headers = piece.payload.get("headers") if isinstance(piece.payload, dict) else None
-        for header in headers if isinstance(headers, list) else ():
-            # In a stream of CAP nothing else tells it.
-            if isinstance(header, list) and header[:1] == ["x-conversation-id"] and isinstance(header[-1], str):
-                yield header[-1]
+    # In a stream of CAP nothing else tells it.
+    yield from (value for name, value in recording.headers or () if name == "x-conversation-id")
     for event in parse_stream(recording.sent):
         if isinstance(event, dict):
             yield from _names_in(event)
@@ -95,6 +97,16 @@ def _moments(told: list[dict[str, Any]]) -> Iterator[float]:
         for name in ("created_at", "created", "completed_at"):
             if isinstance(value := holder.get(name), int | float):
                 yield float(value)
+
+
+def _recorded_moments(recording: Recording) -> tuple[float, float]:
+    """When the request came and when its turn ended, as the log tells it; 0 in a transcript, which has no dates."""
+    try:
+        begun = datetime.fromisoformat(recording.ts).timestamp()
+    except (ValueError, OverflowError):
+        begun = 0.0
+    ended = recording.at if recording.end_mono is None else recording.end_mono
+    return begun, begun + max(0.0, ended - recording.at)
 
 
 def _said_by_backend(recording: Recording) -> set[str]:

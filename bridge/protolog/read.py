@@ -75,6 +75,13 @@ def log_files(path: Path) -> list[Path]:
     return [path]
 
 
+def refuse_other_files(path: Path, files: list[Path], trouble: Trouble) -> None:
+    """Raise ConfigError for files without a record that hold something else: a torn first line may be one of ours."""
+    if trouble.foreign or any(_begins_otherwise(file) for file in files if file.is_file()):
+        what = "is not an event log: none of its lines is a record"
+        raise ConfigError(f"{path} {what}. Make a log with `serve --log-events` or `record`.")
+
+
 def played_files(path: Path) -> list[Path]:
     """The files of a log that is held in memory to be played. Raises ConfigError when there is none, or too much."""
     files = log_files(path)
@@ -141,6 +148,11 @@ class RecordReader:
     trouble: Trouble = field(default_factory=Trouble)
     told: Callable[[int], None] = lambda size: None
     _next: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether no line was a record."""
+        return not self._next
 
     def __iter__(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         from bridge.protolog.transcript import TranscriptReader
@@ -216,6 +228,11 @@ def request_of(req_id: str) -> tuple[str, int]:
     """(the request, the number of its attempt) of a record's `req_id`."""
     request, _, attempt = req_id.partition("#")
     return request, int(attempt) if attempt.isdecimal() and len(attempt) < 6 else 0
+
+
+def _begins_otherwise(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(1) not in (b"", b"{")
 
 
 def _is_packed(path: Path) -> bool:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bridge import exact_json
-from bridge.protolog.loose import member
+from bridge.appserver.standin.tape import PARTS, PROMPTS
+from bridge.protolog.crashes import AFTER, EXIT, ends_turn, is_crash
+from bridge.protolog.loose import text_of
 from bridge.protolog.read import request_of
-from bridge.protolog.transcript import body_from_calls
+from bridge.protolog.transcript import COUNTS, body_from_calls, total_used
 
 EGRESS = "client_egress"
+MOST_HELD = 1000
+MOST_EXITS = 100
+"""So many recordings wait for the exit of a child, and so many exits are looked through for it."""
 _LATE = (
     "turn/interrupt",
     "thread/unsubscribe",
@@ -81,8 +87,12 @@ class Recording:
     """(kind, payload) of what was noted when calls were parsed."""
     limits: dict[str, Any] | None = None
     """The account's quota, as it was last told before."""
+    exit: dict[str, Any] | None = None
+    """How the child ended that took the turn along: the payload of `backend_exit`."""
     used: dict[str, Any] | None = None
     """What the thread that it continues had used before, as Codex counts."""
+    thread: dict[str, Any] | None = None
+    """Of a turn in a transcript: what its thread was begun with."""
     number: int = 0
     """How many others began before it in the log: ids may stand in it twice, if it was copied together."""
 
@@ -102,28 +112,40 @@ class Recording:
         """Whether the log has its end."""
         return self.end is not None
 
+    def has_prompt(self, kind: str) -> bool:
+        """Whether it has a call, or a reply, by which a child was asked to answer."""
+        frames = (frame for frames in self.attempts.values() for frame in frames)
+        return any(frame.kind == kind and frame.method in PARTS | PROMPTS for frame in frames)
+
     @property
     def streamed(self) -> bool:
         """Whether the client got events."""
         return any(piece.kind == "client_sse" and piece.payload for piece in self.client)
 
     @property
+    def head(self) -> dict[str, Any]:
+        """The status and the headers that the client got; empty where they are not on record."""
+        found = (piece.payload for piece in self.client if piece.kind == "client_start")
+        return next((payload for payload in found if isinstance(payload, dict)), {})
+
+    @property
     def status(self) -> int | None:
         """The HTTP status that the client got, where it is on record."""
-        for piece in self.client:
-            if piece.kind == "client_start" and isinstance(piece.payload, dict):
-                status = piece.payload.get("status")
-                return status if isinstance(status, int) else None
-        return None
+        status = self.head.get("status")
+        return status if isinstance(status, int) else None
+
+    @property
+    def headers(self) -> list[tuple[str, str]] | None:
+        """The response headers, where they are on record."""
+        headers = self.head.get("headers")
+        if not isinstance(headers, list):
+            return None
+        pairs = (header for header in headers if isinstance(header, list) and len(header) == 2)
+        return [(text_of(name), text_of(value)) for name, value in pairs]
 
     def client_header(self, name: str) -> str | None:
         """A header of the answer that the client got, where it is on record."""
-        for piece in self.client:
-            headers = member(piece.payload, "headers") if piece.kind == "client_start" else None
-            for header in headers if isinstance(headers, list) else ():
-                if isinstance(header, list) and header[:1] == [name] and isinstance(header[-1], str):
-                    return header[-1]
-        return None
+        return next((value for header, value in self.headers or () if header == name), None)
 
     @property
     def sent(self) -> bytes:
@@ -142,6 +164,7 @@ class Recording:
         """Take one of its records in."""
         kind, payload = record["kind"], record.get("payload")
         if kind in _FRAMES:
+            self.thread = self.thread or record.get("thread")
             self.attempts.setdefault(attempt, []).append(_frame(record))
         elif record["phase"] == EGRESS:
             self.client.append(Piece(record["mono"], kind, payload))
@@ -216,13 +239,16 @@ class Assembler:
     def _follow_thread(self, run: str, record: dict[str, Any], recording: Recording) -> None:
         """A thread's count of its usage goes on from turn to turn, until it is let go of."""
         method, thread = record.get("method"), (run, record.get("conversation_id") or "")
-        if method == "thread/inject_items" and not recording.attempts:
-            recording.used = self._used.get(thread)
-        elif method == "thread/tokenUsage/updated" and isinstance(record.get("payload"), dict):
-            params = record["payload"].get("params")
-            usage = params.get("tokenUsage") if isinstance(params, dict) else None
-            if isinstance(usage, dict) and isinstance(usage.get("total"), dict):
-                self._used[thread] = usage["total"]
+        if record["kind"] == "rpc_request" and method in PARTS | PROMPTS:
+            if not recording.has_prompt("rpc_request"):
+                recording.used = self._used.get(thread)
+        elif method in COUNTS:
+            total = total_used(record.get("payload"))
+            if total is not None:
+                self._used[thread] = total
+                if recording.thread is not None and not recording.has_prompt("rpc_response"):
+                    # Codex tells what a resumed or forked thread had used when its first turn was asked for already.
+                    recording.used = total
 
     def _note(self, run: str, record: dict[str, Any]) -> None:
         if record.get("method") == "account/rateLimits/updated" and isinstance(record.get("payload"), dict):
@@ -232,20 +258,46 @@ class Assembler:
 
 
 def read_recordings(records: Iterable[tuple[Path, dict[str, Any]]]) -> Iterator[Recording]:
-    """The requests of a log, in the order in which they ended; last those without an end."""
-    assembler = Assembler()
+    """The requests of a log, in the order in which they ended; last those without an end.
+
+    One that its child took along waits for the record of the child's exit, and those after it wait with it.
+    """
+    assembler, held, exits = Assembler(), deque[Recording](), deque[dict[str, Any]](maxlen=MOST_EXITS)
     for path, record in records:
         done = assembler.add(path, record)
         if done is not None:
-            yield done
+            held.append(done)
+        if record["kind"] == EXIT:
+            exits.append(record)
+        while held and (_is_whole(held[0], exits) or _waited(held[0], record) or len(held) > MOST_HELD):
+            yield held.popleft()
+    for recording in held:
+        _is_whole(recording, exits)
+        yield recording
     yield from assembler.rest()
+
+
+def _is_whole(recording: Recording, exits: Iterable[dict[str, Any]]) -> bool:
+    """Whether nothing is missing; what its child ended with is added where that is known."""
+    if recording.exit is None and recording.end_mono is not None and is_crash(recording.end):
+        run, end = recording.header.get("run", ""), recording.end_mono
+        found = (each.get("payload") for each in exits if ends_turn(each, recording.id, run, end))
+        recording.exit = next((payload for payload in found if isinstance(payload, dict)), None)
+        return recording.exit is not None
+    return True
+
+
+def _waited(recording: Recording, record: dict[str, Any]) -> bool:
+    """Whether the log has come so far after a recording's end that the exit of its child does not follow."""
+    same = record.get("run", "") == recording.header.get("run", "")
+    return bool(same and recording.end_mono is not None and record["mono"] > recording.end_mono + AFTER)
 
 
 def _from_transcript(recording: Recording) -> Recording:
     """Make up the request of a turn that nobody asked for over HTTP."""
     frames = recording.attempts.get(0, [])
     calls = [frame.payload for frame in frames if frame.kind == "rpc_request" and isinstance(frame.payload, dict)]
-    body = body_from_calls(calls)
+    body = body_from_calls(calls, recording.thread)
     if body is not None:
         recording.request = {"path": "/v1/responses", "body": body}
     return recording

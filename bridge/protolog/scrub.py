@@ -30,11 +30,11 @@ DEEPEST = 200
 KEPT = frozenset(
     {
         "action", "backend", "call_id", "callId", "calls", "cause", "code", "conversationId", "conversation_id",
-        "dialect", "direction", "dropped", "effort", "event", "finish_reason", "headers", "id", "item_id", "itemId",
-        "jsonrpc", "kind", "method", "model", "modelProvider", "name", "object", "outcome", "param", "path", "phase",
-        "program", "reason", "redaction", "repairs", "req_id", "requested_model", "response_id", "role", "rpc_id",
-        "service_tier", "sandbox", "severity", "status", "store", "threadId", "tool_call_id", "tool_choice",
-        "truncation", "turnId", "turn_id", "type", "unsupported", "version",
+        "dialect", "direction", "dropped", "effort", "ended_requests", "event", "finish_reason", "headers", "id",
+        "invalid_arguments", "item_id", "itemId", "jsonrpc", "kind", "method", "model", "modelProvider", "name",
+        "object", "outcome", "param", "path", "phase", "program", "reason", "redaction", "repairs", "req_id",
+        "requested_model", "response_id", "role", "rpc_id", "service_tier", "sandbox", "severity", "status", "store",
+        "threadId", "tool_call_id", "tool_choice", "truncation", "turnId", "turn_id", "type", "unsupported", "version",
         # CAP's
         "created_at", "domain", "events", "form", "op", "parent_request_id", "request_id", "resets_at",
         "root_request_id", "state", "timestamp", "tool",

@@ -47,6 +47,8 @@ class Summary:
     total_s: float | None = None
     calls: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
+    invalid_arguments: list[str] = field(default_factory=list)
+    """The tools that were called with arguments that are not JSON."""
     rejects: int = 0
     begun: bool = True
     """Whether its beginning is in the log."""
@@ -91,6 +93,8 @@ class Summary:
             self.calls = _texts(payload["calls"])
         if isinstance(payload.get("repairs"), list):
             self.repairs = _texts(payload["repairs"])
+        if isinstance(payload.get("invalid_arguments"), list):
+            self.invalid_arguments = _texts(payload["invalid_arguments"])
 
     def take_note(self, kind: str, payload: Any) -> None:
         """What was noted while calls were parsed; logs of format 1 tell of calls only here."""

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from bridge.appserver.standin.tape import PROMPTS
+from bridge.protolog.loose import member
 from bridge.protolog.summary import TRANSCRIPT, Span, Summary
-
-_PROMPTS = ("turn/start", "sendUserTurn", "sendUserMessage")
+from bridge.protolog.transcript import COUNTS, total_used
 
 
 @dataclass(slots=True)
@@ -16,13 +17,19 @@ class _Turn:
     summary: Summary
     began: float
     prompted: float | None = None
+    used: dict[str, Any] = field(default_factory=dict)
+    """What the thread had used before."""
+    answered: bool = False
+    """Whether the prompt was accepted. A resumed or forked thread may tell what it had used shortly before that."""
 
 
 @dataclass(slots=True)
 class TranscriptSummaries:
-    """Takes records in, keeps one summary for each thread."""
+    """Takes records in, keeps one summary for each turn."""
 
     _turns: dict[str, _Turn] = field(default_factory=dict)
+    _used: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """How many tokens each thread has used until now."""
 
     def __bool__(self) -> bool:
         return bool(self._turns)
@@ -36,15 +43,25 @@ class TranscriptSummaries:
         params = params if isinstance(params, dict) else {}
         turn = self._turns.get(name)
         if turn is None:
-            model = params.get("model")
-            model = model if isinstance(model, str) else ""
-            summary = Summary(name, path=TRANSCRIPT, model=model, requested_model=model, backend="app-server")
-            turn = self._turns[name] = _Turn(summary, at)
-        method = record.get("method")
-        if record["kind"] == "rpc_request" and method in _PROMPTS:
+            turn = self._turns[name] = _Turn(Summary(name, path=TRANSCRIPT, backend="app-server"), at)
+            _name_model(turn, params)
+        method, thread = record.get("method"), record.get("conversation_id") or ""
+        if record["kind"] == "rpc_request" and method in PROMPTS:
+            if turn.prompted is None:
+                turn.used = self._used.get(thread, {})
             turn.prompted = at
-        elif record["kind"] == "rpc_error" and method in _PROMPTS:
+            _name_model(turn, record.get("thread"))
+        elif record["kind"] == "rpc_error" and method in PROMPTS:
             _fail(turn, payload.get("error"), at)
+        elif record["kind"] == "rpc_response" and method in PROMPTS:
+            turn.answered = True
+        elif method in COUNTS:
+            if (total := total_used(payload)) is not None:
+                self._used[thread] = total
+                if turn.answered:
+                    _count(turn, total)
+                else:
+                    turn.used = total
         elif record["kind"] == "rpc_notification" and isinstance(method, str):
             message = params.get("msg")
             _take(turn, method, params, message if isinstance(message, dict) else {}, at)
@@ -61,20 +78,16 @@ def _take(turn: _Turn, method: str, params: dict[str, Any], message: dict[str, A
     kind = message.get("type") if method.startswith("codex/event") else method
     if isinstance(kind, str) and kind.lower().endswith("delta") and summary.first_event_s is None:
         summary.first_event_s = round(at - (turn.prompted or turn.began), 6)
-    elif kind == "thread/tokenUsage/updated":
-        _count(summary, _inside(params, "tokenUsage", "total"), "Tokens")
-    elif kind == "token_count":
-        _count(summary, _inside(message, "info", "total_token_usage"), "_tokens")
     elif kind == "error" and not params.get("willRetry"):
         _fail(turn, params.get("error") if method == "error" else message, at)
     elif kind == "turn/completed":
-        status = _inside(params, "turn").get("status")
+        status = member(params, "turn", "status")
         if status == "completed":
             _end(turn, "completed", at)
         elif status == "interrupted":
             _end(turn, "cancelled", at)
         else:
-            _fail(turn, _inside(params, "turn").get("error"), at)
+            _fail(turn, member(params, "turn", "error"), at)
     elif kind == "turn_aborted":
         _end(turn, "cancelled", at)
     elif kind == "task_complete" and summary.outcome != "failed":
@@ -94,22 +107,19 @@ def _fail(turn: _Turn, error: Any, at: float) -> None:
         turn.summary.message = str(error.get("message", ""))[:400]
 
 
-def _count(summary: Summary, counts: dict[str, Any], ending: str) -> None:
+def _count(turn: _Turn, total: dict[str, Any]) -> None:
+    """A thread counts from its beginning; what a turn has used is the difference."""
+
     def number(name: str) -> int | None:
-        value = counts.get(name)
-        return value if isinstance(value, int) else None
+        value, before = total.get(name), turn.used.get(name, 0)
+        return value - before if isinstance(value, int) and isinstance(before, int) else None
 
-    legacy = ending == "_tokens"
-    summary.input_tokens = number(f"input{ending}")
-    summary.output_tokens = number(f"output{ending}")
-    summary.cached_tokens = number("cached_input_tokens" if legacy else "cachedInputTokens")
-    summary.reasoning_tokens = number("reasoning_output_tokens" if legacy else "reasoningOutputTokens")
+    summary = turn.summary
+    summary.input_tokens, summary.output_tokens = number("inputTokens"), number("outputTokens")
+    summary.cached_tokens, summary.reasoning_tokens = number("cachedInputTokens"), number("reasoningOutputTokens")
 
 
-def _inside(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    for name in names:
-        inner = value.get(name)
-        if not isinstance(inner, dict):
-            return {}
-        value = inner
-    return value
+def _name_model(turn: _Turn, about: Any) -> None:
+    model = member(about, "model")
+    if isinstance(model, str):
+        turn.summary.model = turn.summary.requested_model = model

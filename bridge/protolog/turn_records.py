@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bridge.protolog.loose import is_json
 from bridge.protolog.record import error_record
 from bridge.turn.events import Choice, Finished, Rerouted, ToolCall, TurnEvent, Usage
 from bridge.turn.turn import Turn
@@ -36,7 +37,9 @@ def turn_end(
 
     `rerouted` is the model that answered, where that was not the one that was asked for.
     """
-    about = {} if rerouted is None else {"rerouted_to": rerouted}
+    about: dict[str, Any] = {} if rerouted is None else {"rerouted_to": rerouted}
+    if invalid := invalid_arguments(calls):
+        about["invalid_arguments"] = invalid
     return about | {
         "outcome": end.outcome,
         "reason": end.reason,
@@ -58,6 +61,11 @@ def calls_in(events: list[TurnEvent]) -> tuple[ToolCall, ...]:
         elif isinstance(event, Choice):
             found += calls_in(event.events)
     return tuple(found)
+
+
+def invalid_arguments(calls: Sequence[ToolCall]) -> list[str]:
+    """The tools that were called with arguments that are not JSON. A custom tool takes any text."""
+    return [call.name for call in calls if not call.custom and not is_json(call.arguments)]
 
 
 def rerouted_in(events: list[TurnEvent]) -> str | None:

@@ -63,6 +63,8 @@ class Counts:
     """What had to be mended in tool calls, by name."""
     rejections: Tally = field(default_factory=Tally)
     """Blocks that looked like a tool call and were none, by reason."""
+    invalid_arguments: int = 0
+    """Calls whose arguments are not JSON."""
     _models: set[str] = field(default_factory=set)
 
     def took_batch(self, size: int) -> None:

@@ -25,7 +25,7 @@ from bridge.errors import BridgeError
 from bridge.http.request import Headers
 from bridge.logs import RequestNames, current_request
 from bridge.protolog.match import Spoken
-from bridge.protolog.turn_records import calls_in, rerouted_in, turn_end, turn_start
+from bridge.protolog.turn_records import calls_in, invalid_arguments, rerouted_in, turn_end, turn_start
 from bridge.server.admission import Place
 from bridge.server.ratelimits import limit_headers, tell_reset
 from bridge.server.service import Service
@@ -230,8 +230,10 @@ class Exchange:
             self._first = round(trio.current_time() - self._started, 6)
             if self._backend is not None:
                 counts.first_event.observe(self._backend.name, self._first)
-        if self._recorder is not None:
-            self._calls += calls_in(events)
+        if calls := calls_in(events):
+            counts.invalid_arguments += len(invalid_arguments(calls))
+            if self._recorder is not None:
+                self._calls += calls
         if self._rerouted is None and (self._recorder is not None or not self._is_visible):
             self._note_reroute(events)
         end = events[-1]

@@ -76,6 +76,9 @@ def _turns(sources: Sources) -> Iterator[Metric]:
     yield _counter("ignored_fields", "Fields of requests that were left out.", counts.ignored)
     yield _counters("tool_call_repairs", "Mends of tool calls in text.", ("repair",), counts.repairs)
     yield _counters("tool_call_rejections", "Blocks that were no tool call.", ("reason",), counts.rejections)
+    yield _counter(
+        "tool_call_invalid_arguments", "Tool calls with arguments that are not JSON.", counts.invalid_arguments
+    )
 
 
 def _children(sources: Sources) -> Iterator[Metric]:

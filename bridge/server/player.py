@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from bridge.backends.replay.copying import copy_limits
 from bridge.backends.router import Router
 from bridge.errors import BridgeError, ConfigError
 from bridge.protolog.asked import tools_offered
+from bridge.protolog.assist import has_empty_pieces
 from bridge.protolog.match import Ignore, Leaf, Spoken, differences, fingerprint, leaves, nearness
 from bridge.protolog.names import Names
 from bridge.protolog.read import RecordReader, played_files
@@ -23,7 +25,7 @@ from bridge.protolog.recording import Recording, read_recordings
 from bridge.redact import Redactor
 from bridge.server.cap.places import PLACES, RUN, SOCKET
 from bridge.server.cap.recorded import recorded_rules, recorded_state, refuse_again
-from bridge.server.service import Service
+from bridge.server.service import HOLD, Service
 from bridge.turn.models import ModelChoice
 from bridge.turn.turn import Turn
 
@@ -167,7 +169,7 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
     """
     if PATHS.get(recording.path) == "cap":
         refuse_again(recording)
-    names = Names(recording, service.new_id, service.now)
+    names = Names(recording)
     if copies and service.recorder is not None and recording.limits is not None:
         copy_limits(service.recorder, recording.limits)
     backend = ReplayBackend(recording, new_id=names.new_id, speed=speed, recorder=service.recorder if copies else None)
@@ -187,17 +189,24 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
             service.cap,
             rules=recorded_rules(service.cap.rules, recording),
             recorded_state=recorded_state(recording),
+            keeps_empty=has_empty_pieces(recording.sent),
         ),
         forgiving=recording.start is not None,
     )
 
 
 def _hold(recording: Recording, speed: float) -> float:
-    """An answer that began as a stream does so again, whatever became of it; one that did not, does not."""
+    """An answer that began as a stream does so again, whatever became of it; one that did not, does not.
+
+    One that began with its first word waits for that again, because until then there is news for the response headers.
+    """
     first = next((piece.mono for piece in recording.client if piece.kind == "client_sse" and piece.payload), None)
     if first is None:
-        return float("inf") if recording.client else 0.0
-    return max(0.0, (first - recording.at) / speed) if speed > 0 else 0.0
+        return inf if recording.client else 0.0
+    waited = max(0.0, first - recording.at)
+    if speed > 0:
+        return waited / speed
+    return inf if recording.status is not None and waited < HOLD else 0.0
 
 
 def load_player(path: Path, **options: Any) -> LogPlayer:

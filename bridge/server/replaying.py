@@ -217,7 +217,7 @@ class _Unheard:
 
 async def _run(recording: Recording, recorder: Recorder) -> None:
     """A run of `exec`, with the tools' recorded outputs."""
-    names = Names(recording, new_id, time)
+    names = Names(recording)
     backend = ReplayBackend(recording, new_id=names.new_id)
     encoder: WireEncoder | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from time import time
 from typing import Any, Literal, get_args
 from uuid import NAMESPACE_OID, UUID, uuid5
 
@@ -18,7 +17,6 @@ from bridge.api.wire.events import WireEncoder
 from bridge.backends.answers import start_answer
 from bridge.backends.replay.backend import ReplayBackend
 from bridge.errors import BackendProtocolError, BridgeError, InvalidRequest
-from bridge.ids import new_id
 from bridge.protolog.names import Names
 from bridge.protolog.recording import Recording
 from bridge.server.cap.recorded import recorded_rules, refuse_again
@@ -48,7 +46,7 @@ async def translate(recording: Recording, protocol: Protocol) -> bytes:
 
 
 async def _translate(recording: Recording, body: dict[str, Any], protocol: Protocol) -> bytes:
-    names = Names(recording, new_id, time)
+    names = Names(recording)
     backend = ReplayBackend(recording, new_id=names.new_id)
     asked = _read(recording, body, backend)
     stream = await start_answer(backend, replace(asked.turn, n=None, stream=True), recording.id)

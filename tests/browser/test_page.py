@@ -260,6 +260,41 @@ def test_it_fits_a_narrow_screen(browser: Browser, day: str, dark: bool) -> None
     page.close()
 
 
+def test_on_a_narrow_screen_every_frame_and_every_event_has_a_row(browser: Browser, day: str) -> None:
+    """Side by side they have no room. What is chosen is shown; on a wide screen they are pairs again."""
+    page = browser.open(f"{day}#0/wire", width=400, height=900, mobile=True)
+    rows = "[...document.querySelectorAll('#frames .pair')]"
+    page.until(f"{rows}.length")
+    assert page.run(f"{rows}.every((row) => row.querySelectorAll('.cell:not(.none)').length === 1)")
+    assert page.run(f"{rows}.every((row) => row.scrollHeight <= row.clientHeight + 1)")
+    labels = page.run(f"{rows}.map((row) => row.querySelector('.label').offsetWidth)")
+    assert min(labels) > 40
+    count = page.run(f"{rows}.length")
+    page.click("#frames .pair")
+    page.until("document.querySelector('.detail code')")
+    page.resize(1280, 900)
+    page.until(f"{rows}.length < {count}")
+    page.close()
+
+
+def test_a_crash_is_told_with_the_turn(browser: Browser, tmp_path: Path) -> None:
+    """The exit code, what stderr said last, and the text that had arrived."""
+    log = LogMaker(tmp_path / "log.ndjson")
+    error = {"code": "backend_crashed", "message": "It went away.", "http_status": 502}
+    name = log.turn(said=["half an ", "ans"], answer={"error": error}, status=502, outcome="failed", error=error)
+    log.recorder.lifecycle("backend_exit", {"code": -9, "stderr": "<b>oops</b>\n", "ended_requests": [name]})
+    address = export(log.close())
+    for width in (400, 1280):
+        page = browser.open(f"{address}#0", width=width)
+        page.until("document.querySelector('.conversation')")
+        box = page.run("document.querySelector('.error').innerText")
+        assert "The child was killed by SIGKILL. Its last words on stderr:" in box
+        assert "<b>oops</b>" in box
+        assert "half an ans" in page.run("document.querySelector('.conversation').innerText")
+        assert page.run("document.documentElement.scrollWidth") <= width
+        page.close()
+
+
 def test_text_can_be_read_on_its_ground(browser: Browser, day: str) -> None:
     """The contrast of every text that is visible, light and dark: 4.5 to 1 at least."""
     for dark in (False, True):

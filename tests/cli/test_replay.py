@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +83,59 @@ def test_what_was_typed_wrong_is_told(tools_log: Path, words: tuple[str, ...], t
     assert told in ran.stderr
 
 
+@pytest.mark.parametrize("command", ["ls", "tail", "stats", "show", "export --jsonl -"])
+def test_a_file_that_is_no_log_is_refused(tmp_path: Path, command: str) -> None:
+    """Whatever is in it. An empty file may become one."""
+    words = command.split()
+    for number, content in enumerate(("no log\n", "no end", '{"some": "json"}\n', "\x00\x01\n\x02")):
+        other = tmp_path / f"{number}.txt"
+        other.write_text(content)
+        ran = run_command("log", words[0], other, *words[1:])
+        assert ran.returncode == 2
+        assert f"{other} is not an event log" in ran.stderr
+    if command != "show":
+        (tmp_path / "empty.ndjson").touch()
+        assert run_command("log", words[0], tmp_path / "empty.ndjson", *words[1:]).returncode == 0
+
+
 def test_what_is_no_log_holds_none(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no log\n")
     assert "notes.txt holds no request." in run_command("replay", tmp_path / "notes.txt").stderr
+
+
+@pytest.mark.parametrize("protocol", ["responses", "chat", "wire", "cap"])
+def test_two_replays_of_what_no_client_got_are_the_same(tmp_path: Path, protocol: str) -> None:
+    """Ids and times that no answer tells are derived from the recording: none is of today."""
+    records = [json.loads(line) for line in (LOGS / "current-ends.ndjson").read_text().splitlines()]
+    unheard = [record for record in records if record["phase"] != "client_egress"]
+    log = write(tmp_path / "log.ndjson", [record | {"seq": number} for number, record in enumerate(unheard)])
+    first, again = (run_command("replay", log, "--as", protocol) for _ in range(2))
+    assert first.stdout == again.stdout
+    assert first.stdout.count("word0") > 1
+    traces = [run_command("replay", ROOT / "fixtures/traces", "--as", protocol) for _ in range(2)]
+    assert traces[0].stdout == traces[1].stdout
+    if protocol == "responses":
+        days = {record["ts"][:10] for record in unheard}
+        created = re.findall(r'"created_at":(\d+)', first.stdout)
+        assert {datetime.fromtimestamp(int(each), UTC).date().isoformat() for each in created} == days
+
+
+def test_response_headers_are_compared(tools_log: Path) -> None:
+    """What is dropped today, and was not then, differs; an update changes that header and no id."""
+    original = tools_log.read_text()
+    changed = original.replace(
+        '["cache-control", "no-cache"]', '["cache-control", "no-cache"], ["x-bridge-dropped", "stop"]'
+    )
+    assert changed != original
+    tools_log.write_text(changed)
+    ran = run_command("replay", tools_log, "--verify")
+    assert ran.returncode == 1
+    assert "the response headers differ" in ran.stdout
+    assert "-x-bridge-dropped: stop" in ran.stdout
+    assert run_command("replay", tools_log, "--verify", "--update").returncode == 0
+    assert [json.loads(line) for line in tools_log.read_text().splitlines()] == [
+        json.loads(line) for line in original.splitlines()
+    ]
 
 
 def test_a_log_of_which_one_is_chosen(tools_log: Path) -> None:

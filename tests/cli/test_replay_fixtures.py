@@ -22,18 +22,6 @@ def test_every_recording_gives_the_same_again(log: Path) -> None:
     play_log(log)
 
 
-def test_the_heads_of_the_answers_are_the_same_too() -> None:
-    """All but the request's own id. A socket's answers, and those of exec, have no head."""
-
-    def head(recording: Recording) -> list[list[str]]:
-        (start,) = [piece.payload for piece in recording.client if piece.kind == "client_start"]
-        return [header for header in start["headers"] if header[0] not in ("x-request-id", "x-bridge-request-id")]
-
-    for found in compared([recording for recording in EVERYTHING if recording.status is not None]):
-        assert found.now is not None
-        assert head(found.now) == head(found.recording)
-
-
 def test_a_continued_conversation_stays_so_without_its_beginning() -> None:
     """A log may hold only the later turns of a conversation; what their clients were told is told again."""
     later = [each for each in EVERYTHING if each.client_header("x-conversation") == "continued"]

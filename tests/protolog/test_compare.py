@@ -50,6 +50,42 @@ def test_every_recording_is_the_same_as_itself() -> None:
         assert compare(recording, recording).outcome == "same"
 
 
+def with_headers(*headers: list[str], **end: Any) -> Recording:
+    found = answer(event("a"))
+    found.client[0] = Piece(0.0, "client_start", {"status": 200, "headers": list(headers)})
+    found.end = {"outcome": "completed"} | end
+    return found
+
+
+def test_a_response_header_is_a_difference() -> None:
+    """One that is new, one that is missing, one with another value; their order is none."""
+    then = with_headers(["x-bridge-dropped", "stop"], ["cache-control", "no-cache"])
+    assert compare(then, with_headers(["cache-control", "no-cache"], ["x-bridge-dropped", "stop"])).same
+    found = compare(then, with_headers(["x-bridge-dropped", "seed"], ["retry-after", "2"]))
+    assert found.outcome == "different"
+    assert found.lines[0] == "the response headers differ"
+    assert set(found.lines[3:]) == {
+        "-cache-control: no-cache",
+        "-x-bridge-dropped: stop",
+        "+retry-after: 2",
+        "+x-bridge-dropped: seed",
+    }
+
+
+def test_of_ids_and_dates_in_headers_only_the_presence_counts() -> None:
+    then = with_headers(["x-request-id", "req_1"], ["date", "Mon"])
+    assert compare(then, with_headers(["x-request-id", "req_2"], ["date", "Tue"])).lines == ()
+    found = compare(then, with_headers(["date", "Tue"]))
+    assert (found.outcome, found.lines[3:]) == ("different", ("-x-request-id: …",))
+    quota = {"error": {"code": "insufficient_quota"}}
+    assert compare(with_headers(["retry-after", "9"], **quota), with_headers(["retry-after", "8"], **quota)).same
+    assert not compare(with_headers(["retry-after", "9"]), with_headers(["retry-after", "8"])).same
+
+
+def test_a_log_without_headers_is_compared_without_them() -> None:
+    assert compare(answer(event("a")), with_headers(["cache-control", "no-cache"])).same
+
+
 def test_one_byte_is_a_difference() -> None:
     found = compare(answer(event("a") + event("b") + event("c")), answer(event("a") + event("b") + event("d")))
     assert found.outcome == "different"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,8 @@ def recorded(*events: Any, said: Any = None) -> Recording:
     return found
 
 
-def names_of(recording: Recording) -> Names:
-    counter = itertools.count(1)
-    return Names(recording, lambda prefix: f"{prefix}_new{next(counter)}", lambda: 99.0)
-
-
 def test_ids_come_in_the_order_in_which_they_were_made() -> None:
-    names = names_of(
+    names = Names(
         recorded(
             {"response": {"id": "resp_a", "created_at": 5}},
             {"item": {"id": "msg_a"}, "item_id": "msg_a"},
@@ -44,50 +38,68 @@ def test_ids_come_in_the_order_in_which_they_were_made() -> None:
     )
     given_out = [names.new_id(prefix) for prefix in ("msg", "resp", "msg", "fc", "fc", "call", "call")]
     assert given_out == ["msg_a", "resp_a", "msg_b", "fc_a", "fc_b", "call_a", "call_b"]
-    assert [names.new_id(prefix) for prefix in ("msg", "resp", "rs")] == ["msg_new1", "resp_new2", "rs_new3"]
+
+
+def test_ids_that_were_never_told_are_the_same_in_every_replay() -> None:
+    wanted = ("msg", "resp", "msg", "rs")
+    first, again = ([names.new_id(prefix) for prefix in wanted] for names in (Names(recorded()), Names(recorded())))
+    assert first == again
+    assert len(set(first)) == len(first)
+    assert [name[: name.index("_")] for name in first] == list(wanted)
+    other = recorded()
+    other.id = "req_2"
+    assert not {Names(other).new_id(prefix) for prefix in wanted} & set(first)
+
+
+def test_times_that_were_never_told_are_those_of_the_log() -> None:
+    """When the request came, and when its turn ended."""
+    found = recorded()
+    found.ts, found.at, found.end_mono = "2026-03-01T08:16:40.500000Z", 100.0, 102.0
+    names = Names(found)
+    assert [names.now() for _ in range(3)] == [1772353000.5, 1772353002.5, 1772353002.5]
+    for odd in ("", "yesterday"):
+        found.ts = odd
+        assert Names(found).now() == 0.0
 
 
 def test_chat_names_are_written_with_a_hyphen() -> None:
     call = {"id": "call_a"}
-    names = names_of(
+    names = Names(
         recorded({"id": "chatcmpl-a", "created": 5, "choices": [{"delta": {"tool_calls": [call]}}, {"message": {}}]})
     )
     assert (names.new_id("chatcmpl"), names.new_id("call")) == ("chatcmpl_a", "call_a")
 
 
 def test_what_the_backend_named_is_no_name_of_ours() -> None:
-    names = names_of(
-        recorded({"item": {"id": "msg_theirs"}}, {"item": {"id": "msg_ours"}}, said={"itemId": "msg_theirs"})
-    )
+    names = Names(recorded({"item": {"id": "msg_theirs"}}, {"item": {"id": "msg_ours"}}, said={"itemId": "msg_theirs"}))
     assert names.new_id("msg") == "msg_ours"
 
 
 def test_the_time_stands_still_at_the_last_that_is_known() -> None:
-    names = names_of(recorded({"response": {"created_at": 5}}, {"response": {"created_at": 5, "completed_at": 7}}))
+    names = Names(recorded({"response": {"created_at": 5}}, {"response": {"created_at": 5, "completed_at": 7}}))
     assert [names.now() for _ in range(3)] == [5, 7, 7]
-    assert names_of(recorded()).now() == 99.0
 
 
 @given(st.lists(st.sampled_from(["msg_a", "msg_b", "fc_a", "resp_a", "chatcmpl-a", "msg_c"]), max_size=9))
 def test_each_id_is_given_out_once(ids: list[str]) -> None:
-    names = names_of(recorded(*({"id": name} for name in ids)))
+    names = Names(recorded(*({"id": name} for name in ids)))
     prefixes = [name.replace("-", "_", 1).partition("_")[0] for name in dict.fromkeys(ids)]
     given_out = [names.new_id(prefix) for prefix in prefixes]
     assert len(set(given_out)) == len(given_out)
     assert given_out == [name.replace("-", "_", 1) for name in dict.fromkeys(ids)]
-    assert names.new_id("msg").startswith("msg_new")
+    assert names.new_id("msg") not in given_out
 
 
 @given(st.recursive(st.none() | st.text(max_size=4) | st.integers(-9, 9), lambda inner: st.lists(inner, max_size=3)))
 def test_events_of_any_shape_are_looked_at(odd: Any) -> None:
     event = dict.fromkeys(("id", "response", "item", "error", "output", "choices", "created_at", "delta"), odd)
-    names = names_of(recorded(event, odd, {"choices": [{"delta": event}], "output": [event]}, said=event))
-    assert names.new_id("none") == "none_new1"
+    names = Names(recorded(event, odd, {"choices": [{"delta": event}], "output": [event]}, said=event))
+    assert names.new_id("none").startswith("none_")
 
 
 def test_no_recording_has_a_name_twice() -> None:
     for recording in recordings_in(ROOT / "fixtures/logs"):
-        names = names_of(recording)
+        names = Names(recording)
         given_out = [
             names.new_id(prefix) for prefix in ("msg", "resp", "fc", "call", "rs", "chatcmpl") for _ in range(20)
         ]

@@ -12,6 +12,7 @@ from harness import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.errors import ConfigError
 from bridge.protolog.log import Log
 from bridge.protolog.scan import Scanner
 from bridge.protolog.summary import Span, Summary
@@ -140,11 +141,18 @@ def test_an_empty_file_holds_nothing(tmp_path: Path) -> None:
     assert (found, log.trouble.sentences()) == ([], [])
 
 
-def test_a_binary_file_is_foreign(tmp_path: Path) -> None:
-    """It is told, not read."""
-    found, log = summaries(written(tmp_path, bytes(range(256)) * 100 + b"\n"))
-    assert found == []
-    assert log.trouble.foreign > 0
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, bytes(range(256)) * 100 + b"\n")
+    with pytest.raises(ConfigError, match=f"{path} is not an event log"):
+        summaries(path)
+
+
+def test_foreign_lines_before_a_log_are_told(tmp_path: Path) -> None:
+    made = LogMaker()
+    made.whole(1)
+    found, log = summaries(written(tmp_path, b"foreign\n" + made.data))
+    assert len(found) == 1
+    assert log.trouble.foreign == 1
     assert "at byte 0 of log.ndjson" in log.trouble.sentences()[0]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli.running import run_command
 from harness import running_bridge
 from real import codex_binaries
 from real.provider import DEFAULT_TEXT, Provider
@@ -182,6 +183,8 @@ def test_a_model_that_is_replaced_by_another_is_told(tmp_path: Path, api: Api, s
         assert "'gpt-safe' answers instead of 'gpt-6.1-sol'" in codex.bridge.stderr.read_text()
     ends = [json.loads(line) for line in log.read_text().splitlines() if '"turn_end"' in line]
     assert [end["payload"].get("rerouted_to") for end in ends] == ["gpt-safe", None]
+    verified = run_command("replay", log, "--verify")
+    assert verified.returncode == 0, verified.stdout
 
 
 @pytest.fixture(scope="module", params=[CURRENT, LEGACY], ids=str)

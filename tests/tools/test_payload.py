@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
+from harness import ROOT
 
 from bridge.tools.payload import Payload, Rejection, decode_payload
 
@@ -203,3 +205,12 @@ def test_hostile_text_is_refused_in_linear_time(text: str) -> None:
     start = time.process_time()
     assert decode_payload(text) == Rejection("bad_json")
     assert time.process_time() - start < 5
+
+
+def test_the_documented_repair_is_one_that_is_made() -> None:
+    """docs/event-log.md shows a call and what was repaired in it."""
+    text = (ROOT / "docs/event-log.md").read_text()
+    (call,) = re.findall(r"^▶ <tool_call>(.*)</tool_call>$", text, re.MULTILINE)
+    repairs = re.findall(r"^repaired  look: (\w+):", text, re.MULTILINE)
+    assert decode_payload(call) == Payload((("look", '{"q":"x"}'),), tuple(repairs))
+    assert repairs

@@ -74,6 +74,7 @@ class CapEncoder:
     """One turn. `events` are those that the client has asked for; `now` gives seconds since 1970.
 
     In the form `json` nothing is shown before the end, so an upstream restart is forgiven, and `body` is the answer.
+    `keeps_empty` tells pieces without text, too: so they stand in a log from which their text was removed.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class CapEncoder:
         form: Form = "sse",
         events: frozenset[str] = frozenset(),
         conversation: tuple[str, ConversationState] | None = None,
+        keeps_empty: bool = False,
     ) -> None:
         self.request_id = request_id
         self.finished = False
@@ -103,6 +105,7 @@ class CapEncoder:
         self._streaming = form != "json"
         self._events = events
         self._conversation = conversation
+        self._keeps_empty = keeps_empty
         self._writer = SseWriter(request_id) if form == "sse" else LineWriter()
         self._item: str | None = None
         self._run_of: str | None = None
@@ -198,7 +201,7 @@ class CapEncoder:
     # What is said
 
     def _text(self, event: TextDelta) -> None:
-        if not any(event.pieces):
+        if not any(event.pieces) and not self._keeps_empty:
             return
         pieces = list(event.pieces)
         self._show()
@@ -213,9 +216,9 @@ class CapEncoder:
     def _deltas(self, pieces: list[str]) -> None:
         if not self._streaming:
             pieces = ["".join(pieces)]
-        out = self._out
+        out, keeps_empty = self._out, self._keeps_empty
         for piece in pieces:
-            if piece:
+            if piece or keeps_empty:
                 out.append(b'{"op":"delta","p":%b}' % dumps(piece))
 
     def _reasoning(self, event: ReasoningDelta) -> None:
@@ -225,7 +228,7 @@ class CapEncoder:
             self._close_thought()
             self._thought = _Thought(event.item, event.index, event.raw)
         self._thought.pieces += event.pieces
-        if "reasoning_stream" in self._events and any(event.pieces):
+        if "reasoning_stream" in self._events and (any(event.pieces) or self._keeps_empty):
             self._first_shown()
             self._tell_thought(self._thought, "".join(event.pieces), final=False)
 

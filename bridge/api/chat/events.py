@@ -153,11 +153,14 @@ class ChatEncoder:
 
     def _readable(self, event: ReasoningDelta) -> list[str]:
         """What is shown of a thought, with a blank line between its parts."""
+        part = (event.item, event.index, event.raw)
         # The raw reasoning repeats the summary at length; it is shown only where no summary came before.
-        if self._display == "hidden" or (event.raw and self._has_summary) or not any(event.pieces):
+        if self._display == "hidden" or (event.raw and self._has_summary):
+            return []
+        # A part begins with its first character; from then on each piece is told, however they are batched.
+        if part != self._reasoning_part and not any(event.pieces):
             return []
         self._has_summary = self._has_summary or not event.raw
-        part = (event.item, event.index, event.raw)
         between = ["\n\n"] if self._reasoning_part not in (None, part) else []
         self._reasoning_part = part
         return [*between, *event.pieces]

@@ -21,6 +21,15 @@ from bridge.turn.turn import Turn
 
 SETTINGS = ChildSettings()
 """What is sent to a child is not sent again, so the operator's own settings do not matter."""
+_SAME = {
+    "thread/resume": "thread/start",
+    "thread/fork": "thread/start",
+    "resumeConversation": "newConversation",
+    "review/start": "turn/start",
+}
+"""Calls of other clients, and the call of ours that is answered alike."""
+_LEGACY = ("newConversation", "sendUserTurn", "sendUserMessage")
+_PROMPTS = ("turn/start", "sendUserTurn", "sendUserMessage")
 
 
 class ChildPlayback:
@@ -30,7 +39,9 @@ class ChildPlayback:
     """
 
     def __init__(self, turn: Turn, frames: Sequence[Frame], used: dict[str, Any] | None = None) -> None:
-        self.running = _running(turn, frames, used)
+        asked = _asked(frames)
+        self.running = _running(turn, frames, asked, used)
+        self._before = _answers_before(asked)
         self.in_text = bool(turn.functions) and not self.running.parks_tool_calls
         """Whether calls stand in the text."""
         self._flow = self.running.begin()
@@ -63,7 +74,7 @@ class ChildPlayback:
 
     def _reply(self, method: str | None, message: dict[str, Any]) -> None:
         call = self._call
-        if call is None or method != call.method:
+        if call is None or _SAME.get(method or "", method) != call.method:
             return
         self.running.prompted = self.running.prompted or call.prompts
         failure = message.get("error")
@@ -73,13 +84,15 @@ class ChildPlayback:
             error = RpcError(call.method, code if isinstance(code, int) else 0, str(detail.get("message", failure)))
             self._step(lambda: self._flow.throw(error))
             return
-        result = message.get("result")
+        self._answer(call, message.get("result"))
+
+    def _answer(self, call: Call, result: Any) -> None:
         try:
             if call.claim is not None:
                 self.running.key = call.claim(result)
         except (KeyError, TypeError) as error:
             self._call = None
-            self.running.fail(BackendProtocolError(f"{method} was answered in an unknown form: {error!r}"))
+            self.running.fail(BackendProtocolError(f"{call.method} was answered in an unknown form: {error!r}"))
             return
         self._step(lambda: self._flow.send(result))
 
@@ -90,6 +103,8 @@ class ChildPlayback:
                 self.running.key = found.key
                 found = self._flow.send(None)
             self._call = found
+            if found.method in self._before:
+                self._answer(found, self._before[found.method])
         except StopIteration:
             self._call = None
         except BridgeError as error:
@@ -101,19 +116,43 @@ class ChildPlayback:
             self.running.fail(BackendProtocolError("The turn could not be started; the bridge's log tells why."))
 
 
-def _running(turn: Turn, frames: Sequence[Frame], used: dict[str, Any] | None) -> RunningTurn:
+def _asked(frames: Sequence[Frame]) -> dict[str | None, Frame]:
+    """The first call of each method."""
+    return {
+        _SAME.get(frame.method or "", frame.method): frame for frame in reversed(frames) if frame.kind == "rpc_request"
+    }
+
+
+def _answers_before(asked: dict[str | None, Frame]) -> dict[str, Any]:
+    """The replies to calls that an earlier turn of the thread has made, or that its client does not make."""
+    key = next((asked[method].key for method in _PROMPTS if method in asked), None)
+    if key is None:
+        return {}
+    begun = {"thread": {"id": key}, "conversationId": key}
+    made = {
+        "thread/start": begun,
+        "thread/inject_items": {},
+        "newConversation": begun,
+        "addConversationListener": {},
+    }
+    return {method: result for method, result in made.items() if method not in asked}
+
+
+def _running(
+    turn: Turn, frames: Sequence[Frame], asked: dict[str | None, Frame], used: dict[str, Any] | None
+) -> RunningTurn:
     """The turn as it was begun: in the dialect, and by the calls, that were recorded."""
-    asked = {frame.method: frame for frame in reversed(frames) if frame.kind == "rpc_request"}
-    if "newConversation" in asked:
-        return LegacyTurn(turn, SETTINGS, sends=_sends(asked))
+    if any(method in asked for method in _LEGACY):
+        return LegacyTurn(turn, SETTINGS, sends=_sends(asked), used=_usage(used))
     start = _params(asked.get("thread/start"))
     injects = "thread/inject_items" in asked or "turn/start" not in asked
     native = "dynamicTools" in start or ("experimentalRawEvents" in start and not turn.encrypted_reasoning)
     if "turn/start" not in asked and (resumed := _resumed(turn, frames)) is not None:
         return CurrentTurn(turn, SETTINGS, can_inject=True, native=True, threads=resumed)
-    kept = asked.get("thread/inject_items") if "thread/start" not in asked else None
-    threads = _Continued(kept.key, used) if kept is not None and kept.key is not None else None
-    return CurrentTurn(turn, SETTINGS, can_inject=injects, native=native, threads=threads)
+    first = asked.get("thread/inject_items") or asked.get("turn/start")
+    if first is not None and first.key is not None and ("thread/start" not in asked or used):
+        return CurrentTurn(turn, SETTINGS, can_inject=True, native=native, threads=_Continued(first.key, used))
+    return CurrentTurn(turn, SETTINGS, can_inject=injects, native=native)
 
 
 def _sends(asked: dict[str | None, Frame]) -> Sends:
@@ -143,15 +182,19 @@ def _resumed(turn: Turn, frames: Sequence[Frame]) -> _Continued | None:
     return _Continued(str(answered[0].key), used, turns[0], calls)
 
 
+def _usage(used: Any) -> Usage:
+    """What the thread had used before; nothing where that is not known."""
+    with suppress(KeyError, TypeError):
+        return read_counts(used or {})
+    return Usage()
+
+
 class _Continued(KeptThreads):
     """Finds the thread that the recorded turn continued, whatever was said in it."""
 
     def __init__(self, thread: str, used: Any, turn_id: str | None = None, calls: int = 0) -> None:
         super().__init__(0)
-        usage = Usage()
-        with suppress(KeyError, TypeError):
-            usage = read_counts(used or {})
-        self._thread = KeptThread(thread, usage, (), 0.0, calls, turn_id)
+        self._thread = KeptThread(thread, _usage(used), (), 0.0, calls, turn_id)
 
     def find(
         self, start: dict[str, Any], items: Sequence[Item], now: float, options: Mapping[str, Any] | None = None

@@ -13,8 +13,9 @@ from bridge.cli.log.table import local_time, told_outcome
 from bridge.cli.log.terminal import Screen, one_line, printable
 from bridge.protolog.answer import AnswerReader, sent_values
 from bridge.protolog.asked import Part, messages_from_body, tools_offered
+from bridge.protolog.crashes import EXIT, exit_cause, last_words
 from bridge.protolog.heard import Heard
-from bridge.protolog.loose import dumps, loads, member
+from bridge.protolog.loose import dumps, is_json, loads, member
 from bridge.protolog.read import request_of
 from bridge.protolog.summary import Summary
 from bridge.protolog.transcript import body_from_calls
@@ -25,6 +26,8 @@ _FILE = re.compile(r'(?<=")data:[^"]{76,}(?=")')
 _LABELS = {"call": "call", "output": "result", "reasoning": "reasoning"}
 _ROLES = {"user": "cyan", "assistant": "green", "call": "yellow", "result": "yellow"}
 _OUTCOMES = {"completed": "green", "failed": "red"}
+LAST_WORDS = 12
+"""Lines of a child's stderr that are shown; `--json` has more."""
 
 
 class Told:
@@ -39,7 +42,9 @@ class Told:
         self.notes: list[tuple[str, dict[str, Any]]] = []
         self.status: int | None = None
         self.streamed = False
+        self.exit: dict[str, Any] | None = None
         self._calls: list[dict[str, Any]] = []
+        self._thread: dict[str, Any] | None = None
 
     def add(self, record: dict[str, Any]) -> None:
         """One record."""
@@ -58,11 +63,14 @@ class Told:
             self.start = payload
         elif kind == "turn_end":
             self.end = payload
+        elif kind == EXIT:
+            self.exit = payload
         elif record["phase"] == "tool_parse":
             self.notes.append((kind, payload))
         else:
             if kind == "rpc_request":
                 self._calls.append(payload)
+                self._thread = self._thread or record.get("thread")
             self.answers.setdefault(request_of(record["req_id"])[1], Heard()).add(kind, payload)
 
     @property
@@ -71,7 +79,7 @@ class Told:
         body = self.request.get("body")
         if isinstance(body, dict):
             return body
-        return (None if self.request else body_from_calls(self._calls)) or {}
+        return (None if self.request else body_from_calls(self._calls, self._thread)) or {}
 
 
 def show_conversation(screen: Screen, summary: Summary, records: Iterable[dict[str, Any]]) -> None:
@@ -83,10 +91,10 @@ def show_conversation(screen: Screen, summary: Summary, records: Iterable[dict[s
     _title(screen, "asked")
     _show_asked(screen, summary, told)
     _title(screen, "answered")
-    _show_answers(screen, told)
-    if told.notes:
+    _show_answers(screen, summary, told)
+    if told.notes or summary.invalid_arguments:
         _title(screen, "calls")
-        _show_notes(screen, told)
+        _show_notes(screen, summary, told)
     _title(screen, "ended")
     _show_end(screen, summary, told)
 
@@ -148,7 +156,7 @@ def _shortened(url: str) -> str:
     return url if len(url) <= 80 else f"{url[:30]}… {len(url):,} characters"
 
 
-def _show_answers(screen: Screen, told: Told) -> None:
+def _show_answers(screen: Screen, summary: Summary, told: Told) -> None:
     answers = {number: parts for number, heard in told.answers.items() if (parts := heard.parts)}
     if not answers:
         if not (answered := told.client.answer().parts):
@@ -162,10 +170,10 @@ def _show_answers(screen: Screen, told: Told) -> None:
         if len(answers) > 1:
             screen.line(screen.style(f"answer {number + 1}", "bold"))
         for part in parts:
-            _show_part(screen, part)
+            _show_part(screen, summary, part)
 
 
-def _show_part(screen: Screen, part: Part) -> None:
+def _show_part(screen: Screen, summary: Summary, part: Part) -> None:
     if part.kind == "text":
         screen.line(screen.style("[assistant]", "green"))
         for piece in _BLOCK.split(part.text):
@@ -177,14 +185,15 @@ def _show_part(screen: Screen, part: Part) -> None:
         screen.line(screen.style("[reasoning]", "dim"))
         _text(screen, part.text, styles=("dim",))
     elif part.kind == "call":
-        screen.line(screen.style("[call]", "yellow"))
+        invalid = part.name in summary.invalid_arguments and not is_json(part.text)
+        screen.line(screen.style("[call: the arguments are not JSON]" if invalid else "[call]", "yellow"))
         _text(screen, part.words, indent="▶ ", styles=("yellow",))
     else:
         screen.line(screen.style(f"[{part.kind}]", "red" if part.kind == "error" else "yellow"))
         _text(screen, part.text)
 
 
-def _show_notes(screen: Screen, told: Told) -> None:
+def _show_notes(screen: Screen, summary: Summary, told: Told) -> None:
     for kind, payload in told.notes:
         name = payload.get("name")
         if kind == "tool_call":
@@ -198,6 +207,8 @@ def _show_notes(screen: Screen, told: Told) -> None:
             _text(screen, f"rejected  {f'{name}: ' if name else ''}{reason}", indent="", styles=("red",))
             if isinstance(payload.get("source"), str):
                 _text(screen, payload["source"], indent="            ", styles=("dim",))
+    for name in summary.invalid_arguments:
+        _text(screen, f"invalid   {name}: the arguments are not JSON", indent="", styles=("red",))
 
 
 def _show_end(screen: Screen, summary: Summary, told: Told) -> None:
@@ -222,8 +233,17 @@ def _show_end(screen: Screen, summary: Summary, told: Told) -> None:
         _text(screen, str(error.get("message") or "no message"), styles=("red",))
         for line in explain_error(error):
             _text(screen, line)
+        if told.exit is not None:
+            _show_exit(screen, told.exit)
     elif summary.message:
         _text(screen, summary.message, styles=("red",))
+
+
+def _show_exit(screen: Screen, exit: dict[str, Any]) -> None:
+    words = last_words(exit).splitlines()
+    _text(screen, f"The child {exit_cause(exit)}{'. Its last words on stderr:' if words else ', silently.'}")
+    for line in words[-LAST_WORDS:]:
+        _text(screen, line, indent="    ", styles=("dim",))
 
 
 def _title(screen: Screen, name: str) -> None:

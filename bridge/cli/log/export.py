@@ -53,7 +53,7 @@ def command(
     progress = Progress()
     progress.size = sum(file.stat().st_size for file in files)
     reader = RecordReader(files, told=progress.told)
-    found = _counted(accepted(read_recordings(reader), filters), reader, progress)
+    found = _counted(accepted(read_recordings(reader), filters), reader, log, progress)
     if html is not None:
         pieces = _page(reader, found, log, limit)
     elif har is not None:
@@ -63,8 +63,11 @@ def command(
     write_pieces(target, pieces, instead_of=files)
 
 
-def _counted(found: Iterable[Recording], reader: RecordReader, progress: Progress) -> Iterator[Recording]:
-    """Those that fit; at the end it is told what was wrong with the log, and whether there were none."""
+def _counted(found: Iterable[Recording], reader: RecordReader, log: Path, progress: Progress) -> Iterator[Recording]:
+    """Those that fit; at the end it is told what was wrong with the log, and whether there were none.
+
+    Raises ConfigError where it is no log.
+    """
     from bridge.cli.streams import say
 
     count = 0
@@ -72,6 +75,10 @@ def _counted(found: Iterable[Recording], reader: RecordReader, progress: Progres
         count += 1
         yield recording
     progress.clear()
+    if reader.found_nothing:
+        from bridge.protolog.read import refuse_other_files
+
+        refuse_other_files(log, reader.files, reader.trouble)
     for sentence in reader.trouble.sentences():
         say("note", sentence + ".")
     if not count:

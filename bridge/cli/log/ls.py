@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def command(log: LogPath, filters: Filters, json: Json = False, no_index: NoIndex = False) -> None:
     """List the requests of a log, one line each, in the order in which they ended.
 
-    Tokens in and out, the time to the first event and in all, how many tools were called and how many repairs their
-    calls needed. A wider terminal shows more. `log show LOG REQUEST` shows one of them.
+    Tokens in and out, the time to the first event and in all, how many tools were called (! where arguments are not
+    JSON) and how many repairs their calls needed. A wider terminal shows more. `log show LOG REQUEST` shows one.
     """
     from bridge.cli.log.options import chosen, open_log, tell_trouble
     from bridge.cli.log.table import Table

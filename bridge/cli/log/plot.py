@@ -48,6 +48,7 @@ def show_totals(screen: Screen, totals: Totals) -> None:
     _show_counts(screen, "path", totals.paths, totals.count)
     _show_counts(screen, "tool called", totals.calls, None)
     _show_counts(screen, "repair", totals.repairs, None)
+    _show_counts(screen, "arguments that are not JSON", totals.invalid_arguments, None)
     if totals.rejects:
         screen.line(f"\n{totals.rejects:,} blocks were rejected and given out as text")
     _show_tokens(screen, totals)

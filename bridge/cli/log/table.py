@@ -58,7 +58,7 @@ class Table:
             f"{show_count(summary.output_tokens) or '-':>4}",
             f"{show_seconds(summary.first_event_s) or '-':>5}",
             f"{show_seconds(summary.total_s) or '-':>5}",
-            f"{len(summary.calls) or '':>4}",
+            f"{_show_calls(summary):>4}",
             f"{len(summary.repairs) or '':>3}",
         ]
         if self.tools:
@@ -81,10 +81,17 @@ def told_outcome(summary: Summary) -> str:
     return f"{summary.outcome}:{told}" if told else summary.outcome
 
 
+def _show_calls(summary: Summary) -> str:
+    """How many calls; with a mark where arguments are not JSON."""
+    return f"{len(summary.calls) or ''}{'!' if summary.invalid_arguments else ''}"
+
+
 def show_tools(summary: Summary) -> str:
-    """The tools that were called, each once."""
-    counts = Counter(summary.calls)
-    return ", ".join(name if count == 1 else f"{name}×{count}" for name, count in counts.items())
+    """The tools that were called, each once; with a mark where arguments are not JSON."""
+    counts, invalid = Counter(summary.calls), set(summary.invalid_arguments)
+    return ", ".join(
+        f"{name}{'!' if name in invalid else ''}{'' if count == 1 else f'×{count}'}" for name, count in counts.items()
+    )
 
 
 def show_time(text: str) -> str:

@@ -57,6 +57,8 @@ class Totals:
         self.errors: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.repairs: Counter[str] = Counter()
+        self.invalid_arguments: Counter[str] = Counter()
+        """Calls with arguments that are not JSON, by tool."""
         self.tokens: Counter[str] = Counter()
         self.rejects = 0
         self.first = Latency()
@@ -75,6 +77,7 @@ class Totals:
             self.errors[summary.error] += 1
         self.calls.update(summary.calls)
         self.repairs.update(summary.repairs)
+        self.invalid_arguments.update(summary.invalid_arguments)
         self.rejects += summary.rejects
         for name in ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"):
             self.tokens[name] += getattr(summary, name) or 0
@@ -105,6 +108,7 @@ class Totals:
             "total_s": self.total.as_json(),
             "calls": dict(self.calls.most_common()),
             "repairs": dict(self.repairs.most_common()),
+            "invalid_arguments": dict(self.invalid_arguments.most_common()),
             "rejects": self.rejects,
             "from": _iso(min(self.minutes)) if self.minutes else None,
             "to": _iso(max(self.minutes)) if self.minutes else None,

@@ -73,6 +73,7 @@ def view_of(summary: Summary, records: Iterable[dict[str, Any]]) -> View:
         "reasoning_tokens": summary.reasoning_tokens,
         "calls": summary.calls,
         "repairs": summary.repairs,
+        "invalid_arguments": summary.invalid_arguments,
         "rejected": [payload.get("reason") for kind, payload in told.notes if kind == "tool_reject"],
         "model": summary.model,
         "backend": summary.backend,

@@ -12,16 +12,16 @@ from bridge.protolog.recording import Recording
 
 
 def collect_answer(recording: Recording) -> Answer:
-    """The final answer of a recording, as much of it as was sent."""
+    """The final answer of a recording, as much of it as was sent; where nothing of it was, as much as arrived."""
     reader = AnswerReader()
     for piece in recording.client:
         for value in sent_values(piece.kind, piece.payload):
             reader.take(value)
     answer = reader.answer()
     end = recording.end or {}
-    # A transcript has no client; and one that asked for an answer in the background got nothing but its name.
-    unsent = not recording.client or end.get("outcome") == "completed"
-    if unsent and not any(choice.parts for choice in answer.choices):
+    # A transcript has no client; one that asked for an answer in the background got nothing but its name; and one that
+    # wanted it whole gets nothing of an answer that fails.
+    if not any(choice.parts for choice in answer.choices):
         text = heard_text(recording)
         if text:
             answer.choices, answer.source = [Choice([Part("assistant", "text", text)])], "backend"

@@ -31,6 +31,7 @@ def cleaned(recording: Recording) -> Recording:
         recording,
         request=scrubber.value(recording.request),
         end=scrubber.value(recording.end),
+        exit=scrubber.value(recording.exit),
         attempts={
             attempt: [replace(frame, payload=next(payloads)) for frame in frames]
             for attempt, frames in recording.attempts.items()

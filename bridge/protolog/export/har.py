@@ -15,7 +15,7 @@ import orjson
 from bridge import __version__
 from bridge.protolog.export.cleaned import cleaned
 from bridge.protolog.export.summarised import summary_of
-from bridge.protolog.loose import dump, dumps, text_of
+from bridge.protolog.loose import dump, dumps
 from bridge.protolog.recording import Recording
 
 ORIGIN = "http://localhost"
@@ -124,12 +124,7 @@ def _sent(recording: Recording) -> bytes:
 
 
 def _headers(recording: Recording) -> list[dict[str, str]]:
-    for piece in recording.client:
-        if piece.kind == "client_start" and isinstance(piece.payload, dict):
-            listed = piece.payload.get("headers")
-            pairs = [pair for pair in listed if isinstance(pair, list)] if isinstance(listed, list) else []
-            return [_pair(text_of(pair[0]), text_of(pair[1])) for pair in pairs if len(pair) == 2]
-    return []
+    return [_pair(name, value) for name, value in recording.headers or ()]
 
 
 def _timings(recording: Recording) -> tuple[float, float]:

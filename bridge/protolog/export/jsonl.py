@@ -36,6 +36,7 @@ def jsonl_row(recording: Recording) -> bytes:
         "usage": usage_of(told) or answer.usage,
         "tools": tools_offered(recording.body),
         "repairs": told.repairs,
+        "invalid_arguments": told.invalid_arguments,
         "request": recording.body,
         "response_id": answer.response_id,
         "answered_by": answer.source,

@@ -6,6 +6,7 @@ from typing import Any
 
 from bridge.protolog.answer import Answer
 from bridge.protolog.asked import Part, messages_from_body, tools_offered, with_words
+from bridge.protolog.crashes import exit_cause, last_words
 from bridge.protolog.export.answered import collect_answer, error_members
 from bridge.protolog.export.marked import PLAIN, marked
 from bridge.protolog.export.summarised import summary_of, usage_of
@@ -48,6 +49,7 @@ def list_row(recording: Recording) -> dict[str, Any]:
         "total": told.total_s,
         "calls": told.calls,
         "repairs": told.repairs,
+        "invalid": told.invalid_arguments,
         "error": told.error,
         "preview": _preview(recording),
         "path": recording.path,
@@ -73,6 +75,7 @@ def conversation_block(recording: Recording) -> dict[str, Any]:
         "answers": _answers(answer),
         "source": answer.source,
         "error": error_members(answer.error),
+        "exit": None if recording.exit is None else [exit_cause(recording.exit), last_words(recording.exit)],
         "heard": [
             [[s.text] if s.kind == PLAIN else [s.text, s.kind, s.note] for s in each] for each in marked(recording)
         ],

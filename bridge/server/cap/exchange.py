@@ -141,6 +141,7 @@ class AssistExchange(Exchange):
             form=self.form,
             events=events,
             conversation=None if self.conversation is None else (self.conversation, self._state),
+            keeps_empty=self._service.cap.keeps_empty,
         )
 
     @property

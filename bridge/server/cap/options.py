@@ -29,6 +29,8 @@ class CapOptions:
     agent_id: UUID = field(default_factory=uuid4)
     recorded_state: ConversationState | None = None
     """Whether the conversation of a request that is played was new; None for requests that are not."""
+    keeps_empty: bool = False
+    """Whether pieces without text are told, as they stand in a recording that was redacted."""
 
     def caller(self, key: str) -> str | None:
         """Who the client with this key is; None when that is not known, and "" for one that is nobody."""

@@ -27,6 +27,8 @@ from appserver.standin.wire import (
 )
 from harness import ROOT
 
+from bridge.appserver.standin.tape import BEGINS
+
 pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
 
 TRACES = sorted((ROOT / "fixtures/traces").glob("*.ndjson"))
@@ -86,9 +88,7 @@ def learn(recorded: Any, played: Any, names: dict[str, str]) -> None:
 def test_a_transcript_is_played_as_it_was_recorded(trace: Path) -> None:
     """Driven with its own calls, every message comes word for word and in order; a second time with ids of its own."""
     entries = entries_of(trace)
-    first_call = next(
-        n for n, entry in enumerate(entries) if entry["msg"].get("method") in ("thread/start", "newConversation")
-    )
+    first_call = next(n for n, entry in enumerate(entries) if entry["msg"].get("method") in BEGINS)
     with playing(trace) as wire:
         for recorded, played in drive(wire, entries, {}):
             assert played == recorded

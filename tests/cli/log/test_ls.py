@@ -171,14 +171,14 @@ def test_there_is_no_log(log: LogCommand, tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_none(log: LogCommand, tmp_path: Path) -> None:
-    """An empty file, a binary one, a picture of both: told, and no more."""
+    """An empty file may become one; a binary file is a mistake."""
     empty, binary = tmp_path / "empty.ndjson", tmp_path / "binary"
     empty.touch()
     binary.write_bytes(os.urandom(100_000))
     assert log.run("ls", empty).stderr == "note: this log holds no request.\n"
     shown = log.run("ls", binary)
-    assert (shown.code, shown.stdout) == (0, "")
-    assert "are no records of an event log" in shown.stderr
+    assert (shown.code, shown.stdout) == (2, "")
+    assert f"{binary} is not an event log" in shown.stderr
 
 
 def test_what_is_wrong_with_a_log_is_told_after_the_list(log: LogCommand, made: LogMaker, tmp_path: Path) -> None:

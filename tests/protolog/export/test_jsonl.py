@@ -13,8 +13,8 @@ from bridge.protolog.export.jsonl import jsonl_row
 
 MEMBERS = [
     "id", "ts", "path", "model", "requested_model", "effort", "backend", "status", "streamed", "outcome", "reason",
-    "first_event_s", "total_s", "usage", "tools", "repairs", "request", "response_id", "answered_by", "text",
-    "reasoning", "calls", "finish_reason", "choices", "error",
+    "first_event_s", "total_s", "usage", "tools", "repairs", "invalid_arguments", "request", "response_id",
+    "answered_by", "text", "reasoning", "calls", "finish_reason", "choices", "error",
 ]  # fmt: skip
 
 

@@ -102,6 +102,7 @@ function turnRow(row) {
   const [, time] = moment(row.ts);
   const extras = [
     row.calls.length ? plural(row.calls.length, "call") : null,
+    row.invalid.length ? `${number(row.invalid.length)} not JSON` : null,
     row.repairs.length ? plural(row.repairs.length, "repair") : null,
   ].filter(Boolean).join(", ");
   const preview = make("span", "preview");

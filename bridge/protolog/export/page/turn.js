@@ -27,7 +27,7 @@ function showTurn(row, tab, go) {
     make("p", "facts", about.join(" · "), make("br"), make("code", "", oneLine(shorten(row.id, 200)))));
 
   const parts = [head, metrics(row, said)];
-  if (said.error) parts.push(errorBox(said.error));
+  if (said.error) parts.push(errorBox(said.error, said.exit));
   if (Array.isArray(said.dropped) && said.dropped.length) parts.push(make("p", "notice", `Left out of the request: ${oneLine(said.dropped.map(String).join(", "))}`));
 
   const panel = make("div", "panel");
@@ -89,7 +89,8 @@ function metrics(row, said) {
   add("total", seconds(row.total));
   add("tokens in", number(row.in), usage.cached_tokens ? `${number(usage.cached_tokens)} cached` : "");
   add("tokens out", number(row.out), usage.reasoning_tokens ? `${number(usage.reasoning_tokens)} reasoning` : "");
-  add("calls", number(row.calls.length), oneLine(shorten([...new Set(row.calls)].join(", "), 60)));
+  const invalid = row.invalid.length ? `${number(row.invalid.length)} not JSON: ` : "";
+  add("calls", number(row.calls.length), oneLine(shorten(invalid + [...new Set(row.calls)].join(", "), 60)));
   add("repairs", number(row.repairs.length), oneLine(shorten([...new Set(row.repairs)].join(", "), 60)));
   return list;
 }
@@ -99,11 +100,17 @@ function hinted(element, text) {
   return element;
 }
 
-function errorBox(error) {
+function errorBox(error, exit) {
   const text = typeof error.message === "string" ? error.message : JSON.stringify(error);
   const facts = [error.http_status && `HTTP ${error.http_status}`, error.type, error.param && `parameter ${error.param}`];
   return make("div", "error", make("p", "", make("code", "", oneLine(shorten(String(error.code || "error"), 100))), " ",
-    make("span", "note", oneLine(facts.filter(Boolean).join(" · ")))), putText(make("p", "message"), text, 2000));
+    make("span", "note", oneLine(facts.filter(Boolean).join(" · ")))), putText(make("p", "message"), text, 2000), exit && exitBox(exit));
+}
+
+// How the child ended that took the turn along.
+function exitBox([cause, words]) {
+  const told = `The child ${oneLine(cause)}${words ? ". Its last words on stderr:" : ", silently."}`;
+  return make("div", "exit", make("p", "", told), words ? putText(make("pre", ""), words, 2000) : null);
 }
 
 function timeMarks(row, wire) {

@@ -88,8 +88,11 @@ function hintOf(value) {
   return said === undefined ? "" : said;
 }
 
-// Two to a row where one follows the other; what is lower came later.
+// Two to a row where one follows the other; what is lower came later. Where two have no room, one to a row.
+const NARROW = matchMedia("(max-width: 560px)");
+
 function wireRows(items) {
+  if (NARROW.matches) return items.map((item) => (item.lane === 2 ? [null, item] : [item, null]));
   const rows = [];
   let row = null;
   for (const item of items) {
@@ -153,6 +156,7 @@ function wireView(items) {
     count.textContent = found.length === items.length ? plural(items.length, "record") : `${number(found.length)} of ${plural(items.length, "record")}`;
   };
   search.addEventListener("input", filter);
+  NARROW.onchange = filter; // of the view that is shown
   filter();
   view.goTo = (at) => {
     const index = rows.findIndex((row) => (row[0] || row[1]).at >= at);
