@@ -26,7 +26,7 @@ APP = "codex-bridge"
 
 
 def state_dir() -> Path:
-    """Where the bridge keeps what it makes for itself (API key, model catalog)."""
+    """Where the bridge keeps what it makes for itself (API key, model catalog, results of `lab run`)."""
     return Path(platformdirs.user_state_path(APP))
 
 
@@ -320,6 +320,11 @@ def store_file() -> Path:
 def api_key_file() -> Path:
     """The file that holds the key made at first start."""
     return state_dir() / "api-key"
+
+
+def lab_results_dir() -> Path:
+    """Where `lab run` keeps its results, unless it is told another file."""
+    return state_dir() / "lab"
 
 
 def key_store_file() -> Path:

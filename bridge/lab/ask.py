@@ -15,7 +15,7 @@ from bridge.backends.router import Router
 from bridge.errors import BackendProtocolError, BridgeError
 from bridge.lab.case import Case
 from bridge.lab.result import Cell
-from bridge.lab.sample import Failure, Sample, sample_of
+from bridge.lab.sample import Failure, Sample, failure_of, sample_of
 from bridge.lab.variant import LabVariant
 from bridge.protolog.record import Recorder
 from bridge.protolog.turn_records import turn_end, turn_start
@@ -100,7 +100,7 @@ class Asker:
         except trio.TooSlowError:
             sample = Sample(failure=Failure("timeout", f"No answer within {self._timeout:g} s."))
         except BridgeError as error:
-            sample = Sample(failure=Failure(error.code, error.message))
+            sample = Sample(failure=failure_of(error))
         end = Finished("completed")
         if sample.failure is not None:
             end = Finished("failed", error=BridgeError(sample.failure.message, code=sample.failure.code))

@@ -11,7 +11,7 @@ from bridge.lab.ask import PATH, make_turn
 from bridge.lab.case import Case
 from bridge.lab.result import Cell, Result
 from bridge.lab.runner import score_sample
-from bridge.lab.sample import Failure, Sample, sample_of
+from bridge.lab.sample import Sample, failure_of, sample_of
 from bridge.lab.variant import LabVariant
 from bridge.protolog.recording import Recording
 from bridge.turn.events import Finished, TurnEvent
@@ -71,11 +71,11 @@ async def _sample(recording: Recording, case: Case, variant: LabVariant) -> Samp
         while not isinstance(events[-1], Finished):
             events += await stream.next()
     except BridgeError as error:
-        return Sample(failure=Failure(error.code, error.message))
+        return Sample(failure=failure_of(error))
     sample = sample_of(events, _seconds(recording.end))
     end = recorded_end(recording)
     if sample.failure is None and end.error is not None:
-        return Sample(failure=Failure(end.error.code, end.error.message))
+        return Sample(failure=failure_of(end.error))
     return sample
 
 

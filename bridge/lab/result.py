@@ -139,10 +139,14 @@ class ResultsLost(BridgeError):
 
 
 class ResultFile:
-    """Appends results; reads them back one by one. Raises ConfigError for what is no file of results."""
+    """Appends results; reads them back one by one. Raises ConfigError for what is no file of results.
 
-    def __init__(self, path: Path) -> None:
+    With `own_directory` the directory is the program's own, and made with the file; else it must exist.
+    """
+
+    def __init__(self, path: Path, *, own_directory: bool = False) -> None:
         self.path = path
+        self._own_directory = own_directory
         self.unread = 0
         """Lines that were no results."""
         self._descriptor: int | None = None
@@ -153,6 +157,8 @@ class ResultFile:
         One run at a time has the file: two would ask everything twice. `anew` empties it.
         """
         try:
+            if self._own_directory:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if anew:

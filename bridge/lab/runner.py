@@ -11,7 +11,7 @@ import trio
 
 from bridge.lab.case import Case
 from bridge.lab.result import Cell, Result, failed, scored
-from bridge.lab.sample import Sample
+from bridge.lab.sample import Failure, Sample
 from bridge.lab.score import score
 from bridge.lab.variant import LabVariant
 
@@ -51,7 +51,10 @@ class Budget:
 
 
 class Run:
-    """Works off cells. `keep` is given each result as soon as it is there."""
+    """Works off cells. `keep` is given each result as soon as it is there.
+
+    A permanent failure ends the run, unless it is to keep going; requests that run already are finished.
+    """
 
     def __init__(
         self,
@@ -62,20 +65,24 @@ class Run:
         *,
         concurrency: int = 4,
         budget: Budget | None = None,
+        keep_going: bool = False,
     ) -> None:
         self._ask = ask
         self._cases = cases
         self._variants = variants
         self._keep = keep
         self._concurrency = concurrency
+        self._keep_going = keep_going
         self.budget = budget or Budget()
+        self.stopped_by: Failure | None = None
+        """The permanent failure that ended the run."""
 
     async def run(self, cells: Iterable[Cell]) -> None:
-        """Until nothing is left to do, or the budget is spent."""
+        """Until nothing is left to do, the budget is spent, or a failure is permanent."""
         waiting = iter(cells)
 
         async def work() -> None:
-            while self.budget.left and (cell := next(waiting, None)) is not None:
+            while self.budget.left and self.stopped_by is None and (cell := next(waiting, None)) is not None:
                 self.budget.spent_requests += 1
                 result = await self._one(cell)
                 self.budget.spent_tokens += result.input_tokens + result.output_tokens
@@ -90,6 +97,8 @@ class Run:
     async def _one(self, cell: Cell) -> Result:
         case, variant = self._cases[cell.case], self._variants[cell.variant]
         sample, req_id = await self._ask.ask(cell, case, variant)
+        if sample.failure is not None and sample.failure.permanent and not self._keep_going:
+            self.stopped_by = self.stopped_by or sample.failure
         return score_sample(cell, case, variant, sample, req_id)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bridge.errors import BridgeError
 from bridge.turn.collect import Result, TextOutput
 from bridge.turn.events import TurnEvent
 
@@ -26,6 +27,18 @@ class Failure:
 
     code: str
     message: str
+    permanent: bool = False
+    """Every further request would fail in the same way, until the operator changes something."""
+
+
+def failure_of(error: BridgeError) -> Failure:
+    """A failure for an error that ended a request.
+
+    The severity alone does not tell which ones are permanent: a prompt that is too long is fatal for its case only.
+    """
+    no_access = error.http_status == 401 or (error.http_status == 403 and error.cause is None)
+    permanent = error.severity == "fatal" and (no_access or error.code in ("model_not_found", "insufficient_quota"))
+    return Failure(error.code, error.message, permanent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +62,7 @@ def sample_of(events: Iterable[TurnEvent], seconds: float = 0.0) -> Sample:
     if end is None:
         failure = Failure("no_end", "The answer has no end.")
     elif end.error is not None and end.error.code != EMPTY:
-        failure = Failure(end.error.code, end.error.message)
+        failure = failure_of(end.error)
     elif end.outcome == "cancelled":
         failure = Failure("cancelled", "The turn was interrupted.")
     return Sample(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import stat
+import sys
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -56,7 +58,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         f"json.dump([sys.argv[1:], dict(os.environ), os.getcwd()], open('{found}.new', 'w')); "
         f"os.rename('{found}.new', '{found}'); sys.stdin.read()"
     )
-    codex = program(directory / "codex", f'exec python3 -c "{dump}" "$@"')
+    codex = program(directory / "codex", f'exec {quote(sys.executable)} -c "{dump}" "$@"')
     with running_bridge(
         directory,
         CODEX_BIN=str(codex),

@@ -21,12 +21,15 @@ from bridge.lab.variant import SHIPPED, LabVariant
 class Answering:
     """Answers rightly, when it is let; counts how many wait."""
 
-    def __init__(self, *, tokens: int = 0, failing: Callable[[int], bool] = lambda number: False) -> None:
+    def __init__(
+        self, *, tokens: int = 0, failing: Callable[[int], bool] = lambda number: False, permanent: bool = False
+    ) -> None:
         self.waiting: list[trio.Event] = []
         self.asked: list[Cell] = []
         self.held = False
         self._tokens = tokens
         self._failing = failing
+        self._failure = Failure("upstream_unauthorized" if permanent else "overloaded", "Not now.", permanent)
 
     async def ask(self, cell: Cell, case: Case, variant: LabVariant) -> tuple[Sample, str]:
         self.asked.append(cell)
@@ -36,13 +39,15 @@ class Answering:
             self.waiting.append(let)
             await let.wait()
         if self._failing(number):
-            return Sample(failure=Failure("overloaded", "Not now.")), f"req_{number}"
+            return Sample(failure=self._failure), f"req_{number}"
         texts = answer(case, variant).texts
         return Sample(texts, (), self._tokens, 0), f"req_{number}"
 
 
-def make_run(ask: Answering, kept: list[Result], concurrency: int, budget: Budget | None = None) -> Run:
-    return Run(ask, CASES, SHIPPED, kept.append, concurrency=concurrency, budget=budget)
+def make_run(
+    ask: Answering, kept: list[Result], concurrency: int, budget: Budget | None = None, *, keep_going: bool = False
+) -> Run:
+    return Run(ask, CASES, SHIPPED, kept.append, concurrency=concurrency, budget=budget, keep_going=keep_going)
 
 
 def cells(repeat: int = 2) -> list[Cell]:
@@ -106,6 +111,34 @@ async def test_what_runs_is_finished_when_the_tokens_are_spent() -> None:
             let.set()
     assert len(kept) == 3
     assert run.budget.spent_tokens == 300
+
+
+async def test_a_permanent_failure_ends_the_run_and_what_runs_is_finished() -> None:
+    ask, kept = Answering(failing=lambda number: number == 2, permanent=True), list[Result]()
+    ask.held = True
+    run = make_run(ask, kept, 3)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run.run, cells())
+        await wait_all_tasks_blocked()
+        ask.waiting[1].set()
+        await wait_all_tasks_blocked()
+        assert run.stopped_by is not None
+        assert run.stopped_by.code == "upstream_unauthorized"
+        for let in ask.waiting:
+            let.set()
+    assert [result.status for result in kept].count("scored") == 2
+    assert len(ask.asked) == len(kept) == 3
+
+
+@pytest.mark.parametrize(("permanent", "keep_going"), [(True, True), (False, False)])
+async def test_other_failures_do_not_end_it_nor_does_a_permanent_one_with_keep_going(
+    permanent: bool, keep_going: bool
+) -> None:
+    ask, kept = Answering(failing=lambda number: True, permanent=permanent), list[Result]()
+    run = make_run(ask, kept, 3, keep_going=keep_going)
+    await run.run(cells())
+    assert len(kept) == len(cells())
+    assert run.stopped_by is None
 
 
 async def test_answers_that_fail_at_once_let_others_have_their_turn() -> None:

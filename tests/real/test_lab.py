@@ -91,11 +91,28 @@ def lab(directory: Path, *arguments: str, **environment: str) -> subprocess.Comp
     )
 
 
-def run_and_rescore(directory: Path, repeat: int, *only: str) -> list[dict[str, Any]]:
-    """Ask a real Codex, then score its log again; the cells, which are the same both times."""
+class RefusingProvider(Provider):
+    """Refuses every request with this status and code."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__()
+        self._action = {"do": "error", "status": status, "code": code, "message": "This model is not for you."}
+
+    def action_for(self, body: Json) -> Json:
+        return self._action
+
+
+def pinned_codex() -> str:
+    """The path of the pinned Codex; skips the test where there is none."""
     binary = codex_binaries.find(codex_binaries.CURRENT)
     if isinstance(binary, str):
         pytest.skip(binary)
+    return str(binary)
+
+
+def run_and_rescore(directory: Path, repeat: int, *only: str) -> list[dict[str, Any]]:
+    """Ask a real Codex, then score its log again; the cells, which are the same both times."""
+    binary = pinned_codex()
     chosen = [part for name in VARIANTS for part in ("--variant", name)] + list(only)
     with LabProvider(load_suite(SUITE).cases) as provider:
         home = codex_home(directory / "home", provider)
@@ -104,7 +121,7 @@ def run_and_rescore(directory: Path, repeat: int, *only: str) -> list[dict[str, 
             directory,
             *("--model", "gpt-5.2", *chosen, "--repeat", str(repeat), "--concurrency", "8"),
             *("--log-events", str(log), "--results", "asked.jsonl", "--json", "asked.json"),
-            CODEX_BIN=str(binary),
+            CODEX_BIN=binary,
             CODEX_HOME=str(home),
         )
         assert done.returncode == 0, done
@@ -123,6 +140,41 @@ def test_some_cases_over_a_real_codex(tmp_path: Path) -> None:
     cells = run_and_rescore(tmp_path, 1, "--tag", "smoke")
     words = {(cell["passed"], cell["scored"]) for cell in cells}
     assert words == {(0, 1), (1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "told"),
+    [(401, "invalid_api_key", "upstream_unauthorized"), (404, "model_not_found", "model_not_found")],
+    ids=["wrong-key", "unknown-model"],
+)
+def test_a_permanent_error_ends_a_run(tmp_path: Path, status: int, code: str, told: str) -> None:
+    """Not all 340 requests are made; what has been asked is kept in the state directory, and nothing in the current."""
+    with RefusingProvider(status, code) as provider:
+        settings = {"CODEX_BIN": pinned_codex(), "CODEX_HOME": str(codex_home(tmp_path / "home", provider))}
+        asked = lab(tmp_path, "--model", "gpt-5.2", "--concurrency", "2", **settings)
+        assert asked.returncode == 1, asked
+        made = len(provider.requests)
+        assert 1 <= made <= 2
+        (results,) = (tmp_path / "state/codex-bridge/lab").iterdir()
+        assert asked.stderr.splitlines()[-1] == (
+            f"error: Stopped after {made} of 340 request(s), because {told} is permanent. Fix it, then run the same "
+            f"command with --results {results} to continue. --keep-going sends the remaining requests all the same."
+        )
+        assert f"failed and are not counted: {told}:" in asked.stderr
+        assert list(tmp_path.glob("*.jsonl")) == []
+        some = ["--model", "gpt-5.2", "--tag", "smoke", "--repeat", "1", "--keep-going", "--results", str(results)]
+        kept_going = lab(tmp_path, *some, **settings)
+        assert kept_going.returncode == 100, kept_going
+        smoke = sum("smoke" in case.tags for case in load_suite(SUITE).cases)
+        assert len(provider.requests) == made + smoke > made + 2
+
+
+def test_a_run_without_a_login_ends_at_once(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    done = lab(tmp_path, "--model", "gpt-5.2", CODEX_BIN=pinned_codex(), CODEX_HOME=str(tmp_path / "home"))
+    assert done.returncode == 1, done
+    assert "codex_not_logged_in: Codex is not logged in" in done.stderr
+    assert re.search(r"error: Stopped after [1-4] of 340 request\(s\), because codex_not_logged_in", done.stderr)
 
 
 @pytest.mark.deep

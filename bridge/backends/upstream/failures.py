@@ -71,7 +71,7 @@ def _error(status: int, said: Mapping[str, Any], text: str, wait: float | None) 
         return UpstreamError(
             text, code="insufficient_quota", http_status=429, kind="insufficient_quota", retry_after=wait
         )
-    if status == 401:
+    if status == 401 or _is_about_key(said.get("details")):
         return UpstreamError(text, code="upstream_unauthorized", http_status=401, kind="authentication_error")
     if status == 403:
         return UpstreamError(text, code="upstream_forbidden", http_status=403, kind="permission_error")
@@ -158,6 +158,12 @@ def _retry_delay(details: Any) -> float | None:
         if isinstance(told, str) and told.endswith("s"):
             return _number(told[:-1])
     return None
+
+
+def _is_about_key(details: Any) -> bool:
+    """Whether Google's details say that the key is wrong: Gemini's status for that is 400."""
+    found = details if isinstance(details, list) else ()
+    return any(isinstance(detail, dict) and detail.get("reason") == "API_KEY_INVALID" for detail in found)
 
 
 def _code(said: Mapping[str, Any]) -> str | None:

@@ -44,7 +44,7 @@ def command(
         Path | None,
         typer.Option(
             help="Where results are kept, a line each; a run that was broken off goes on. "
-            "[lab-TIME.jsonl; with --from LOG.results.jsonl, written anew]"
+            "[lab/TIME.jsonl in the state directory; with --from LOG.results.jsonl, written anew]"
         ),
     ] = None,
     from_: Annotated[
@@ -54,6 +54,13 @@ def command(
     max_requests: Annotated[int | None, typer.Option(min=1, help="Ask no more than so many times.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Ask no more once so many tokens are spent.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that an answer may take.")] = 180,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going",
+            help="Ask on after a permanent error (not logged in, wrong key, no quota, unknown model).",
+        ),
+    ] = False,
     case: Cases = None,
     category: Categories = None,
     tag: Tags = None,
@@ -78,7 +85,8 @@ def command(
     """Ask every case in every variant of every model, score the answers, and tell how variants compare.
 
     Results are kept as they come: the same command with the same --results goes on where it was broken off. Errors of
-    the machinery are counted apart and tried again then. More cases, variants, models and repetitions may be added.
+    the machinery are counted apart and tried again then; a permanent one ends the run. More cases, variants, models and
+    repetitions may be added.
 
     Exit codes: 0, 1 (something failed), 2 (typed wrong, a bad suite), 100 (a threshold or the baseline was missed),
     130 (Ctrl-C; the results so far are kept).
@@ -118,6 +126,7 @@ def command(
         max_requests=max_requests,
         max_tokens=max_tokens,
         timeout=timeout,
+        keep_going=keep_going,
     )
     reports = Reports(html=html, junit=junit, json=json, csv=csv, markdown=markdown)
     thresholds = Thresholds(min_pass=min_pass, min_clean=min_clean, max_errors=max_errors, baseline=baseline)

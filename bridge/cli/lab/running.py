@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
+from shlex import quote
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,7 @@ from bridge.cli.lab.options import choose_cases
 from bridge.cli.lab.progress import Progress
 from bridge.cli.lab.reporting import FAILED, Reports, Thresholds, report
 from bridge.cli.streams import say
-from bridge.config import Settings
+from bridge.config import Settings, lab_results_dir
 from bridge.config_file import FileConfig
 from bridge.errors import BackendProtocolError, BridgeError, ConfigError, ModelNotFound, UsageError
 from bridge.ids import new_id
@@ -62,6 +63,13 @@ class Wanted:
     max_requests: int | None
     max_tokens: int | None
     timeout: float
+    keep_going: bool
+
+
+class RunStopped(BridgeError):
+    """A failure was permanent, so nothing more was asked."""
+
+    code = "run_stopped"
 
 
 def run_lab(wanted: Wanted, settings: Settings, config: FileConfig, reports: Reports, thresholds: Thresholds) -> int:
@@ -69,7 +77,7 @@ def run_lab(wanted: Wanted, settings: Settings, config: FileConfig, reports: Rep
     chosen = choose_cases(wanted.suite, wanted.cases, wanted.categories, wanted.tags)
     cases = {case.id: case for case in chosen}
     variants = _find_variants(wanted)
-    file = ResultFile(wanted.results or Path(f"lab-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl"))
+    file = _result_file(wanted)
     reports.refuse(file.path, "the results themselves")
     about = _tell_about(file, wanted, cases, variants)
     stopped = None
@@ -85,7 +93,7 @@ def run_lab(wanted: Wanted, settings: Settings, config: FileConfig, reports: Rep
     finally:
         file.close()
     if stopped is not None:
-        kept = f" The results so far are kept: with --results {file.path} the same command goes on."
+        kept = f" The results so far are kept: with --results {quote(str(file.path))} the same command goes on."
         say("error", "Interrupted." + (kept if file.path.exists() else ""))
         return BY_SIGNAL + stopped
     if wanted.results is None:
@@ -93,6 +101,13 @@ def run_lab(wanted: Wanted, settings: Settings, config: FileConfig, reports: Rep
     planned = 0 if wanted.log is not None else len(cases) * len(variants) * len(wanted.models) * wanted.repeat
     only = Only(cases, variants, wanted.models)
     return report(file, cases, variants, reports, thresholds, only=only, planned=planned)
+
+
+def _result_file(wanted: Wanted) -> ResultFile:
+    if wanted.results is not None:
+        return ResultFile(wanted.results)
+    # To the microsecond: of two runs that start in the same second the second one would continue the first.
+    return ResultFile(lab_results_dir() / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.jsonl", own_directory=True)
 
 
 def _find_variants(wanted: Wanted) -> dict[str, LabVariant]:
@@ -227,7 +242,15 @@ class _Asking:
         recorder = bridge.log.recorder if bridge.log is not None else None
         asker = Asker(bridge.router, new_id, timeout=wanted.timeout, recorder=recorder)
         budget = Budget(wanted.max_requests, wanted.max_tokens)
-        run = Run(asker, self._cases, self._variants, keep, concurrency=wanted.concurrency, budget=budget)
+        run = Run(
+            asker,
+            self._cases,
+            self._variants,
+            keep,
+            concurrency=wanted.concurrency,
+            budget=budget,
+            keep_going=wanted.keep_going,
+        )
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(progress.run)
@@ -235,6 +258,12 @@ class _Asking:
                 nursery.cancel_scope.cancel()
         finally:
             progress.end()
+        if (failure := run.stopped_by) is not None:
+            raise RunStopped(
+                f"Stopped after {progress.count} of {plan.size} request(s), because {failure.code} is permanent. "
+                f"Fix it, then run the same command with --results {quote(str(self._file.path))} to continue. "
+                "--keep-going sends the remaining requests all the same."
+            )
         if progress.count < plan.size:
             say("note", f"the budget is spent: {plan.size - progress.count} cell(s) were not asked")
 

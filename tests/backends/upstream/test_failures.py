@@ -26,6 +26,15 @@ def said(code: str | None = None, kind: str | None = None, message: str = "words
     return {"error": {"message": message, "type": kind, "code": code, "param": None}}
 
 
+GOOGLE = {
+    "code": 400,
+    "message": "API key not valid. Please pass a valid API key.",
+    "status": "INVALID_ARGUMENT",
+    "details": [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}],
+}
+"""What Gemini says of a wrong key, in a list."""
+
+
 @pytest.mark.parametrize(
     ("status", "body", "code", "http_status", "severity"),
     [
@@ -33,6 +42,8 @@ def said(code: str | None = None, kind: str | None = None, message: str = "words
         (400, said(None, "invalid_request_error"), "invalid_request_error", 400, "fatal"),
         (400, said(), "upstream_rejected", 400, "fatal"),
         (401, said("token_expired"), "upstream_unauthorized", 401, "fatal"),
+        (400, [{"error": GOOGLE}], "upstream_unauthorized", 401, "fatal"),
+        (400, [{"error": GOOGLE | {"details": ["x"]}}], "upstream_rejected", 400, "fatal"),
         (402, said(), "insufficient_quota", 429, "fatal"),
         (403, said("x"), "upstream_forbidden", 403, "fatal"),
         (404, said("model_not_found"), "model_not_found", 404, "fatal"),
