@@ -1,6 +1,7 @@
 """TurnEvents as a Responses event stream, and as a response object.
 
 The order is the API's: created, in_progress, then for each item added, its parts and deltas, done; one terminal event.
+A call stays open while other items follow it, until its end is known; what is open at the end is incomplete.
 `sequence_number` counts from 0 without gaps. A text delta costs one bytes template and one `orjson.dumps`.
 """
 
@@ -18,6 +19,8 @@ from bridge.errors import BridgeError, UpstreamError
 from bridge.turn.collect import add_pieces
 from bridge.turn.events import (
     CANCELLED,
+    CallBegun,
+    CallDelta,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -66,6 +69,27 @@ class _OpenReasoning:
         self.encrypted: str | None = None
 
 
+class _OpenCall:
+    """A call that is being made. Its item stands in the output from its beginning."""
+
+    def __init__(self, call: CallBegun | ToolCall, index: int) -> None:
+        self.index = index
+        self.size = 0
+        """Characters of the arguments that were sent."""
+        self.pieces: list[str] = []
+        self.member = "input" if call.custom else "arguments"
+        self.events = "custom_tool_call_input" if call.custom else "function_call_arguments"
+        self.item: dict[str, Any] = {
+            "id": call.id,
+            "type": "custom_tool_call" if call.custom else "function_call",
+            "status": "in_progress",
+            "call_id": call.call_id,
+            "name": call.name,
+            self.member: "",
+            **({} if call.namespace is None else {"namespace": call.namespace}),
+        }
+
+
 class ResponsesEncoder:
     """One response. When not `streaming`, nothing is shown before the end, so an upstream restart is forgiven."""
 
@@ -90,6 +114,7 @@ class ResponsesEncoder:
         self._sequence = 0
         self.output: list[dict[str, Any]] = []
         self._open: _OpenText | _OpenReasoning | None = None
+        self._calls: dict[str, _OpenCall] = {}
         self.usage: Usage | None = None
         self._out: list[bytes] = []
         self.final: dict[str, Any] | None = None
@@ -113,6 +138,10 @@ class ResponsesEncoder:
             elif isinstance(event, TextDone):
                 if isinstance(self._open, _OpenText) and self._open.source == event.item:
                     self._close_open("completed")
+            elif isinstance(event, CallDelta):
+                self._call_delta(self._calls[event.id], event.pieces)
+            elif isinstance(event, CallBegun):
+                self._begin_call(event)
             elif isinstance(event, ToolCall):
                 self._tool_call(event)
             elif isinstance(event, ReasoningDelta):
@@ -223,28 +252,38 @@ class ResponsesEncoder:
         self._emit("response.output_item.added", output_index=opened.index, item=item)
         return opened
 
-    def _tool_call(self, call: ToolCall) -> None:
+    def _begin_call(self, call: CallBegun | ToolCall) -> _OpenCall:
         self._close_open("completed")
         self.visible = True
-        member, events = (
-            ("input", "custom_tool_call_input") if call.custom else ("arguments", "function_call_arguments")
-        )
-        item = {
-            "id": call.id,
-            "type": "custom_tool_call" if call.custom else "function_call",
-            "status": "completed",
-            "call_id": call.call_id,
-            "name": call.name,
-            member: call.arguments,
-            **({} if call.namespace is None else {"namespace": call.namespace}),
-        }
-        index = len(self.output)
-        self._emit("response.output_item.added", output_index=index, item=item | {"status": "in_progress", member: ""})
-        where = {"item_id": call.id, "output_index": index}
-        self._emit(f"response.{events}.delta", **where, delta=call.arguments)
-        named = {} if call.custom else {"name": call.name}
-        self._emit(f"response.{events}.done", **where, **named, **{member: call.arguments})
-        self._item_done(item)
+        self._calls[call.id] = opened = _OpenCall(call, len(self.output))
+        self.output.append(opened.item)
+        self._emit("response.output_item.added", output_index=opened.index, item=opened.item)
+        return opened
+
+    def _call_delta(self, opened: _OpenCall, pieces: list[str]) -> None:
+        kind, item_id = f"response.{opened.events}.delta", opened.item["id"]
+        for piece in pieces:
+            self._emit(kind, item_id=item_id, output_index=opened.index, delta=piece)
+            opened.size += len(piece)
+        add_pieces(opened.pieces, pieces)
+
+    def _tool_call(self, call: ToolCall) -> None:
+        opened = self._calls.get(call.id)
+        if opened is None:
+            self._call_delta(self._begin_call(call), [call.arguments])
+        elif rest := call.arguments[opened.size :]:
+            self._call_delta(opened, [rest])
+        self._close_call(call.id, "completed")
+
+    def _close_call(self, call_id: str, status: str) -> None:
+        opened = self._calls.pop(call_id)
+        arguments = "".join(opened.pieces)
+        where = {"item_id": call_id, "output_index": opened.index}
+        named = {} if opened.member == "input" else {"name": opened.item["name"]}
+        self._emit(f"response.{opened.events}.done", **where, **named, **{opened.member: arguments})
+        item = {**opened.item, "status": status, opened.member: arguments}
+        self._emit("response.output_item.done", output_index=opened.index, item=item)
+        self.output[opened.index] = item
 
     def _web_search(self, search: WebSearch) -> None:
         self._close_open("completed")
@@ -309,10 +348,13 @@ class ResponsesEncoder:
         else:
             self.output.clear()
             self._open = None
+            self._calls.clear()
             self.visible = False
 
     def _finish(self, end: Finished) -> None:
         self._close_open("completed" if end.outcome == "completed" else "incomplete")
+        for call_id in list(self._calls):
+            self._close_call(call_id, "incomplete")
         self.finished = True
         if end.outcome == "completed":
             self.final = self._response("completed", completed_at=int(self._now()))
