@@ -3,7 +3,7 @@
 Only a block of the form that the model was asked for streams: `{"name":"NAME","arguments":"{\\"…`. Once so much of it
 has come the block is *settled*: it is a call of NAME, whatever follows, because its client has been told so. Its
 arguments are the content of that string, up to the quote that closes it, or as far as it goes. What is wrong with the
-rest can only be a repair then; nothing that was sent is taken back.
+rest can only be a repair then; nothing that was sent is taken back, and text that does not belong to the call is text.
 
 Everything takes time linear in the text, and the result does not depend on how it was cut.
 """
@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 MAX_HEAD = 512
 """Characters before the arguments, in which a block is settled or never."""
@@ -52,42 +53,65 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _STRINGS = json.JSONDecoder(strict=False)
 
 
+_SPACES = " \t\r\n"
+_CLOSERS = _SPACES + ">}]"
+
+
 class CallStream:
     """`feed` it the text behind the opening tag. `names` are those whose calls may stream.
 
-    `name` is None until the block is settled.
+    `name` is None until the block is settled. `excess` is how many characters at the end of what was fed last cannot
+    belong to the block. `quote` is where in the block the arguments end, if more members follow them: only when the
+    block ends is known what those are.
     """
 
-    __slots__ = ("_head", "_names", "_pieces", "_rest", "_runs", "name")
+    __slots__ = ("_fed", "_head", "_names", "_phase", "_pieces", "_rest", "excess", "name", "quote")
 
     def __init__(self, names: Collection[str]) -> None:
         self.name: str | None = None
+        self.excess = 0
+        self.quote: int | None = None
         self._names = names
+        self._phase: Literal["head", "arguments", "brace", "closers", "over"] = "head" if names else "over"
+        self._fed = 0
         self._head = ""
         self._rest = ""
         """The beginning of an escape whose end has not come."""
-        self._runs = bool(names)
         self._pieces: list[str] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more comes of what is fed."""
+        return self._phase == "over"
 
     def feed(self, text: str) -> list[CallStart | CallPiece]:
         """What is new of the call."""
-        if not self._runs:
+        self.excess = 0
+        if self._phase == "over":
             return []
-        if self.name is not None:
-            piece = self._read(text)
-            return [CallPiece(piece)] if piece else []
-        self._head += text
-        found = _HEAD.match(self._head[:MAX_HEAD])
-        if found is not None and found[1] in self._names:
-            self.name, head, self._head = found[1], self._head, ""
-            return [CallStart(self.name), CallPiece(self._read(head[found.end() :]))]
-        if len(self._head) >= MAX_HEAD:
-            self._runs, self._head = False, ""
-        return []
+        self._fed += len(text)
+        events: list[CallStart | CallPiece] = []
+        if self._phase == "head":
+            self._head += text
+            found = _HEAD.match(self._head[:MAX_HEAD])
+            if found is None or found[1] not in self._names:
+                if len(self._head) >= MAX_HEAD:
+                    self._phase, self._head = "over", ""
+                return []
+            text, self._head = self._head[found.end() :], ""
+            self.name, self._phase = found[1], "arguments"
+            events.append(CallStart(self.name))
+        if self._phase == "arguments":
+            piece, text = self._read(text)
+            if piece:
+                events.append(CallPiece(piece))
+        if self._phase in ("brace", "closers"):
+            self._close(text)
+        return events
 
     def stop(self) -> None:
         """What follows may belong to the arguments, or not: it waits for the end of the block."""
-        self._runs = False
+        self._phase = "over"
 
     @property
     def streamed(self) -> str:
@@ -98,19 +122,34 @@ class CallStream:
         """The arguments, where nothing better is known of them than what has come."""
         return self.streamed + _decode(self._rest)
 
-    def _read(self, text: str) -> str:
-        text = self._rest + text
+    def _read(self, text: str) -> tuple[str, str]:
+        """What is new of the arguments, and the text behind them."""
+        text, behind = self._rest + text, ""
         if '"' in text:
             found = _TO_THE_QUOTE.match(text)
             assert found is not None  # it matches the empty string
             if text[found.end() : found.end() + 1] == '"':
-                self._runs = False
-                text = text[: found.end()]
-        ready = _complete_length(text) if self._runs else len(text)
+                self._phase = "brace"
+                text, behind = text[: found.end()], text[found.end() + 1 :]
+        ready = _complete_length(text) if self._phase == "arguments" else len(text)
         self._rest = text[ready:]
         piece = _decode(text[:ready])
         self._pieces.append(piece)
-        return piece
+        return piece, behind
+
+    def _close(self, text: str) -> None:
+        """Behind the arguments: the end of the object, and surplus closers. Another member is not for us to judge."""
+        if self._phase == "brace":
+            text = text.lstrip(_SPACES)
+            if text.startswith("}"):
+                self._phase = "closers"
+            elif text.startswith(","):
+                self._phase, self.quote = "over", self._fed - len(text)
+                return
+        if self._phase == "closers":
+            text = text.lstrip(_CLOSERS)
+        if text:
+            self._phase, self.excess = "over", len(text)
 
 
 def _complete_length(text: str) -> int:

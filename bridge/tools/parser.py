@@ -83,8 +83,8 @@ class ToolCallParser:
     An opening tag outside a JSON string ends a block that is a whole call so far: models forget to close the first of
     several.
 
-    A block that is settled (see `CallStream`) is never rejected. What would have been is a call with the arguments that
-    have come, and its repair is `DAMAGED`.
+    A block that is settled (see `CallStream`) is never rejected. One that would have been is a call with the arguments
+    that have come. It ends where it stops looking like one, its repair is `DAMAGED`, and what follows is text.
 
     A tag whose payload does not even begin like one (an object, an array, a code fence) is prose. It is
     rejected at once, so that a mention of the tag neither holds up the text nor hides a call after it.
@@ -126,9 +126,9 @@ class ToolCallParser:
         if "<" not in text and not self._held:
             if self._state == "text":
                 return [text] if text else []
-            if self._state == "block":
+            if self._state == "block" and self._call.is_over:
                 self._pieces.append(text)
-                return list(self._call.feed(text))
+                return []
         if self._state == "finished":
             raise RuntimeError("text after the end")
         if self._state == "off":
@@ -190,6 +190,7 @@ class ToolCallParser:
         head = text[pos : pos + len(self._close)]
         if head.startswith(("{", "[", FENCE, self._close)):
             self._state = "block"
+            self._call.feed("".join(self._pieces[1:]))
             return pos
         if FENCE.startswith(head) or self._close.startswith(head):
             self._held = head
@@ -207,11 +208,14 @@ class ToolCallParser:
             return self._read_second_opening(text, pos, opening, events)
         if start < 0:
             start = min(_partial_tag(text, pos, self._close), _partial_tag(text, pos, self._open))
-            self._take(text[pos:start], events)
-            self._held = text[start:]
-            return len(text)
-        end = start + len(self._close)
-        self._take(text[pos:start], events)
+            end = self._take(text, pos, start, events)
+            if end == start:
+                self._held = text[start:]
+                end = len(text)
+            return end
+        end = self._take(text, pos, start, events)
+        if end < start:
+            return end
         self._pieces.append(self._close)
         if self._rescans == MAX_RESCANS or not self._strings.are_open(self._pieces):
             source = "".join(self._pieces)
@@ -219,21 +223,22 @@ class ToolCallParser:
         else:
             # Part of a string, or, if that never closes, the end of the block.
             self._call.stop()
-        return end
+        return start + len(self._close)
 
     def _read_second_opening(self, text: str, pos: int, opening: int, events: list[ParserEvent]) -> int:
         """An opening tag within a block: the first call was never closed, or the tag belongs to what it says."""
-        self._take(text[pos:opening], events)
+        end = self._take(text, pos, opening, events)
+        if end < opening:
+            return end
         self._openings += 1
         if not self._strings.are_open(self._pieces, at_close=False):
             source = "".join(self._pieces)
             body = source[len(self._open) :]
-            is_settled = self._call.name is not None and not self._strings.first_close
+            is_settled = self._call.name is not None and not self._call.is_over
             if is_settled or isinstance(self._judge(body), Payload):
                 self._end_block(source, body, ("unclosed",), events)
                 return opening
-        self._take(self._open, events)
-        return opening + len(self._open)
+        return self._take(text, opening, opening + len(self._open), events)
 
     def _read_after(self, text: str, pos: int, events: list[ParserEvent]) -> int:
         """Behind a call: swallow the closing tag again, however often."""
@@ -252,10 +257,15 @@ class ToolCallParser:
         self._state = "text"
         return pos
 
-    def _take(self, text: str, events: list[ParserEvent]) -> None:
-        """The next text of the block."""
-        self._pieces.append(text)
-        events += self._call.feed(text)
+    def _take(self, text: str, pos: int, end: int, events: list[ParserEvent]) -> int:
+        """Take `text[pos:end]` into the block; how far it goes. What cannot belong to it ends it."""
+        events += self._call.feed(text[pos:end])
+        end -= self._call.excess
+        self._pieces.append(text[pos:end])
+        if self._call.excess:
+            source = "".join(self._pieces)
+            self._end_block(source, source[len(self._open) :], ("unclosed",), events)
+        return end
 
     def _take_spaces(self, text: str, pos: int) -> int:
         spaces = _SPACES.match(text, pos)
@@ -268,13 +278,7 @@ class ToolCallParser:
         outcome = self._judge(body)
         first_close = self._strings.first_close
         if self._call.name is not None and not self._is_as_told(outcome):
-            block, rest = (source[:first_close], source[first_close:]) if first_close else (source, "")
-            self._called(
-                [(self._call.name, self._call.end())], (DAMAGED, *(() if first_close else repairs)), block, events
-            )
-            if rest:
-                self._rescans += 1
-                self._run(rest, events)
+            self._end_damaged(self._call.name, source, repairs, events)
         elif isinstance(outcome, Payload):
             self._called(outcome.calls, outcome.repairs + repairs, source, events)
         elif outcome.reason == BAD_JSON and first_close:
@@ -283,6 +287,23 @@ class ToolCallParser:
             self._run(source[first_close:], events)
         else:
             self._reject(source, outcome.reason, events)
+
+    def _end_damaged(self, name: str, source: str, repairs: tuple[str, ...], events: list[ParserEvent]) -> None:
+        """The block ends at the closing tag in a string that never closes, or behind its arguments."""
+        ends = [self._strings.first_close] if self._strings.first_close else []
+        if self._call.quote is not None:
+            ends.append(len(self._open) + self._call.quote)
+        end = min(ends, default=len(source))
+        repairs = (DAMAGED,) if ends else (DAMAGED, *repairs)
+        self._called([(name, self._call.end())], repairs, source[:end], events)
+        if end == len(source):
+            return
+        if self._rescans < MAX_RESCANS:
+            self._rescans += 1
+            self._run(source[end:], events)
+        else:
+            self._state = "text"
+            _show(source[end:], events)
 
     def _is_as_told(self, outcome: Payload | Rejection) -> bool:
         """Whether a block that was settled is the one call that its beginning said."""
