@@ -126,14 +126,20 @@ class ToolCallParser:
         if "<" not in text and not self._held:
             if self._state == "text":
                 return [text] if text else []
-            if self._state == "block" and self._call.is_over:
-                self._pieces.append(text)
-                return []
+            if self._state == "block":
+                if self._call.is_over:
+                    self._pieces.append(text)
+                    return []
+                events: list[ParserEvent] = []
+                end = self._take(text, 0, len(text), events)
+                if end < len(text):
+                    self._run(text[end:], events)
+                return events
         if self._state == "finished":
             raise RuntimeError("text after the end")
         if self._state == "off":
             return [text] if text else []
-        events: list[ParserEvent] = []
+        events = []
         self._run(text, events)
         return events
 

@@ -26,6 +26,7 @@ from bridge.turn.events import (
     TurnEvent,
 )
 from bridge.turn.items import FunctionTool
+from bridge.turn.order import ItemOrder
 from bridge.turn.turn import Turn
 
 Record = Callable[[str, dict[str, Any]], None]
@@ -47,6 +48,7 @@ class ToolStage:
         self._begun: dict[str, CallBegun] = {}
         """The call that each message is in the middle of."""
         self._calls = 0
+        self._order = ItemOrder()
 
     def feed(self, events: list[TurnEvent]) -> list[TurnEvent]:
         """The same events with calls taken out of the text."""
@@ -69,7 +71,7 @@ class ToolStage:
                 out.append(event)
             else:
                 out.append(event)
-        return out
+        return self._order.feed(out)
 
     def _text(self, event: TextDelta, out: list[TurnEvent]) -> None:
         parser = self._parsers.get(event.item)

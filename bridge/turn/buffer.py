@@ -6,15 +6,10 @@ added any more.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
-
-import orjson
 
 from bridge.errors import BridgeError, UpstreamError
 from bridge.turn.events import (
-    CallBegun,
-    CallDelta,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -28,8 +23,6 @@ from bridge.turn.events import (
 )
 
 MAX_TOKENS = 2**53
-
-CHANGED_ARGUMENTS = "The provider sent the arguments of a call in pieces, and then others as the whole. Try again."
 
 
 class EventBuffer:
@@ -46,8 +39,6 @@ class EventBuffer:
         self._streamed: dict[str, int] = {}
         self._said = False
         self._failure: Finished | None = None
-        self._open_calls: dict[str, list[str]] = {}
-        """The arguments so far of the calls that have begun."""
 
     def take(self) -> list[TurnEvent]:
         """All events since the last call."""
@@ -111,47 +102,12 @@ class EventBuffer:
         if item in self._streamed and not more_to_come:
             self.add(ReasoningDone(item))
 
-    def call_begun(self, call: CallBegun) -> None:
-        """The model begins to call a function of the client's; `called` tells its end."""
-        self._said = True
-        self._streamed.setdefault(call.id, 0)
-        self._open_calls[call.id] = []
-        self.add(call)
-
-    def call_delta(self, call: str, piece: str) -> None:
-        """A piece of the arguments of a call that has begun. White space waits: alone it is no arguments at all."""
-        pieces = self._open_calls[call]
-        pieces.append(piece)
-        self._size += len(piece)
-        new = piece
-        if not self._streamed[call]:
-            if not piece.strip():
-                return
-            new = "".join(pieces)
-        self._streamed[call] += len(new)
-        last = self._events[-1] if self._events else None
-        if isinstance(last, CallDelta) and last.id == call:
-            last.pieces.append(new)
-        else:
-            self.add(CallDelta(call, [new]))
-
-    def arguments_of(self, call: str) -> str:
-        """What has come of the arguments of a call that has begun."""
-        return "".join(self._open_calls[call])
-
     def called(self, call: ToolCall) -> None:
         """The model has called a function of the client's."""
         self._said = True
         self._streamed.setdefault(call.id, 0)
-        streamed = "".join(self._open_calls.pop(call.id, ()))[: self._streamed[call.id]]
-        if not call.arguments.startswith(streamed):
-            # What was sent cannot be taken back: it stands where it means the same, and nothing runs where it does not.
-            if not _is_same_json(streamed, call.arguments):
-                return self.fail(UpstreamError(CHANGED_ARGUMENTS, code="broken_event"))
-            call = replace(call, arguments=streamed)
-        self._size += len(call.arguments) - len(streamed)
+        self._size += len(call.arguments)
         self.add(call)
-        return None
 
     def searched(self, item: str, action: dict[str, Any]) -> None:
         """The provider has searched the web."""
@@ -162,7 +118,6 @@ class EventBuffer:
         """The upstream retries: void what was said. Silent when nothing was."""
         if self._streamed:
             self._streamed.clear()
-            self._open_calls.clear()
             self._said = False
             self.add(Restarted(message))
 
@@ -225,10 +180,3 @@ class EventBuffer:
         self.add(TextDelta(item, self._pieces))
         if not self.finished:
             self._item = item
-
-
-def _is_same_json(one: str, other: str) -> bool:
-    try:
-        return bool(orjson.loads(one) == orjson.loads(other))
-    except orjson.JSONDecodeError:
-        return False

@@ -7,9 +7,9 @@ So the cost of a token is one list append, not one object. The order of a turn i
      | Rerouted | Restarted)* Finished
 
 and nothing follows `Finished`. A call that streams is `CallBegun CallDelta* ToolCall`, with the same `id`; the pieces,
-joined, are the beginning of the call's arguments. Other events may stand in between. A call that has begun and for
-which no `ToolCall` comes was cut off: nobody may run it. A `ToolCall` without `CallBegun` comes all at once. Where a
-request has several answers, each batch of one of them is a `Choice`.
+joined, are the beginning of the call's arguments. No other item stands in between (`order.py`). A call that has begun
+and for which no `ToolCall` comes was cut off: nobody may run it. A `ToolCall` without `CallBegun` comes all at once.
+Where a request has several answers, each batch of one of them is a `Choice`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class _OpenCall:
     """A call that is being made: its number, and how many characters of its arguments were sent."""
 
     index: int
-    member: str
+    custom: bool
     size: int = 0
 
 
@@ -210,7 +210,7 @@ class ChatEncoder:
             return  # an old client reads one call alone
         self.visible = True
         index, self._calls = self._calls, self._calls + 1
-        self._open[call.id] = _OpenCall(index, "input" if call.custom else "arguments")
+        self._open[call.id] = _OpenCall(index, call.custom)
         if self._functions:
             self._delta({"function_call": {"name": call.name, "arguments": ""}})
         else:
@@ -222,12 +222,11 @@ class ChatEncoder:
             return
         for piece in pieces:
             opened.size += len(piece)
-            given = {opened.member: piece}
             if self._functions:
-                self._delta({"function_call": given})
+                self._delta({"function_call": {"arguments": piece}})
             else:
-                kind = "custom" if opened.member == "input" else "function"
-                self._delta({"tool_calls": [{"index": opened.index, kind: given}]})
+                kind, member = ("custom", "input") if opened.custom else ("function", "arguments")
+                self._delta({"tool_calls": [{"index": opened.index, kind: {member: piece}}]})
 
     def _tool_call(self, call: ToolCall) -> None:
         opened = self._open.get(call.id)

@@ -1,7 +1,7 @@
 """TurnEvents as a Responses event stream, and as a response object.
 
 The order is the API's: created, in_progress, then for each item added, its parts and deltas, done; one terminal event.
-A call stays open while other items follow it, until its end is known; what is open at the end is incomplete.
+A call after whose beginning something else comes than its arguments was cut off, and is incomplete.
 `sequence_number` counts from 0 without gaps. A text delta costs one bytes template and one `orjson.dumps`.
 """
 
@@ -70,12 +70,10 @@ class _OpenReasoning:
 
 
 class _OpenCall:
-    """A call that is being made. Its item stands in the output from its beginning."""
+    """The call that is being made."""
 
     def __init__(self, call: CallBegun | ToolCall, index: int) -> None:
         self.index = index
-        self.size = 0
-        """Characters of the arguments that were sent."""
         self.pieces: list[str] = []
         self.member = "input" if call.custom else "arguments"
         self.events = "custom_tool_call_input" if call.custom else "function_call_arguments"
@@ -113,8 +111,7 @@ class ResponsesEncoder:
         self._streaming = streaming
         self._sequence = 0
         self.output: list[dict[str, Any]] = []
-        self._open: _OpenText | _OpenReasoning | None = None
-        self._calls: dict[str, _OpenCall] = {}
+        self._open: _OpenText | _OpenReasoning | _OpenCall | None = None
         self.usage: Usage | None = None
         self._out: list[bytes] = []
         self.final: dict[str, Any] | None = None
@@ -139,7 +136,8 @@ class ResponsesEncoder:
                 if isinstance(self._open, _OpenText) and self._open.source == event.item:
                     self._close_open("completed")
             elif isinstance(event, CallDelta):
-                self._call_delta(self._calls[event.id], event.pieces)
+                if isinstance(self._open, _OpenCall):
+                    self._call_delta(self._open, event.pieces)
             elif isinstance(event, CallBegun):
                 self._begin_call(event)
             elif isinstance(event, ToolCall):
@@ -255,8 +253,7 @@ class ResponsesEncoder:
     def _begin_call(self, call: CallBegun | ToolCall) -> _OpenCall:
         self._close_open("completed")
         self.visible = True
-        self._calls[call.id] = opened = _OpenCall(call, len(self.output))
-        self.output.append(opened.item)
+        self._open = opened = _OpenCall(call, len(self.output))
         self._emit("response.output_item.added", output_index=opened.index, item=opened.item)
         return opened
 
@@ -264,26 +261,17 @@ class ResponsesEncoder:
         kind, item_id = f"response.{opened.events}.delta", opened.item["id"]
         for piece in pieces:
             self._emit(kind, item_id=item_id, output_index=opened.index, delta=piece)
-            opened.size += len(piece)
         add_pieces(opened.pieces, pieces)
 
     def _tool_call(self, call: ToolCall) -> None:
-        opened = self._calls.get(call.id)
-        if opened is None:
-            self._call_delta(self._begin_call(call), [call.arguments])
-        elif rest := call.arguments[opened.size :]:
+        opened = self._open
+        if not isinstance(opened, _OpenCall) or opened.item["id"] != call.id:
+            opened = self._begin_call(call)
+            self._call_delta(opened, [call.arguments])
+        elif rest := call.arguments[sum(map(len, opened.pieces)) :]:
             self._call_delta(opened, [rest])
-        self._close_call(call.id, "completed")
-
-    def _close_call(self, call_id: str, status: str) -> None:
-        opened = self._calls.pop(call_id)
-        arguments = "".join(opened.pieces)
-        where = {"item_id": call_id, "output_index": opened.index}
-        named = {} if opened.member == "input" else {"name": opened.item["name"]}
-        self._emit(f"response.{opened.events}.done", **where, **named, **{opened.member: arguments})
-        item = {**opened.item, "status": status, opened.member: arguments}
-        self._emit("response.output_item.done", output_index=opened.index, item=item)
-        self.output[opened.index] = item
+        self._open = None
+        self._close_call(opened, "completed")
 
     def _web_search(self, search: WebSearch) -> None:
         self._close_open("completed")
@@ -303,6 +291,15 @@ class ResponsesEncoder:
             self._close_text(opened, status)
         elif isinstance(opened, _OpenReasoning):
             self._close_reasoning(opened, status)
+        elif isinstance(opened, _OpenCall):
+            self._close_call(opened, "incomplete")
+
+    def _close_call(self, opened: _OpenCall, status: str) -> None:
+        arguments = "".join(opened.pieces)
+        where = {"item_id": opened.item["id"], "output_index": opened.index}
+        named = {} if opened.member == "input" else {"name": opened.item["name"]}
+        self._emit(f"response.{opened.events}.done", **where, **named, **{opened.member: arguments})
+        self._item_done({**opened.item, "status": status, opened.member: arguments})
 
     def _close_text(self, opened: _OpenText, status: str) -> None:
         text = "".join(opened.pieces)
@@ -348,13 +345,10 @@ class ResponsesEncoder:
         else:
             self.output.clear()
             self._open = None
-            self._calls.clear()
             self.visible = False
 
     def _finish(self, end: Finished) -> None:
         self._close_open("completed" if end.outcome == "completed" else "incomplete")
-        for call_id in list(self._calls):
-            self._close_call(call_id, "incomplete")
         self.finished = True
         if end.outcome == "completed":
             self.final = self._response("completed", completed_at=int(self._now()))

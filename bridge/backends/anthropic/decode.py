@@ -11,8 +11,8 @@ import orjson
 from bridge.backends.anthropic.history import later_call_id
 from bridge.backends.anthropic.thinking import pack_thought
 from bridge.backends.anthropic.tools import SEARCH, ToolNames
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.backends.upstream.failures import error_from_object
-from bridge.backends.upstream.stream import UpstreamBuffer
 from bridge.errors import UpstreamError
 from bridge.tools.freeform import arguments_or_none, text_of
 from bridge.turn.events import CallBegun, Finished, ReasoningDone, ToolCall, Usage, UsageUpdate

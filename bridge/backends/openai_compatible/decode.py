@@ -14,7 +14,7 @@ from bridge.backends.openai_compatible.names import ToolNames
 from bridge.backends.openai_compatible.presets import Preset
 from bridge.backends.openai_compatible.reader import ChatReader
 from bridge.backends.openai_compatible.signatures import pack
-from bridge.backends.upstream.stream import UpstreamBuffer
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.errors import UpstreamError
 from bridge.tools.freeform import arguments_or_none, text_of
 from bridge.turn.events import CallBegun, Finished, ReasoningDone, ToolCall, UsageUpdate

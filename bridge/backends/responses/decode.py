@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from bridge.backends.responses.body import offered_name
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.backends.upstream.failures import error_from_object
-from bridge.backends.upstream.stream import UpstreamBuffer
 from bridge.errors import UpstreamError
 from bridge.turn.events import CallBegun, Finished, ReasoningDone, ToolCall, Usage, UsageUpdate
 from bridge.turn.items import FunctionTool
