@@ -21,7 +21,7 @@ from bridge.lab.case import Case
 from bridge.lab.sample import Called, Sample
 from bridge.lab.variant import LabVariant, Tags
 from bridge.tools.freeform import arguments_or_none
-from bridge.tools.parser import UNKNOWN_TOOL, ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
+from bridge.tools.parser import UNKNOWN_TOOL, ParsedCall, Rejected, Repair, ToolCallParser, WholeEvent, whole_events
 from bridge.tools.payload import BAD_ARGUMENTS, Payload, decode_payload
 from bridge.tools.tags import TAG
 from bridge.turn.items import FunctionTool
@@ -140,20 +140,20 @@ def rubbish_around(stretches: Iterable[str]) -> Iterator[tuple[str, ...]]:
         yield (CODE_FENCE,) * in_code + (SURPLUS,) * bracketed
 
 
-def _parse(text: str, tools: Iterable[FunctionTool], tags: Tags, *, any_name: bool) -> list[ParserEvent]:
+def _parse(text: str, tools: Iterable[FunctionTool], tags: Tags, *, any_name: bool) -> list[WholeEvent]:
     """The parser's events. With `any_name`, names that turn out to be called are known to it, too."""
     # Whether arguments fit a schema is a question of meaning; here every function takes anything.
     names = {name for tool in tools for name in (tool.full_name, tool.name)}
     while True:
         parser = ToolCallParser(dict.fromkeys(names), open_tag=tags.open, close_tag=tags.close)
-        events = [*parser.feed(text), *parser.finish()]
+        events = whole_events(parser, text)
         more = set(_unknown_names(events, tags)) - names if any_name else set()
         if not more:
             return events
         names |= more
 
 
-def _unknown_names(events: Iterable[ParserEvent], tags: Tags) -> Iterator[str]:
+def _unknown_names(events: Iterable[WholeEvent], tags: Tags) -> Iterator[str]:
     for event in events:
         if isinstance(event, Rejected) and event.reason == UNKNOWN_TOOL:
             payload = decode_payload(_body(event.source, tags))

@@ -6,15 +6,19 @@ The result is a function of the text alone, not of how it was cut, and takes tim
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bridge.tools.call_stream import CallPiece, CallStart, CallStream
 from bridge.tools.payload import BAD_JSON, FENCE, Payload, Rejection, decode_payload
 from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
 
 UNKNOWN_TOOL = "unknown_tool"
 SCHEMA_MISMATCH = "schema_mismatch"
+
+DAMAGED = "damaged_json"
+"""The repair of a block that is damaged behind the point where it was settled (see `CallStream`)."""
 
 MAX_OPENINGS = 8
 """How many opening tags within a block are looked at, as the possible beginnings of another."""
@@ -49,8 +53,9 @@ class Rejected:
     source: str = field(repr=False)
 
 
-ParserEvent = str | ParsedCall | Repair | Rejected
-"""A `str` is visible text and never empty.
+WholeEvent = str | ParsedCall | Repair | Rejected
+ParserEvent = WholeEvent | CallStart | CallPiece
+"""A `str` is visible text and never empty. A call that streams is `CallStart CallPiece* ParsedCall`, nothing between.
 
 All `str`, and the sources of `ParsedCall` and `Repair`, joined in their order, are the input.
 """
@@ -67,7 +72,8 @@ class ToolCallParser:
     """Splits one assistant message into visible text and tool calls.
 
     `tools` maps each name that may be called to None, or for a strict tool to a predicate that says whether
-    an arguments string validates. Without tools everything is text.
+    an arguments string validates. Without tools everything is text. The calls of strict tools, and of those in `whole`,
+    do not stream.
 
     A block ends at the first closing tag outside a JSON string. If that makes it bad JSON although a closing
     tag stood inside a string, or if the stream ends so, then the string was never meant to go on: the block
@@ -77,6 +83,9 @@ class ToolCallParser:
     An opening tag outside a JSON string ends a block that is a whole call so far: models forget to close the first of
     several.
 
+    A block that is settled (see `CallStream`) is never rejected. One that would have been is a call with the arguments
+    that have come. It ends where it stops looking like one, its repair is `DAMAGED`, and what follows is text.
+
     A tag whose payload does not even begin like one (an object, an array, a code fence) is prose. It is
     rejected at once, so that a mention of the tag neither holds up the text nor hides a call after it.
     """
@@ -85,6 +94,7 @@ class ToolCallParser:
         self,
         tools: Mapping[str, Callable[[str], bool] | None],
         *,
+        whole: Collection[str] = (),
         open_tag: str = OPEN_TAG,
         close_tag: str = CLOSE_TAG,
     ) -> None:
@@ -96,12 +106,14 @@ class ToolCallParser:
         if open_tag.startswith(close_tag) or close_tag.startswith(open_tag):
             raise ValueError(f"one tag begins with the other: {open_tag!r}, {close_tag!r}")
         self._tools = dict(tools)
+        self._streaming = frozenset(name for name, validates in tools.items() if validates is None) - set(whole)
         self._open = open_tag
         self._close = close_tag
         self._state: _State = "text" if tools else "off"
         self._held = ""  # a suffix of the input that may begin a tag or a fence
         self._pieces: list[str] = []  # of the block, or of the white space after a call
         self._strings = _Strings()
+        self._call = CallStream(self._streaming)
         self._rescans = 0
         self._openings = 0
 
@@ -115,13 +127,19 @@ class ToolCallParser:
             if self._state == "text":
                 return [text] if text else []
             if self._state == "block":
-                self._pieces.append(text)
-                return []
+                if self._call.is_over:
+                    self._pieces.append(text)
+                    return []
+                events: list[ParserEvent] = []
+                end = self._take(text, 0, len(text), events)
+                if end < len(text):
+                    self._run(text[end:], events)
+                return events
         if self._state == "finished":
             raise RuntimeError("text after the end")
         if self._state == "off":
             return [text] if text else []
-        events: list[ParserEvent] = []
+        events = []
         self._run(text, events)
         return events
 
@@ -168,6 +186,7 @@ class ToolCallParser:
         self._state = "opened"
         self._pieces = [self._open]
         self._strings = _Strings()
+        self._call = CallStream(self._streaming)
         self._openings = 0
         return start + len(self._open)
 
@@ -177,6 +196,7 @@ class ToolCallParser:
         head = text[pos : pos + len(self._close)]
         if head.startswith(("{", "[", FENCE, self._close)):
             self._state = "block"
+            self._call.feed("".join(self._pieces[1:]))
             return pos
         if FENCE.startswith(head) or self._close.startswith(head):
             self._held = head
@@ -194,28 +214,37 @@ class ToolCallParser:
             return self._read_second_opening(text, pos, opening, events)
         if start < 0:
             start = min(_partial_tag(text, pos, self._close), _partial_tag(text, pos, self._open))
-            self._pieces.append(text[pos:start])
-            self._held = text[start:]
-            return len(text)
-        end = start + len(self._close)
-        self._pieces.append(text[pos:end])
+            end = self._take(text, pos, start, events)
+            if end == start:
+                self._held = text[start:]
+                end = len(text)
+            return end
+        end = self._take(text, pos, start, events)
+        if end < start:
+            return end
+        self._pieces.append(self._close)
         if self._rescans == MAX_RESCANS or not self._strings.are_open(self._pieces):
             source = "".join(self._pieces)
             self._end_block(source, source[len(self._open) : -len(self._close)], (), events)
-        return end
+        else:
+            # Part of a string, or, if that never closes, the end of the block.
+            self._call.stop()
+        return start + len(self._close)
 
     def _read_second_opening(self, text: str, pos: int, opening: int, events: list[ParserEvent]) -> int:
         """An opening tag within a block: the first call was never closed, or the tag belongs to what it says."""
-        self._pieces.append(text[pos:opening])
+        end = self._take(text, pos, opening, events)
+        if end < opening:
+            return end
         self._openings += 1
         if not self._strings.are_open(self._pieces, at_close=False):
             source = "".join(self._pieces)
             body = source[len(self._open) :]
-            if isinstance(self._judge(body), Payload):
+            is_settled = self._call.name is not None and not self._call.is_over
+            if is_settled or isinstance(self._judge(body), Payload):
                 self._end_block(source, body, ("unclosed",), events)
                 return opening
-        self._pieces.append(self._open)
-        return opening + len(self._open)
+        return self._take(text, opening, opening + len(self._open), events)
 
     def _read_after(self, text: str, pos: int, events: list[ParserEvent]) -> int:
         """Behind a call: swallow the closing tag again, however often."""
@@ -234,6 +263,16 @@ class ToolCallParser:
         self._state = "text"
         return pos
 
+    def _take(self, text: str, pos: int, end: int, events: list[ParserEvent]) -> int:
+        """Take `text[pos:end]` into the block; how far it goes. What cannot belong to it ends it."""
+        events += self._call.feed(text[pos:end])
+        end -= self._call.excess
+        self._pieces.append(text[pos:end])
+        if self._call.excess:
+            source = "".join(self._pieces)
+            self._end_block(source, source[len(self._open) :], ("unclosed",), events)
+        return end
+
     def _take_spaces(self, text: str, pos: int) -> int:
         spaces = _SPACES.match(text, pos)
         assert spaces is not None  # it matches the empty string
@@ -244,18 +283,49 @@ class ToolCallParser:
     def _end_block(self, source: str, body: str, repairs: tuple[str, ...], events: list[ParserEvent]) -> None:
         outcome = self._judge(body)
         first_close = self._strings.first_close
-        if isinstance(outcome, Payload):
-            self._pieces = []
-            self._state = "after"
-            for name, arguments in outcome.calls:
-                events.append(ParsedCall(name, arguments, outcome.repairs + repairs, source))
-                source = ""
+        if self._call.name is not None and not self._is_as_told(outcome):
+            self._end_damaged(self._call.name, source, repairs, events)
+        elif isinstance(outcome, Payload):
+            self._called(outcome.calls, outcome.repairs + repairs, source, events)
         elif outcome.reason == BAD_JSON and first_close:
             self._rescans += 1
             self._reject(source[:first_close], BAD_JSON, events)
             self._run(source[first_close:], events)
         else:
             self._reject(source, outcome.reason, events)
+
+    def _end_damaged(self, name: str, source: str, repairs: tuple[str, ...], events: list[ParserEvent]) -> None:
+        """The block ends at the closing tag in a string that never closes, or behind its arguments."""
+        ends = [self._strings.first_close] if self._strings.first_close else []
+        if self._call.quote is not None:
+            ends.append(len(self._open) + self._call.quote)
+        end = min(ends, default=len(source))
+        repairs = (DAMAGED,) if ends else (DAMAGED, *repairs)
+        self._called([(name, self._call.end())], repairs, source[:end], events)
+        if end == len(source):
+            return
+        if self._rescans < MAX_RESCANS:
+            self._rescans += 1
+            self._run(source[end:], events)
+        else:
+            self._state = "text"
+            _show(source[end:], events)
+
+    def _is_as_told(self, outcome: Payload | Rejection) -> bool:
+        """Whether a block that was settled is the one call that its beginning said."""
+        if not isinstance(outcome, Payload) or len(outcome.calls) != 1:
+            return False
+        name, arguments = outcome.calls[0]
+        return name == self._call.name and arguments.startswith(self._call.streamed)
+
+    def _called(
+        self, calls: Iterable[tuple[str, str]], repairs: tuple[str, ...], source: str, events: list[ParserEvent]
+    ) -> None:
+        self._pieces = []
+        self._state = "after"
+        for name, arguments in calls:
+            events.append(ParsedCall(name, arguments, repairs, source))
+            source = ""
 
     def _judge(self, body: str) -> Payload | Rejection:
         payload = decode_payload(body)
@@ -304,6 +374,12 @@ class _Strings:
         if self._in_string and at_close and not self.first_close:
             self.first_close = self._length
         return self._in_string
+
+
+def whole_events(parser: ToolCallParser, text: str) -> list[WholeEvent]:
+    """The events of a whole message, each call in one."""
+    events = [*parser.feed(text), *parser.finish()]
+    return [event for event in events if not isinstance(event, CallStart | CallPiece)]
 
 
 def _partial_tag(text: str, pos: int, tag: str) -> int:

@@ -1,4 +1,4 @@
-"""Between a backend that speaks text and the encoders: `<tool_call>` blocks become ToolCall events.
+"""Between a backend that speaks text and the encoders: `<tool_call>` blocks become calls, which stream where they can.
 
 Each assistant message has a parser of its own, because Codex starts a broken stream again under a new item. Pieces keep
 their boundaries as long as no tag is near.
@@ -12,11 +12,22 @@ from typing import Any
 import orjson
 
 from bridge import exact_json
+from bridge.tools.call_stream import CallPiece, CallStart
 from bridge.tools.freeform import arguments_or_none, text_of
-from bridge.tools.parser import ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
+from bridge.tools.parser import DAMAGED, ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
 from bridge.tools.schema import compile_schema
-from bridge.turn.events import Finished, Restarted, TextDelta, TextDone, ToolCall, TurnEvent
+from bridge.turn.events import (
+    CallBegun,
+    CallDelta,
+    Finished,
+    Restarted,
+    TextDelta,
+    TextDone,
+    ToolCall,
+    TurnEvent,
+)
 from bridge.turn.items import FunctionTool
+from bridge.turn.order import ItemOrder
 from bridge.turn.turn import Turn
 
 Record = Callable[[str, dict[str, Any]], None]
@@ -32,8 +43,13 @@ class ToolStage:
         self._record = record or (lambda kind, payload: None)
         self._known = _by_name(turn.functions)
         self._tools = {name: _predicate(tool) for name, tool in self._known.items()}
+        # Their text stands in JSON, or where the JSON is none is all of it: that is known at the end.
+        self._whole = frozenset(name for name, tool in self._known.items() if tool.custom)
         self._parsers: dict[str, ToolCallParser] = {}
+        self._begun: dict[str, CallBegun] = {}
+        """The call that each message is in the middle of."""
         self._calls = 0
+        self._order = ItemOrder()
 
     def feed(self, events: list[TurnEvent]) -> list[TurnEvent]:
         """The same events with calls taken out of the text."""
@@ -46,21 +62,22 @@ class ToolStage:
                 out.append(event)
             elif isinstance(event, Restarted):
                 self._parsers.clear()
+                self._begun.clear()
                 self._calls = 0
                 out.append(event)
             elif isinstance(event, Finished):
                 for item in list(self._parsers):
-                    self._end_item(item, out, cut=event.outcome in ("failed", "cancelled"))
+                    self._end_item(item, out, event)
                 self._check_choice(event)
                 out.append(event)
             else:
                 out.append(event)
-        return out
+        return self._order.feed(out)
 
     def _text(self, event: TextDelta, out: list[TurnEvent]) -> None:
         parser = self._parsers.get(event.item)
         if parser is None:
-            parser = self._parsers[event.item] = ToolCallParser(self._tools)
+            parser = self._parsers[event.item] = ToolCallParser(self._tools, whole=self._whole)
         run: list[str] = []
         for piece in event.pieces:
             for parsed in parser.feed(piece):
@@ -68,51 +85,88 @@ class ToolStage:
                     run.append(parsed)
                 else:
                     run = self._flush(event.item, run, out)
-                    self._parsed(parsed, out)
+                    self._parsed(event.item, parsed, out)
         self._flush(event.item, run, out)
 
-    def _end_item(self, item: str, out: list[TurnEvent], *, cut: bool = False) -> None:
-        """No more text for this item. A call that was `cut` off by a failure is text: nobody may execute half of it."""
+    def _end_item(self, item: str, out: list[TurnEvent], end: Finished | None = None) -> None:
+        """No more text for this item. A call that a failure cuts off is text: nobody may execute half of it.
+
+        A call that has begun cannot become text any more. It is never complete then, and nobody executes it either.
+        """
         parser = self._parsers.pop(item, None)
+        cut = end is not None and end.outcome in ("failed", "cancelled")
         for parsed in parser.finish() if parser is not None else ():
             if isinstance(parsed, str):
                 out.append(TextDelta(item, [parsed]))
+            elif isinstance(parsed, ParsedCall) and item in self._begun:
+                if cut or (end is not None and end.outcome == "incomplete" and DAMAGED in parsed.repairs):
+                    del self._begun[item]
+                else:
+                    self._parsed(item, parsed, out)
             elif cut and isinstance(parsed, ParsedCall):
                 if parsed.source:
                     out.append(TextDelta(item, [parsed.source]))
-            else:
-                self._parsed(parsed, out)
+            elif not (cut and isinstance(parsed, CallStart | CallPiece)):
+                self._parsed(item, parsed, out)
 
     def _flush(self, item: str, run: list[str], out: list[TurnEvent]) -> list[str]:
         if run:
             out.append(TextDelta(item, run))
         return []
 
-    def _parsed(self, parsed: ParserEvent, out: list[TurnEvent]) -> None:
-        if isinstance(parsed, ParsedCall):
-            if self._calls and not self._turn.parallel:
-                self._record("tool_reject", {"reason": "not_parallel", "name": parsed.name, "source": parsed.source})
-                return
-            self._calls += 1
-            tool = self._known[parsed.name]
-            call = ToolCall(
-                self._new_id("ctc" if tool.custom else "fc"),
-                self._new_id("call"),
-                tool.name,
-                text_of(parsed.arguments) if tool.custom else arguments_or_none(parsed.arguments),
-                parsed.repairs,
-                parsed.source,
-                tool.namespace,
-                tool.custom,
-            )
-            out.append(call)
-            self._record("tool_call", {"name": call.name, "call_id": call.call_id, "source": call.source})
-            if parsed.repairs:
-                self._record("tool_repair", {"name": call.name, "repairs": list(parsed.repairs)})
+    def _parsed(self, item: str, parsed: ParserEvent, out: list[TurnEvent]) -> None:
+        if isinstance(parsed, CallPiece):
+            self._piece(item, parsed.text, out)
+        elif isinstance(parsed, CallStart):
+            if not self._is_withheld(item):
+                self._begun[item] = begun = self._begin(self._known[parsed.name])
+                out.append(begun)
+        elif isinstance(parsed, ParsedCall):
+            self._called(item, parsed, out)
         elif isinstance(parsed, Repair):
             self._record("tool_repair", {"repairs": [parsed.name], "source": parsed.source})
         elif isinstance(parsed, Rejected):
             self._record("tool_reject", {"reason": parsed.reason, "source": parsed.source})
+
+    def _is_withheld(self, item: str) -> bool:
+        """Whether another call is one too many, because the client wants one at a time."""
+        return bool(self._calls) and not self._turn.parallel and item not in self._begun
+
+    def _begin(self, tool: FunctionTool) -> CallBegun:
+        self._calls += 1
+        item_id = self._new_id("ctc" if tool.custom else "fc")
+        return CallBegun(item_id, self._new_id("call"), tool.name, tool.namespace, tool.custom)
+
+    def _piece(self, item: str, text: str, out: list[TurnEvent]) -> None:
+        begun = self._begun.get(item)
+        if begun is None:
+            return
+        last = out[-1] if out else None
+        if isinstance(last, CallDelta) and last.id == begun.id:
+            last.pieces.append(text)
+        else:
+            out.append(CallDelta(begun.id, [text]))
+
+    def _called(self, item: str, parsed: ParsedCall, out: list[TurnEvent]) -> None:
+        if self._is_withheld(item):
+            self._record("tool_reject", {"reason": "not_parallel", "name": parsed.name, "source": parsed.source})
+            return
+        tool = self._known[parsed.name]
+        begun = self._begun.pop(item, None) or self._begin(tool)
+        call = ToolCall(
+            begun.id,
+            begun.call_id,
+            tool.name,
+            text_of(parsed.arguments) if tool.custom else arguments_or_none(parsed.arguments),
+            parsed.repairs,
+            parsed.source,
+            tool.namespace,
+            tool.custom,
+        )
+        out.append(call)
+        self._record("tool_call", {"name": call.name, "call_id": call.call_id, "source": call.source})
+        if parsed.repairs:
+            self._record("tool_repair", {"name": call.name, "repairs": list(parsed.repairs)})
 
     def _check_choice(self, end: Finished) -> None:
         choice = self._turn.tool_choice

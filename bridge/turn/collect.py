@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from bridge.turn.events import (
     Acted,
+    CallBegun,
+    CallDelta,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -66,7 +68,21 @@ class ReasoningOutput:
         return ["".join(self.content[index]) for index in sorted(self.content)]
 
 
-Output = TextOutput | ReasoningOutput | ToolCall | WebSearch
+@dataclass(slots=True)
+class OpenCall:
+    """A call that has begun and is not complete. At the end of a turn: one that was cut off."""
+
+    begun: CallBegun
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def so_far(self) -> ToolCall:
+        """The call with the arguments that have come."""
+        begun, arguments = self.begun, "".join(self.pieces)
+        return ToolCall(begun.id, begun.call_id, begun.name, arguments, namespace=begun.namespace, custom=begun.custom)
+
+
+Output = TextOutput | ReasoningOutput | OpenCall | ToolCall | WebSearch
 
 
 @dataclass(slots=True)
@@ -78,6 +94,8 @@ class Result:
     end: Finished | None = None
     acted: bool = False
     """Whether something was done that a second try would do again."""
+    _open: dict[str, int] = field(default_factory=dict, repr=False)
+    """Where in `outputs` the calls stand that are not complete."""
 
     def add(self, events: Iterable[TurnEvent]) -> None:
         """Take further events in. Raises ValueError for an event after the end."""
@@ -90,12 +108,22 @@ class Result:
                 output = self._reasoning(event.item)
                 parts = output.content if event.raw else output.summary
                 add_pieces(parts.setdefault(event.index, []), event.pieces)
-            elif isinstance(event, ToolCall | WebSearch):
+            elif isinstance(event, CallDelta):
+                opened = self.outputs[self._open[event.id]]
+                assert isinstance(opened, OpenCall)
+                add_pieces(opened.pieces, event.pieces)
+            elif isinstance(event, CallBegun):
+                self._open[event.id] = len(self.outputs)
+                self.outputs.append(OpenCall(event))
+            elif isinstance(event, ToolCall):
+                self._called(event)
+            elif isinstance(event, WebSearch):
                 self.outputs.append(event)
             elif isinstance(event, UsageUpdate):
                 self.usage = event.usage
             elif isinstance(event, Restarted):
                 self.outputs.clear()
+                self._open.clear()
             elif isinstance(event, Acted):
                 self.acted = True
             elif isinstance(event, Finished):
@@ -113,8 +141,14 @@ class Result:
 
     @property
     def calls(self) -> list[ToolCall]:
-        """All calls, in order."""
+        """All complete calls, in order."""
         return [output for output in self.outputs if isinstance(output, ToolCall)]
+
+    @property
+    def begun_calls(self) -> list[ToolCall]:
+        """All calls, in order; those that were cut off with the arguments that have come."""
+        calls = [output for output in self.outputs if isinstance(output, ToolCall | OpenCall)]
+        return [call.so_far if isinstance(call, OpenCall) else call for call in calls]
 
     def _text(self, item: str) -> TextOutput:
         last = self.outputs[-1] if self.outputs else None
@@ -123,6 +157,12 @@ class Result:
         new = TextOutput(item)
         self.outputs.append(new)
         return new
+
+    def _called(self, call: ToolCall) -> None:
+        if (place := self._open.pop(call.id, None)) is None:
+            self.outputs.append(call)
+        else:
+            self.outputs[place] = call
 
     def _reasoning(self, item: str) -> ReasoningOutput:
         for output in reversed(self.outputs):

@@ -3,10 +3,13 @@
 Deltas come in runs: one event holds all adjacent pieces of one item that arrived in one read, boundaries kept.
 So the cost of a token is one list append, not one object. The order of a turn is
 
-    (TextDelta | TextDone | ReasoningDelta | ReasoningDone | ToolCall | WebSearch | UsageUpdate | Rerouted | Restarted)*
-    Finished
+    (TextDelta | TextDone | ReasoningDelta | ReasoningDone | CallBegun | CallDelta | ToolCall | WebSearch | UsageUpdate
+     | Rerouted | Restarted)* Finished
 
-and nothing follows `Finished`. Where a request has several answers, each batch of one of them is a `Choice`.
+and nothing follows `Finished`. A call that streams is `CallBegun CallDelta* ToolCall`, with the same `id`; the pieces,
+joined, are the beginning of the call's arguments. No other item stands in between (`order.py`). A call that has begun
+and for which no `ToolCall` comes was cut off: nobody may run it. A `ToolCall` without `CallBegun` comes all at once.
+Where a request has several answers, each batch of one of them is a `Choice`.
 """
 
 from __future__ import annotations
@@ -49,6 +52,25 @@ class ReasoningDone:
 
     item: str
     encrypted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegun:
+    """The model has begun to call one of the client's functions. Its arguments follow."""
+
+    id: str
+    call_id: str
+    name: str
+    namespace: str | None = None
+    custom: bool = False
+
+
+@dataclass(slots=True)
+class CallDelta:
+    """Pieces of the arguments of the call `id`."""
+
+    id: str
+    pieces: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +196,8 @@ TurnEvent = (
     | TextDone
     | ReasoningDelta
     | ReasoningDone
+    | CallBegun
+    | CallDelta
     | ToolCall
     | WebSearch
     | Acted

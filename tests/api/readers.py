@@ -142,6 +142,7 @@ class ReadResponse:
         self._add(payload, "arguments", 0)
 
     def function_call_arguments_done(self, payload: dict[str, Any]) -> None:
+        self._parts.setdefault(("arguments", 0), "")  # a call that is cut off may have none, and then no delta
         self._check(payload, "arguments", 0, payload["arguments"])
         assert self._open is not None
         assert payload["name"] == self._open["name"]
@@ -153,6 +154,7 @@ class ReadResponse:
         self._add(payload, "input", 0)
 
     def custom_tool_call_input_done(self, payload: dict[str, Any]) -> None:
+        self._parts.setdefault(("input", 0), "")
         self._check(payload, "input", 0, payload["input"])
         self._end("input", 0)
 

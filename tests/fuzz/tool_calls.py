@@ -8,7 +8,10 @@ from itertools import pairwise
 import orjson
 from fuzz.cutting import choice, cut
 
-from bridge.tools.parser import ParsedCall, ParserEvent, Rejected, ToolCallParser
+from bridge.tools.call_stream import CallPiece
+from bridge.tools.parser import ParsedCall, ParserEvent, Repair, ToolCallParser
+
+_HAS_TEXT = (str, ParsedCall, Repair)
 
 
 def _is_valid(arguments: str) -> bool:
@@ -28,9 +31,12 @@ def parse_tool_calls(data: bytes) -> None:
     text = data[1:].decode("utf-8", "replace")
     whole = _parse([text])
     assert _parse(cut(text, choice(data))) == whole
-    sources = [event if isinstance(event, str) else event.source for event in whole if not isinstance(event, Rejected)]
+    sources = [event if isinstance(event, str) else event.source for event in whole if isinstance(event, _HAS_TEXT)]
     assert "".join(sources) == text
-    for event in whole:
+    for before, event in pairwise([None, *whole]):
+        if isinstance(before, CallPiece):
+            assert isinstance(event, ParsedCall)
+            assert event.arguments.startswith(before.text)
         if isinstance(event, ParsedCall):
             assert event.name in TOOLS
             assert event.name != "find" or _is_valid(event.arguments)
@@ -44,6 +50,8 @@ def _parse(pieces: Iterable[str]) -> list[ParserEvent]:
     for before, event in pairwise(events):
         if isinstance(event, str) and isinstance(before, str):
             joined[-1] += event  # type: ignore[operator]
+        elif isinstance(event, CallPiece) and isinstance(before, CallPiece):
+            joined[-1] = CallPiece(joined[-1].text + event.text)  # type: ignore[union-attr]
         else:
             joined.append(event)
     return joined

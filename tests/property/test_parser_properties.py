@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bridge.tools.call_stream import CallPiece, CallStart
 from bridge.tools.parser import ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
 from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
 
@@ -28,6 +29,16 @@ arguments = st.one_of(
     st.sampled_from([f"a{CLOSE_TAG}b", f"{OPEN_TAG}{{}}{CLOSE_TAG}", '"', "\\", ",}"]),
 )
 objects = st.builds(lambda name, given: json.dumps({"name": name, "arguments": given}), names, arguments)
+settled = st.builds(
+    # What streams: the arguments are the JSON text of an object, in all the ways of writing a string.
+    lambda name, given, plain: json.dumps({"name": name, "arguments": json.dumps(given)}, ensure_ascii=not plain),
+    names,
+    st.dictionaries(
+        st.text(max_size=3), json_values | st.sampled_from(["😀", CLOSE_TAG, OPEN_TAG]), min_size=1, max_size=2
+    ),
+    st.booleans(),
+)
+objects = objects | settled
 arrays = st.lists(objects, max_size=3).map(lambda members: f"[{', '.join(members)}]")
 payloads = st.one_of(
     objects,
@@ -37,6 +48,19 @@ payloads = st.one_of(
     objects.map(lambda text: text[:-1] + ",}"),
     st.builds(lambda text, surplus: text + surplus, objects, st.sampled_from([">", "}", "]}", " >>"])),
     st.builds(lambda text, where: text[: where % (len(text) + 1)], objects, st.integers(0, 200)),
+    st.builds(
+        lambda text, where, damage: text[: where % (len(text) + 1)] + damage + text[where % (len(text) + 1) :],
+        settled,
+        st.integers(0, 200),
+        st.sampled_from(
+            ['"', "\\", '\\"', "}", ",", "\n", "\\ud83d", "\\u12", "\ud800", CLOSE_TAG, OPEN_TAG, "<", "é"]
+        ),
+    ),
+    st.builds(
+        lambda text, more: text[:-1] + more,
+        settled,
+        st.sampled_from([',"name":"open"}', ',"arguments":"{}"}', ',"x":1}', ',"x":', " oops}", "", "} oops", '"']),
+    ),
 )
 blocks = st.builds(
     lambda before, payload, after: f"{before}{payload}{after}",
@@ -73,11 +97,14 @@ def run(pieces: Iterable[str], allowed: Iterable[str] = NAMES) -> list[ParserEve
 
 
 def joined(events: Iterable[ParserEvent]) -> list[ParserEvent]:
-    """The events with adjacent texts made one."""
+    """The events with adjacent texts made one, and adjacent pieces of a call."""
     found: list[ParserEvent] = []
     for event in events:
-        if isinstance(event, str) and found and isinstance(found[-1], str):
-            found[-1] += event
+        last = found[-1] if found else None
+        if isinstance(event, str) and isinstance(last, str):
+            found[-1] = last + event
+        elif isinstance(event, CallPiece) and isinstance(last, CallPiece):
+            found[-1] = CallPiece(last.text + event.text)
         else:
             found.append(event)
     return found
@@ -87,7 +114,7 @@ def sources(events: Iterable[ParserEvent]) -> Iterator[str]:
     for event in events:
         if isinstance(event, str):
             yield event
-        elif not isinstance(event, Rejected):
+        elif isinstance(event, ParsedCall | Repair):
             yield event.source
 
 
@@ -110,6 +137,36 @@ def test_text_and_sources_are_the_input(cut: tuple[str, list[str]]) -> None:
     events = run(pieces)
     assert "".join(sources(events)) == text
     assert "" not in events
+
+
+@properties
+@given(cut_texts())
+def test_what_streams_of_a_call_is_the_beginning_of_it(cut: tuple[str, list[str]]) -> None:
+    events = joined(run(cut[1]))
+    for before, event in pairwise([None, *events]):
+        assert isinstance(event, CallPiece) == isinstance(before, CallStart)
+        if isinstance(before, CallPiece):
+            assert isinstance(event, ParsedCall)
+            assert event.arguments.startswith(before.text)
+            event.arguments.encode()
+    starts = [event.name for event in events if isinstance(event, CallStart)]
+    called = [(before, event) for before, event in pairwise([None, *events]) if isinstance(event, ParsedCall)]
+    assert starts == [call.name for before, call in called if isinstance(before, CallPiece)]
+
+
+@properties
+@given(st.text(), st.booleans(), st.lists(st.integers(0, 300), max_size=8))
+def test_a_well_formed_call_streams_to_its_last_character(value: str, plain: bool, cuts: list[int]) -> None:
+    arguments = json.dumps({"q": value}, ensure_ascii=not plain)
+    body = json.dumps({"name": "find", "arguments": arguments}, ensure_ascii=not plain)
+    places = sorted(cut % len(body) for cut in cuts)
+    pieces = [body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)]
+    events = joined(run([OPEN_TAG, *pieces[:-1], pieces[-1][:-2]])[:-1])
+    assert events[0] == CallStart("find")
+    assert len(events) == 2
+    assert isinstance(events[1], CallPiece)
+    held_back = CLOSE_TAG in arguments
+    assert arguments.startswith(events[1].text) if held_back else events[1].text == arguments
 
 
 @properties
@@ -160,7 +217,7 @@ def test_well_formed_calls_are_found_exactly(wanted: list[tuple[str, str]]) -> N
         for name, given in wanted
     ]
     events = run("Then ".join(["", *blocks]))
-    calls = [event for event in events if not isinstance(event, str)]
+    calls = [event for event in events if not isinstance(event, str | CallStart | CallPiece)]
     assert calls == [ParsedCall(name, given, (), block) for (name, given), block in zip(wanted, blocks, strict=True)]
 
 
@@ -194,6 +251,14 @@ def test_ten_megabytes_of_arguments_one_character_at_a_time() -> None:
     assert [len(event.arguments) for event in events if isinstance(event, ParsedCall)] == [10 * MB]
 
 
+def test_four_megabytes_that_stream_one_character_at_a_time() -> None:
+    text = SETTLED + "x\\n" * (4 * MB // 3) + '\\"}"}' + CLOSE_TAG
+    events: list[ParserEvent] = []
+    assert seconds(lambda: events.extend(run(text))) < 30
+    assert isinstance(events[-1], ParsedCall)
+    assert "".join(event.text for event in events if isinstance(event, CallPiece)) == events[-1].arguments
+
+
 def test_four_times_the_arguments_take_about_four_times_as_long() -> None:
     small, large = one_call(MB), one_call(4 * MB)
     assert min(seconds(lambda: run(large)) for _ in range(2)) < 8 * min(seconds(lambda: run(small)) for _ in range(3))
@@ -205,7 +270,13 @@ def test_ten_megabytes_of_angle_brackets() -> None:
     assert min(seconds(lambda: run(["<" * 1000] * 10_000)) for _ in range(3)) < 1
 
 
+SETTLED = f'{OPEN_TAG}{{"name":"find","arguments":"{{\\"'
+
 HOSTILE = {
+    "settled blocks": SETTLED,
+    "settled blocks in strings": f'{SETTLED}a"}},"{OPEN_TAG}',
+    "settled blocks with members": f'{SETTLED}a","b":"',
+    "settled blocks that a string ends": f'{SETTLED}{CLOSE_TAG}"',
     "opening tags": OPEN_TAG,
     "empty blocks": OPEN_TAG + CLOSE_TAG,
     "openings of objects": OPEN_TAG + "{",
@@ -225,7 +296,9 @@ HOSTILE = {
 
 @pytest.mark.deep
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "in characters"])
-@pytest.mark.parametrize("start", ["", f'{OPEN_TAG}{{"', one_call(1)], ids=["text", "string", "call"])
+@pytest.mark.parametrize(
+    "start", ["", f'{OPEN_TAG}{{"', one_call(1), SETTLED], ids=["text", "string", "call", "arguments"]
+)
 @pytest.mark.parametrize("pattern", HOSTILE.values(), ids=HOSTILE)
 def test_four_times_the_hostile_text_takes_about_four_times_as_long(pattern: str, start: str, cut: bool) -> None:
     times = []
@@ -245,3 +318,6 @@ def test_ten_megabytes_of_hostile_payload(pattern: str) -> None:
     events: list[ParserEvent] = []
     assert seconds(lambda: events.extend(run([text]))) < 10
     assert not any(isinstance(event, ParsedCall) for event in events)
+    text = f"{SETTLED}{pattern * (10 * MB // len(pattern))}{CLOSE_TAG}"
+    assert seconds(lambda: events.extend(run([text]))) < 10
+    assert isinstance(events[-1], str | ParsedCall)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from bridge.tools.call_stream import MAX_HEAD, CallPiece, CallStart
 from bridge.tools.parser import MAX_RESCANS, ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
 
 TOOLS: Mapping[str, Callable[[str], bool] | None] = {"find": None, "open": None}
@@ -16,17 +17,27 @@ CALL = ParsedCall("find", '{"q":1}', (), BLOCK)
 
 
 def parse(*pieces: str, parser: ToolCallParser | None = None) -> list[ParserEvent]:
-    """All events of the pieces, with adjacent texts joined."""
+    """All events of the pieces, with adjacent texts joined, and each call in one."""
     parser = parser or ToolCallParser(TOOLS)
     found: list[ParserEvent] = []
     for events in [*map(parser.feed, pieces), parser.finish()]:
-        for event in events:
+        for event in whole_calls(events):
             assert event != ""
             if isinstance(event, str) and found and isinstance(found[-1], str):
                 found[-1] += event
             else:
                 found.append(event)
     return found
+
+
+def whole_calls(events: list[ParserEvent]) -> list[ParserEvent]:
+    return [event for event in events if not isinstance(event, CallStart | CallPiece)]
+
+
+def streamed(*pieces: str) -> list[ParserEvent]:
+    """What comes of the calls before the text ends."""
+    parser = ToolCallParser(TOOLS)
+    return [event for piece in pieces for event in parser.feed(piece)]
 
 
 def rejected(reason: str, source: str) -> list[ParserEvent]:
@@ -81,7 +92,7 @@ def test_small_deltas_give_the_same_events(size: int) -> None:
 
 def test_a_call_comes_with_the_last_character_of_its_block() -> None:
     parser = ToolCallParser(TOOLS)
-    assert parser.feed(BLOCK[:-1]) == []
+    assert whole_calls(parser.feed(BLOCK[:-1])) == []
     assert parser.feed(BLOCK[-1]) == [CALL]
 
 
@@ -184,7 +195,7 @@ def test_a_repeated_closing_tag_is_swallowed_however_often() -> None:
 
 def test_white_space_after_a_call_waits_for_what_follows() -> None:
     parser = ToolCallParser(TOOLS)
-    assert parser.feed(BLOCK) == [CALL]
+    assert whole_calls(parser.feed(BLOCK)) == [CALL]
     assert parser.feed("\n") == []
     assert parser.feed(" </tool") == []
     assert parser.feed("box>") == ["\n ", "</toolbox>"]
@@ -211,7 +222,7 @@ def test_an_unclosed_block_may_need_other_repairs() -> None:
     assert parse(source) == [ParsedCall("find", '{"q":1}', ("trailing_comma", "array_unwrapped", "unclosed"), source)]
 
 
-@pytest.mark.parametrize("end", ["", " ", "``", "{", BODY[:-1], BODY[:20], BODY + "</tool_call "])
+@pytest.mark.parametrize("end", ["", " ", "``", "{", BODY[:20], BODY[:30]])
 def test_an_unclosed_block_that_is_no_call_comes_back_as_text(end: str) -> None:
     assert parse(f"<tool_call>{end}") == rejected("bad_json", f"<tool_call>{end}")
 
@@ -240,6 +251,140 @@ def test_only_so_many_opening_tags_are_looked_at() -> None:
     assert parse(text, BLOCK) == [*rejected("bad_json", text), CALL]
 
 
+# Calls that stream
+
+
+SETTLED = r'<tool_call>{"name":"find","arguments":"{\"'
+
+
+def test_a_call_begins_when_its_block_can_no_longer_be_rejected() -> None:
+    parser = ToolCallParser(TOOLS)
+    assert parser.feed(f"So: {SETTLED[:-1]}") == ["So: "]
+    assert parser.feed(SETTLED[-1]) == [CallStart("find"), CallPiece('{"')]
+    assert parser.feed(r"q\":\"x ") == [CallPiece('q":"x ')]
+    assert parser.feed("y") == [CallPiece("y")]
+    assert parser.feed(r"\"}") == [CallPiece('"}')]
+    assert parser.feed('"') == []
+    assert parser.feed("}</tool_call") == []
+    source = SETTLED + r'q\":\"x y\"}"}</tool_call>'
+    assert parser.feed(">") == [ParsedCall("find", '{"q":"x y"}', (), source)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        '<tool_call>\n{ "name" : "find" ,\n "arguments" : " { \\"',
+        '<tool_call>{"name":"find","arguments":"\\n{\\t\\"',
+    ],
+)
+def test_white_space_does_not_keep_a_call_from_streaming(head: str) -> None:
+    assert streamed(head)[0] == CallStart("find")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        r'{"name":"delete","arguments":"{\"',  # not offered
+        r'{"arguments":"{\"q\":1}","name":"find',
+        r'[{"name":"find","arguments":"{\"',
+        '```json\n{"name":"find","arguments":"{\\"',
+        r'{"name":"\u0066ind","arguments":"{\"',
+        r'{"name":"find","note":"x","arguments":"{\"',
+        '{"name":"find","arguments":{"q',
+        '{"name":"find","arguments":"{"q',  # quotes that are not escaped
+        '{"name":"find","arguments":"{}',
+        '{"name":"find","arguments":"hello',
+        '{"name":"find"' + " " * MAX_HEAD + r',"arguments":"{\"',
+    ],
+)
+def test_a_block_of_another_form_comes_whole(head: str) -> None:
+    assert streamed(f"<tool_call>{head}") == []
+
+
+def test_strict_tools_and_those_that_are_wanted_whole_do_not_stream() -> None:
+    parser = ToolCallParser({"find": lambda _: True, "open": None}, whole={"open"})
+    for body in BODY, BODY.replace("find", "open"):
+        assert [type(event) for event in parser.feed(block(body))] == [ParsedCall]
+
+
+@pytest.mark.parametrize("cut", range(len(r"\ud83d\ude00\\\n\u00e9") + 1))
+def test_an_escape_that_is_cut_is_told_when_it_is_whole(cut: int) -> None:
+    escapes = r"\ud83d\ude00\\\n\u00e9"
+    events = streamed(SETTLED, escapes[:cut], escapes[cut:])
+    assert "".join(event.text for event in events if isinstance(event, CallPiece)) == '{"\U0001f600\\\n\u00e9'
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (r"\ud83d", "\ufffd"),
+        (r"\ud83dx", "\ufffdx"),
+        (r"\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+        (r"\ude00\ud83d", "\ufffd\ufffd"),
+        ("\ud83d", "\ufffd"),
+        ("\\x\\u12zz\\", "\\x\\u12zz\\"),
+        ("a\n\x00b", "a\n\x00b"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 100])
+def test_what_is_not_json_in_settled_arguments_stays_as_it_is(written: str, told: str, size: int) -> None:
+    text = SETTLED + written
+    assert parse(*(text[at : at + size] for at in range(0, len(text), size))) == [
+        ParsedCall("find", '{"' + told, ("damaged_json", "unclosed"), text)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "repairs", "behind"),
+    [
+        (r'q\":1}"', ("damaged_json", "unclosed"), ""),
+        (r'q\":1}"}', ("unclosed",), ""),
+        (r'q\":1}"}, and then', ("unclosed",), ", and then"),
+        (r'q\":1}"} Then I look.', ("unclosed",), "Then I look."),
+        (r'q\":1}" Then I look.', ("damaged_json", "unclosed"), "Then I look."),
+        (r'q\":1}"</tool_call> done', ("damaged_json",), " done"),
+        (r'q\":1}"}}]></tool_call> done', ("surplus_suffix",), " done"),
+        (r'q\":1}",}</tool_call> done', ("trailing_comma",), " done"),
+        (r'q\":1}","note":"x"}</tool_call> done', (), " done"),
+        (r'q\":1}","note":oops}</tool_call> done', ("damaged_json",), ',"note":oops}</tool_call> done'),
+        (r'q\":1}","name":"open"}</tool_call> done', ("damaged_json",), ',"name":"open"}</tool_call> done'),
+        (r'q\":1}","arguments":"{}"}</tool_call>', ("damaged_json",), ',"arguments":"{}"}</tool_call>'),
+        (r'q\":1}</tool_call> he said "well", ', ("damaged_json",), ' he said "well", '),
+        (r"q\":1}</tool_call>", ("damaged_json",), ""),
+        (r'q\":1}"}{"name":"open"}</tool_call>', ("unclosed",), '{"name":"open"}</tool_call>'),
+        (r'q\":1}"}</tool_call ', ("unclosed",), "</tool_call "),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_settled_block_is_a_call_whatever_follows_and_other_text_is_text(
+    end: str, repairs: tuple[str, ...], behind: str, size: int
+) -> None:
+    text = SETTLED + end
+    events = parse(*(text[at : at + size] for at in range(0, len(text), size)))
+    assert events[0] == ParsedCall("find", '{"q":1}', repairs, text[: len(text) - len(behind)])
+    assert "".join(event for event in events if isinstance(event, str)) == behind
+
+
+@pytest.mark.parametrize("space", ["", "\n"])
+@pytest.mark.parametrize("brace", ["", "}"])
+def test_an_opening_tag_ends_a_settled_call_that_lacks_its_brace(brace: str, space: str) -> None:
+    text = SETTLED + rf'q\":1}}"{brace}{space}'
+    repairs = ("unclosed",) if brace else ("damaged_json", "unclosed")
+    assert parse(text + BLOCK) == [ParsedCall("find", '{"q":1}', repairs, text), CALL]
+
+
+def test_arguments_that_are_cut_off_stay_half_so_that_nobody_can_run_them() -> None:
+    text = SETTLED + r"path\":\"a"
+    assert parse(text) == [ParsedCall("find", '{"path":"a', ("damaged_json", "unclosed"), text)]
+
+
+def test_text_behind_a_call_without_a_closing_tag_does_not_wait() -> None:
+    parser = ToolCallParser(TOOLS)
+    parser.feed(f"<tool_call>{BODY}")
+    assert parser.feed(" Then ")[1:] == ["Then "]
+    assert parser.feed("more") == ["more"]
+
+
 # Rejections
 
 
@@ -249,7 +394,7 @@ def test_only_so_many_opening_tags_are_looked_at() -> None:
         ("{name: find}", "bad_json"),
         ("", "bad_json"),
         (" \n", "bad_json"),
-        (BODY + BODY, "bad_json"),
+        ('{"name":"find","arguments":{}}' * 2, "bad_json"),
         ("[]", "not_an_object"),
         ('{"arguments":"{}"}', "no_name"),
         ('{"name":"find","arguments":3}', "bad_arguments"),
@@ -300,7 +445,7 @@ def test_a_tag_in_prose_neither_holds_up_the_text_nor_hides_a_call(mention: str)
     events = parser.feed(f"I use {mention}") + parser.feed(" tags: ")
     assert "".join(event for event in events if isinstance(event, str)) == f"I use {mention} tags: "
     assert [event.reason for event in events if isinstance(event, Rejected)] == ["bad_json"]
-    assert parser.feed(BLOCK) == [CALL]
+    assert whole_calls(parser.feed(BLOCK)) == [CALL]
 
 
 def test_an_explanation_of_the_format_is_text() -> None:

@@ -12,6 +12,8 @@ from bridge.tools.freeform import function_of
 from bridge.tools.stage import ToolStage
 from bridge.turn.collect import collect
 from bridge.turn.events import (
+    CallBegun,
+    CallDelta,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -60,6 +62,8 @@ def test_a_block_becomes_a_call_between_its_texts() -> None:
     events = stage.feed(TextDelta("m", [f"see {block()}and"]), TextDone("m"), END)
     assert events == [
         TextDelta("m", ["see "]),
+        CallBegun("fc_0", "call_1", "find"),
+        CallDelta("fc_0", ['{"q":1}']),
         ToolCall("fc_0", "call_1", "find", '{"q":1}', (), block()),
         TextDelta("m", ["and"]),
         TextDone("m"),
@@ -105,7 +109,7 @@ def test_what_is_held_back_comes_before_the_end_of_the_turn() -> None:
 @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
 def test_a_block_that_a_failure_cut_off_is_text(outcome: Any) -> None:
     """It may look whole; but the model did not end it, and nobody is to execute half of what it meant."""
-    stage, unclosed = Stage(), block().removesuffix("</tool_call>")
+    stage, unclosed = Stage(), block(arguments='{"q":1}').removesuffix("</tool_call>")
     assert stage.feed(TextDelta("m", [unclosed]), Finished(outcome)) == [
         TextDelta("m", [unclosed]),
         Finished(outcome),
@@ -117,10 +121,80 @@ def test_an_unclosed_block_is_not_lost(outcome: Any) -> None:
     """A whole payload without its closing tag is a repaired call; half a payload is text."""
     whole, half = Stage(), Stage()
     end = Finished(outcome)
-    (call, _) = whole.feed(TextDelta("m", [block().removesuffix("</tool_call>")]), end)
+    (*_, call, _) = whole.feed(TextDelta("m", [block().removesuffix("</tool_call>")]), end)
     assert isinstance(call, ToolCall)
     assert call.repairs == ("unclosed",)
     assert half.feed(TextDelta("m", ['<tool_call>{"name":']), end) == [TextDelta("m", ['<tool_call>{"name":']), end]
+
+
+SETTLED = block()[: -len(r':1}"}</tool_call>')]
+
+
+def test_a_call_streams_once_its_block_cannot_be_rejected() -> None:
+    stage = Stage()
+    assert stage.feed(TextDelta("m", ["see ", SETTLED])) == [
+        TextDelta("m", ["see "]),
+        CallBegun("fc_0", "call_1", "find"),
+        CallDelta("fc_0", ['{"q"']),
+    ]
+    assert stage.feed(TextDelta("m", [":", "1}", '"}'])) == [CallDelta("fc_0", [":", "1}"])]
+    assert stage.records == []
+    (call,) = stage.feed(TextDelta("m", ["</tool_call>"]))
+    assert call == ToolCall("fc_0", "call_1", "find", '{"q":1}', (), block())
+
+
+@pytest.mark.parametrize("outcome", ["failed", "cancelled", "incomplete"])
+@pytest.mark.parametrize("rest", ["", r":1}</tool_call> and <tool_call>{\"q", r":\u12"])
+def test_a_call_that_has_begun_and_is_cut_off_is_never_complete(outcome: Any, rest: str) -> None:
+    stage, end = Stage(), Finished(outcome)
+    begun = stage.feed(TextDelta("m", [SETTLED + rest]))
+    assert [type(event) for event in begun] == [CallBegun, CallDelta]
+    after = stage.feed(end)
+    assert after[-1] == end
+    assert not any(isinstance(event, ToolCall | CallBegun) for event in after)
+
+
+def test_a_model_that_stops_within_its_arguments_has_made_a_call_that_nobody_can_read() -> None:
+    stage = Stage()
+    (*_, call, _) = stage.feed(TextDelta("m", [SETTLED]), TextDone("m"))
+    assert isinstance(call, ToolCall)
+    assert (call.arguments, call.repairs) == ('{"q"', ("damaged_json", "unclosed"))
+    assert stage.records[-1] == ("tool_repair", {"name": "find", "repairs": ["damaged_json", "unclosed"]})
+
+
+def test_what_comes_in_the_middle_of_a_call_waits_for_its_end() -> None:
+    stage = Stage()
+    thought, other = ReasoningDelta("r", 0, ["hm"]), TextDelta("n", ["text"])
+    stage.feed(TextDelta("m", [SETTLED]))
+    assert stage.feed(thought, other, TextDelta("n", [SETTLED])) == []
+    rest = r':1}"}</tool_call>'
+    assert [type(event) for event in stage.feed(TextDelta("m", [rest]), TextDelta("n", [rest]))] == [
+        CallDelta,
+        ToolCall,
+        ReasoningDelta,
+        TextDelta,
+        CallBegun,
+        CallDelta,
+        ToolCall,
+    ]
+
+
+def test_a_second_call_at_once_does_not_begin_where_the_client_wants_one() -> None:
+    stage = Stage(replace(TURN, parallel=False))
+    events = stage.feed(TextDelta("m", [block(), SETTLED]))
+    assert [type(event) for event in events] == [CallBegun, CallDelta, ToolCall]
+    assert stage.feed(TextDelta("m", [r':2}"}</tool_call>'])) == []
+    assert stage.records[-1][1]["reason"] == "not_parallel"
+
+
+def test_the_text_of_a_custom_tool_comes_whole() -> None:
+    patch = function_of({"type": "custom", "name": "patch"}, "patch")
+    stage = Stage(replace(TURN, tools=(patch,)))
+    text = block("patch", r'"{\"input\":\"*** Begin\"}"')
+    assert stage.feed(TextDelta("m", [text[:-1]])) == []
+    (call,) = stage.feed(TextDelta("m", [text[-1]]))
+    assert isinstance(call, ToolCall)
+    assert call.arguments == "*** Begin"
 
 
 def test_every_message_has_a_parser_of_its_own() -> None:
@@ -130,6 +204,8 @@ def test_every_message_has_a_parser_of_its_own() -> None:
     events = stage.feed(TextDelta("a", [first]), TextDelta("b", ["text"]), TextDelta("a", [second]), TextDone("a"))
     assert events == [
         TextDelta("b", ["text"]),
+        CallBegun("fc_0", "call_1", "find"),
+        CallDelta("fc_0", ['{"q":1}']),
         ToolCall("fc_0", "call_1", "find", '{"q":1}', (), block()),
         TextDone("a"),
     ]

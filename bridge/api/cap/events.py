@@ -32,6 +32,7 @@ from bridge.turn.collect import Result, TextOutput, add_pieces
 from bridge.turn.events import (
     CANCELLED,
     CLIENT_GONE,
+    CallBegun,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -112,6 +113,8 @@ class CapEncoder:
         """The message that was told last, while nothing else has been; its pieces are `_run`."""
         self._run: list[str] = []
         self._thought: _Thought | None = None
+        self._begun: dict[str, str] = {}
+        """The names of the calls that are being made, where their progress is told."""
         self._out: list[bytes] = []
         self.kept: list[bytes] = []
         """In the form `json` all packets so far."""
@@ -153,6 +156,8 @@ class CapEncoder:
             elif isinstance(event, ReasoningDone):
                 if self._thought is not None and self._thought.item == event.item:
                     self._close_thought()
+            elif isinstance(event, CallBegun):
+                self._begin_call(event)
             elif isinstance(event, ToolCall):
                 self._call(event)
             elif isinstance(event, WebSearch):
@@ -243,13 +248,21 @@ class CapEncoder:
         data = {"thought": text, "kind": kind, "item_id": thought.item, "index": thought.index, "final": final}
         self._event("thought_trace", data)
 
+    def _begin_call(self, call: CallBegun | ToolCall) -> None:
+        """Tell that a call is being made. A client that wants `tool_call` events gets one when it is complete."""
+        if "tool_call" not in self._events:
+            self._show()
+            self._begun[call.id] = name = full_name(call.namespace, call.name)
+            self._progress(f"tool: {name}", "running")
+
     def _call(self, call: ToolCall) -> None:
+        if call.id not in self._begun:
+            self._begin_call(call)
+        if (begun := self._begun.pop(call.id, None)) is not None:
+            self._progress(f"tool: {begun}", "complete")
+            return
         self._show()
         name = full_name(call.namespace, call.name)
-        if "tool_call" not in self._events:
-            self._progress(f"tool: {name}", "running")
-            self._progress(f"tool: {name}", "complete")
-            return
         arguments = call.arguments if call.custom else _arguments(call.arguments)
         about = {"call_id": call.call_id, "tool": name, "kind": "custom" if call.custom else "function"}
         self._event("tool_call", {**about, "arguments": arguments, "state": "requested"})
@@ -275,6 +288,7 @@ class CapEncoder:
         self._first_at = None
         self._item = None
         self._thought = None
+        self._begun.clear()
         if not self._streaming:
             self._out.clear()
             self.kept.clear()
@@ -283,6 +297,8 @@ class CapEncoder:
 
     def _finish(self, end: Finished) -> None:
         self._close_thought()
+        for name in self._begun.values():
+            self._progress(f"tool: {name}", "failed")
         self.finished = True
         self._ended_at = self._now()
         if end.outcome == "cancelled" and end.reason in (CANCELLED, CLIENT_GONE):

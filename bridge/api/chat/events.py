@@ -7,6 +7,7 @@ The role comes first, then content, reasoning and tool calls, one finish_reason,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from orjson import dumps
@@ -14,7 +15,17 @@ from orjson import dumps
 from bridge.api.sse import DONE, data_event, join_events, restart_error
 from bridge.errors import BridgeError, UpstreamError
 from bridge.turn.collect import Result
-from bridge.turn.events import Finished, ReasoningDelta, Restarted, TextDelta, ToolCall, TurnEvent, Usage
+from bridge.turn.events import (
+    CallBegun,
+    CallDelta,
+    Finished,
+    ReasoningDelta,
+    Restarted,
+    TextDelta,
+    ToolCall,
+    TurnEvent,
+    Usage,
+)
 
 INCOMPLETE_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
@@ -22,6 +33,15 @@ THINK, UNTHINK = "<think>\n", "\n</think>\n\n"
 
 ReasoningDisplay = Literal["content", "think", "hidden"]
 """Where a model's thoughts are shown: as `reasoning_content`, between <think> tags in the text, or not at all."""
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    """A call that is being made: its number, and how many characters of its arguments were sent."""
+
+    index: int
+    custom: bool
+    size: int = 0
 
 
 class ChatEncoder:
@@ -59,6 +79,7 @@ class ChatEncoder:
         self._thinking = False
         self._result = Result()
         self._calls = 0
+        self._open: dict[str, _OpenCall] = {}
         self._has_summary = False
         self._reasoning_shown: list[str] = []
         self._reasoning_part: tuple[str, int, bool] | None = None
@@ -96,11 +117,16 @@ class ChatEncoder:
                 self._out += [b"%b%b%b" % (head, dumps(piece), tail) for piece in event.pieces]
             elif isinstance(event, ReasoningDelta):
                 self._reasoning(event)
+            elif isinstance(event, CallDelta):
+                self._call_delta(event.id, event.pieces)
+            elif isinstance(event, CallBegun):
+                self._begin_call(event)
             elif isinstance(event, ToolCall):
                 self._tool_call(event)
             elif isinstance(event, Restarted):
                 self.visible = self._has_summary = self._thinking = False
                 self._calls = 0
+                self._open.clear()
                 self._reasoning_shown.clear()
                 self._reasoning_part = None
             self._result.add((event,))
@@ -113,22 +139,19 @@ class ChatEncoder:
 
     def choice(self) -> dict[str, Any]:
         """This completion's choice. Only after the end."""
-        result = self._result
+        result, calls = self._result, self._result.begun_calls
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": result.text or (None if result.calls else ""),
+            "content": result.text or (None if calls else ""),
             "refusal": None,
             "annotations": [],
         }
         if self._reasoning_shown:
             message["reasoning_content"] = "".join(self._reasoning_shown)
-        if result.calls and self._functions:
-            call = result.calls[0]
-            message["function_call"] = {"name": call.name, "arguments": call.arguments}
-        elif result.calls:
-            message["tool_calls"] = [
-                {"id": call.call_id, **_call(call, call.arguments, named=True)} for call in result.calls
-            ]
+        if calls and self._functions:
+            message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
+        elif calls:
+            message["tool_calls"] = [{"id": call.call_id, **_call(call, call.arguments)} for call in calls]
         return {"index": self._index, "message": message, "logprobs": None, "finish_reason": self._finish_reason}
 
     def completion(self, choices: list[dict[str, Any]], usage: Usage) -> dict[str, Any]:
@@ -177,7 +200,7 @@ class ChatEncoder:
             ends = (
                 any(event.pieces)
                 if isinstance(event, TextDelta)
-                else isinstance(event, ToolCall | Restarted | Finished)
+                else isinstance(event, CallBegun | ToolCall | Restarted | Finished)
             )
             if self._thinking and ends:
                 self._thinking = False
@@ -185,18 +208,37 @@ class ChatEncoder:
                 yield TextDelta("", [UNTHINK])
             yield event
 
-    def _tool_call(self, call: ToolCall) -> None:
+    def _begin_call(self, call: CallBegun | ToolCall) -> None:
         if self._functions and self._calls:
             return  # an old client reads one call alone
         self.visible = True
         index, self._calls = self._calls, self._calls + 1
+        self._open[call.id] = _OpenCall(index, call.custom)
         if self._functions:
             self._delta({"function_call": {"name": call.name, "arguments": ""}})
-            self._delta({"function_call": {"arguments": call.arguments}})
+        else:
+            self._delta({"tool_calls": [{"index": index, "id": call.call_id, **_call(call, "")}]})
+
+    def _call_delta(self, call_id: str, pieces: list[str]) -> None:
+        opened = self._open.get(call_id)
+        if opened is None:
             return
-        first = {"index": index, "id": call.call_id, **_call(call, "", named=True)}
-        self._delta({"tool_calls": [first]})
-        self._delta({"tool_calls": [{"index": index, **_call(call, call.arguments, named=False)}]})
+        for piece in pieces:
+            opened.size += len(piece)
+            if self._functions:
+                self._delta({"function_call": {"arguments": piece}})
+            else:
+                kind, member = ("custom", "input") if opened.custom else ("function", "arguments")
+                self._delta({"tool_calls": [{"index": opened.index, kind: {member: piece}}]})
+
+    def _tool_call(self, call: ToolCall) -> None:
+        opened = self._open.get(call.id)
+        if opened is None:
+            self._begin_call(call)
+            self._call_delta(call.id, [call.arguments])
+        elif rest := call.arguments[opened.size :]:
+            self._call_delta(call.id, [rest])
+        self._open.pop(call.id, None)
 
     def _finish(self, end: Finished) -> None:
         self.finished = True
@@ -245,12 +287,11 @@ class ChatEncoder:
         return join_events(out)
 
 
-def _call(call: ToolCall, given: str, *, named: bool) -> dict[str, Any]:
-    """A call, or a piece of one, in the form that its kind of tool has."""
+def _call(call: CallBegun | ToolCall, given: str) -> dict[str, Any]:
+    """A call in the form that its kind of tool has."""
     kind, member = ("custom", "input") if call.custom else ("function", "arguments")
     name = call.name if call.namespace is None else f"{call.namespace}.{call.name}"
-    inner = {"name": name, member: given} if named else {member: given}
-    return {"type": kind, kind: inner} if named else {kind: inner}
+    return {"type": kind, kind: {"name": name, member: given}}
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

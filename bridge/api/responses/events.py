@@ -1,6 +1,7 @@
 """TurnEvents as a Responses event stream, and as a response object.
 
 The order is the API's: created, in_progress, then for each item added, its parts and deltas, done; one terminal event.
+A call after whose beginning something else comes than its arguments was cut off, and is incomplete.
 `sequence_number` counts from 0 without gaps. A text delta costs one bytes template and one `orjson.dumps`.
 """
 
@@ -19,6 +20,8 @@ from bridge.errors import BridgeError, UpstreamError
 from bridge.turn.collect import add_pieces
 from bridge.turn.events import (
     CANCELLED,
+    CallBegun,
+    CallDelta,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -67,6 +70,25 @@ class _OpenReasoning:
         self.encrypted: str | None = None
 
 
+class _OpenCall:
+    """The call that is being made."""
+
+    def __init__(self, call: CallBegun | ToolCall, index: int) -> None:
+        self.index = index
+        self.pieces: list[str] = []
+        self.member = "input" if call.custom else "arguments"
+        self.events = "custom_tool_call_input" if call.custom else "function_call_arguments"
+        self.item: dict[str, Any] = {
+            "id": call.id,
+            "type": "custom_tool_call" if call.custom else "function_call",
+            "status": "in_progress",
+            "call_id": call.call_id,
+            "name": call.name,
+            self.member: "",
+            **({} if call.namespace is None else {"namespace": call.namespace}),
+        }
+
+
 class ResponsesEncoder:
     """One response. When not `streaming`, nothing is shown before the end, so an upstream restart is forgiven."""
 
@@ -90,7 +112,7 @@ class ResponsesEncoder:
         self._streaming = streaming
         self._sequence = 0
         self.output: list[dict[str, Any]] = []
-        self._open: _OpenText | _OpenReasoning | None = None
+        self._open: _OpenText | _OpenReasoning | _OpenCall | None = None
         self.usage: Usage | None = None
         self._out: list[bytes] = []
         self.final: dict[str, Any] | None = None
@@ -114,6 +136,11 @@ class ResponsesEncoder:
             elif isinstance(event, TextDone):
                 if isinstance(self._open, _OpenText) and self._open.source == event.item:
                     self._close_open("completed")
+            elif isinstance(event, CallDelta):
+                if isinstance(self._open, _OpenCall):
+                    self._call_delta(self._open, event.pieces)
+            elif isinstance(event, CallBegun):
+                self._begin_call(event)
             elif isinstance(event, ToolCall):
                 self._tool_call(event)
             elif isinstance(event, ReasoningDelta):
@@ -224,28 +251,28 @@ class ResponsesEncoder:
         self._emit("response.output_item.added", output_index=opened.index, item=item)
         return opened
 
-    def _tool_call(self, call: ToolCall) -> None:
+    def _begin_call(self, call: CallBegun | ToolCall) -> _OpenCall:
         self._close_open("completed")
         self.visible = True
-        member, events = (
-            ("input", "custom_tool_call_input") if call.custom else ("arguments", "function_call_arguments")
-        )
-        item = {
-            "id": call.id,
-            "type": "custom_tool_call" if call.custom else "function_call",
-            "status": "completed",
-            "call_id": call.call_id,
-            "name": call.name,
-            member: call.arguments,
-            **({} if call.namespace is None else {"namespace": call.namespace}),
-        }
-        index = len(self.output)
-        self._emit("response.output_item.added", output_index=index, item=item | {"status": "in_progress", member: ""})
-        where = {"item_id": call.id, "output_index": index}
-        self._emit(f"response.{events}.delta", **where, delta=call.arguments)
-        named = {} if call.custom else {"name": call.name}
-        self._emit(f"response.{events}.done", **where, **named, **{member: call.arguments})
-        self._item_done(item)
+        self._open = opened = _OpenCall(call, len(self.output))
+        self._emit("response.output_item.added", output_index=opened.index, item=opened.item)
+        return opened
+
+    def _call_delta(self, opened: _OpenCall, pieces: list[str]) -> None:
+        kind, item_id = f"response.{opened.events}.delta", opened.item["id"]
+        for piece in pieces:
+            self._emit(kind, item_id=item_id, output_index=opened.index, delta=piece)
+        add_pieces(opened.pieces, pieces)
+
+    def _tool_call(self, call: ToolCall) -> None:
+        opened = self._open
+        if not isinstance(opened, _OpenCall) or opened.item["id"] != call.id:
+            opened = self._begin_call(call)
+            self._call_delta(opened, [call.arguments])
+        elif rest := call.arguments[sum(map(len, opened.pieces)) :]:
+            self._call_delta(opened, [rest])
+        self._open = None
+        self._close_call(opened, "completed")
 
     def _web_search(self, search: WebSearch) -> None:
         self._close_open("completed")
@@ -265,6 +292,15 @@ class ResponsesEncoder:
             self._close_text(opened, status)
         elif isinstance(opened, _OpenReasoning):
             self._close_reasoning(opened, status)
+        elif isinstance(opened, _OpenCall):
+            self._close_call(opened, "incomplete")
+
+    def _close_call(self, opened: _OpenCall, status: str) -> None:
+        arguments = "".join(opened.pieces)
+        where = {"item_id": opened.item["id"], "output_index": opened.index}
+        named = {} if opened.member == "input" else {"name": opened.item["name"]}
+        self._emit(f"response.{opened.events}.done", **where, **named, **{opened.member: arguments})
+        self._item_done({**opened.item, "status": status, opened.member: arguments})
 
     def _close_text(self, opened: _OpenText, status: str) -> None:
         text = "".join(opened.pieces)

@@ -1,12 +1,14 @@
 """TurnEvents as the lines of `exec --json`: wire protocol v0 (docs/exec-wire.md).
 
 The order is created, then for each item added, deltas, done; then one `response.completed` or one `error`, and nothing
-after it. The lines are a subset of the Responses API's events, with what an orchestrator needs and no more.
+after it. A call that is cut off is never done, so nobody runs it. The lines are a subset of the Responses API's events,
+with what an orchestrator needs and no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from orjson import dumps
@@ -15,6 +17,8 @@ from bridge.api.sse import restart_error
 from bridge.errors import BridgeError, UpstreamError
 from bridge.turn.collect import ReasoningOutput, TextOutput
 from bridge.turn.events import (
+    CallBegun,
+    CallDelta,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -36,6 +40,15 @@ INCOMPLETE = {
 }
 
 
+@dataclass(slots=True)
+class _OpenCall:
+    """A call that is being made, and how many characters of its arguments were sent."""
+
+    item: dict[str, Any]
+    custom: bool
+    size: int = 0
+
+
 class WireEncoder:
     """One run. `begin` once, then `feed` until `finished`; `fail` ends it from outside."""
 
@@ -46,6 +59,7 @@ class WireEncoder:
         self._new_id = new_id
         self._open: TextOutput | ReasoningOutput | None = None
         self._item_id = ""
+        self._calls: dict[str, _OpenCall] = {}
         self._shown = False
         self._usage = Usage()
         self._lines: list[bytes] = []
@@ -72,6 +86,10 @@ class WireEncoder:
                     self._close()
             elif isinstance(event, ReasoningDone):
                 self._reasoning_done(event)
+            elif isinstance(event, CallDelta):
+                self._call_delta(self._calls[event.id], event.pieces)
+            elif isinstance(event, CallBegun):
+                self._begin_call(event)
             elif isinstance(event, ToolCall):
                 self._call(event)
             elif isinstance(event, WebSearch):
@@ -136,20 +154,33 @@ class WireEncoder:
         self._emit("response.output_item.added", item=self._item("reasoning"))
         return opened
 
-    def _call(self, call: ToolCall) -> None:
+    def _begin_call(self, call: CallBegun | ToolCall) -> _OpenCall:
         self._close()
         self._item_id = call.id
-        kind, member, delta = (
-            ("custom_tool_call", "input", "custom_tool_call_input")
-            if call.custom
-            else ("function_call", "arguments", "function_call_arguments")
-        )
+        kind = "custom_tool_call" if call.custom else "function_call"
         item = self._item(kind, call_id=call.call_id, name=call.name)
         if call.namespace is not None:
             item["namespace"] = call.namespace
         self._emit("response.output_item.added", item=item)
-        self._emit(f"response.{delta}.delta", item_id=call.id, delta=call.arguments)
-        self._emit("response.output_item.done", item=item | {member: call.arguments})
+        self._calls[call.id] = opened = _OpenCall(item, call.custom)
+        return opened
+
+    def _call_delta(self, opened: _OpenCall, pieces: list[str]) -> None:
+        kind = "response.custom_tool_call_input.delta" if opened.custom else "response.function_call_arguments.delta"
+        for piece in pieces:
+            opened.size += len(piece)
+            self._emit(kind, item_id=opened.item["id"], delta=piece)
+
+    def _call(self, call: ToolCall) -> None:
+        opened = self._calls.get(call.id)
+        if opened is None:
+            opened = self._begin_call(call)
+            self._call_delta(opened, [call.arguments])
+        elif rest := call.arguments[opened.size :]:
+            self._call_delta(opened, [rest])
+        del self._calls[call.id]
+        member = "input" if call.custom else "arguments"
+        self._emit("response.output_item.done", item=opened.item | {member: call.arguments})
 
     def _search(self, search: WebSearch) -> None:
         self._close()

@@ -7,7 +7,7 @@ from typing import Any
 from bridge.backends.anthropic.body import build_body, dropped
 from bridge.backends.anthropic.decode import MessagesBuffer
 from bridge.backends.base import Abilities
-from bridge.backends.upstream.stream import UpstreamBuffer
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.turn.turn import Turn
 
 

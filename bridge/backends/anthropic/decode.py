@@ -11,11 +11,11 @@ import orjson
 from bridge.backends.anthropic.history import later_call_id
 from bridge.backends.anthropic.thinking import pack_thought
 from bridge.backends.anthropic.tools import SEARCH, ToolNames
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.backends.upstream.failures import error_from_object
-from bridge.backends.upstream.stream import UpstreamBuffer
 from bridge.errors import UpstreamError
 from bridge.tools.freeform import arguments_or_none, text_of
-from bridge.turn.events import Finished, ReasoningDone, ToolCall, Usage, UsageUpdate
+from bridge.turn.events import CallBegun, Finished, ReasoningDone, ToolCall, Usage, UsageUpdate
 from bridge.turn.turn import Turn
 
 _CUT_SHORT: Mapping[str, str] = {
@@ -31,17 +31,21 @@ _COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_toke
 
 @dataclass(slots=True)
 class _Block:
-    """A block of content that is open. `start` is what was told of it at the beginning."""
+    """A block of content that is open. `start` is what was told of it at the beginning, `call` what it calls."""
 
     kind: str
     item: str
     start: Mapping[str, Any]
     pieces: list[str] = field(default_factory=list)
     signature: str = ""
+    call: CallBegun | None = None
 
 
 class MessagesBuffer(UpstreamBuffer):
-    """One answer to a turn. A call is told when its block is complete: what is half said cannot be run."""
+    """One answer to a turn. A call streams, and is complete when its block is.
+
+    A custom tool's text stands in the JSON of its input, so it comes as a whole, at the end.
+    """
 
     def __init__(self, turn: Turn) -> None:
         super().__init__()
@@ -88,6 +92,8 @@ class MessagesBuffer(UpstreamBuffer):
             self.reasoning(block.item, 0, piece, raw=False)
         elif kind == "input_json_delta":
             block.pieces.append(_string(delta["partial_json"]))
+            if block.call is not None and not block.call.custom:
+                self.call_delta(block.call.id, block.pieces[-1])
         elif kind == "signature_delta":
             block.signature += _string(delta["signature"])
 
@@ -127,32 +133,39 @@ class MessagesBuffer(UpstreamBuffer):
             if kind == "thinking" and start.get("thinking"):
                 block.pieces.append(_string(start["thinking"]))
                 self.reasoning(item, 0, block.pieces[0], raw=False)
+            elif kind == "tool_use":
+                block.call = self._call(block)
+                self.call_begun(block.call)
 
     def _end(self, index: int) -> None:
         block = self._blocks.pop(index, None)
         if block is None:
             return
-        if block.kind == "tool_use":
-            self._called(block)
+        if block.call is not None:
+            self._called(block, block.call)
         elif block.kind == "server_tool_use":
             self._searched(block)
         else:
             self._thought_done(block)
 
-    def _called(self, block: _Block) -> None:
-        name, arguments = _string(block.start["name"]), "".join(block.pieces)
+    def _call(self, block: _Block) -> CallBegun:
+        name, call_id = _string(block.start["name"]), self._call_id(block)
+        tool = self._names.function(name)
+        if tool is None:
+            return CallBegun(f"fc_{call_id}", call_id, name)
+        return CallBegun(f"fc_{call_id}", call_id, tool.name, tool.namespace, tool.custom)
+
+    def _called(self, block: _Block, begun: CallBegun) -> None:
+        arguments = "".join(block.pieces)
         if not arguments and block.start.get("input"):
             arguments = orjson.dumps(block.start["input"]).decode()
-        tool = self._names.function(name)
-        custom = tool is not None and tool.custom
-        call_id = self._call_id(block)
         call = ToolCall(
-            f"fc_{call_id}",
-            call_id,
-            name if tool is None else tool.name,
-            text_of(arguments) if custom else arguments_or_none(arguments),
-            namespace=None if tool is None else tool.namespace,
-            custom=custom,
+            begun.id,
+            begun.call_id,
+            begun.name,
+            text_of(arguments) if begun.custom else arguments_or_none(arguments),
+            namespace=begun.namespace,
+            custom=begun.custom,
         )
         if _is_json(arguments):
             self.called(call)

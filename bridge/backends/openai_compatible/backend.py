@@ -11,7 +11,7 @@ from bridge.backends.base import Abilities
 from bridge.backends.openai_compatible.body import build_body, dropped
 from bridge.backends.openai_compatible.decode import ChatBuffer
 from bridge.backends.openai_compatible.presets import CUSTOM, Preset
-from bridge.backends.upstream.stream import UpstreamBuffer
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.turn.turn import Turn
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from bridge.backends.openai_compatible.signatures import signature_of
+from bridge.turn.events import CallBegun
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +28,12 @@ class PartialCall:
     name: str = ""
     pieces: list[str] = field(default_factory=list)
     signature: str | None = None
+    begun: CallBegun | None = None
+    """What was told of it; from then on its name and id are settled."""
+    told: int = 0
+    """The pieces that were told."""
+    is_over: bool = False
+    """The call was told as complete."""
 
     @property
     def arguments(self) -> str:
@@ -62,8 +69,10 @@ class Calls:
         self._by_index: dict[int, PartialCall] = {}
         self._by_id: dict[str, PartialCall] = {}
 
-    def add(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """The `tool_calls` of one chunk. Raises TypeError or AttributeError for what they cannot be."""
+    def add(self, entries: Iterable[Mapping[str, Any]]) -> list[PartialCall]:
+        """The `tool_calls` of one chunk; those that there is more of. Raises TypeError or AttributeError for what they
+        cannot be.
+        """
         in_this_chunk: list[PartialCall] = []
         for entry in entries:
             function = entry.get("function") or {}
@@ -82,6 +91,13 @@ class Calls:
                 in_this_chunk.append(call)
             if call is not None:
                 call.signature = signature_of(entry) or call.signature
+        return in_this_chunk
+
+    def is_settled(self, call: PartialCall) -> bool:
+        """Whether the name of a call is whole: it is known, and arguments follow or no longer name begins so."""
+        if call.name not in self._known:
+            return False
+        return bool(call.pieces) or not any(name != call.name and name.startswith(call.name) for name in self._known)
 
     def _call_of(self, piece: _Piece, in_this_chunk: list[PartialCall]) -> PartialCall:
         call = self._begun(piece)
@@ -121,9 +137,11 @@ class Calls:
 
     def _extend(self, call: PartialCall, piece: _Piece) -> None:
         call.id = call.id or piece.id
-        if piece.name:
+        if piece.name and call.begun is None:
             call.name = self._longer_name(call, piece.name)
-        if piece.arguments:
+        if call.is_over and piece.arguments.strip():
+            raise TypeError(piece.arguments)
+        if piece.arguments and not call.is_over:
             call.pieces.append(piece.arguments)
 
     def _longer_name(self, call: PartialCall, more: str) -> str:

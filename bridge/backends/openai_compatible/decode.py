@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import orjson
@@ -14,10 +14,10 @@ from bridge.backends.openai_compatible.names import ToolNames
 from bridge.backends.openai_compatible.presets import Preset
 from bridge.backends.openai_compatible.reader import ChatReader
 from bridge.backends.openai_compatible.signatures import pack
-from bridge.backends.upstream.stream import UpstreamBuffer
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.errors import UpstreamError
 from bridge.tools.freeform import arguments_or_none, text_of
-from bridge.turn.events import Finished, ReasoningDone, ToolCall, UsageUpdate
+from bridge.turn.events import CallBegun, Finished, ReasoningDone, ToolCall, UsageUpdate
 from bridge.turn.turn import Turn
 
 REASONING = ("reasoning_content", "reasoning", "thinking")
@@ -31,8 +31,12 @@ class ChatBuffer(UpstreamBuffer):
     """One answer.
 
     The end is `[DONE]`, or the end of the body after a finish_reason or after the last chunk, which holds the usage
-    alone. A finish_reason is not yet the end: usage follows it, and from some servers further calls. So calls are told
-    at the end, when all of them are complete.
+    alone. A finish_reason is not yet the end: usage follows it, and from some servers further calls.
+
+    A call streams from when its name is known. It is complete when its arguments are a whole object and another item
+    has begun, else at the end. Only at the end come calls of functions that were not offered (their names may come in
+    pieces), calls with signatures (these travel in an item before the calls; Gemini sends its calls whole), and the
+    text of custom tools, which stands in the JSON of their arguments.
     """
 
     reader = ChatReader
@@ -43,6 +47,10 @@ class ChatBuffer(UpstreamBuffer):
         self._preset = preset
         self._names = ToolNames(turn.functions)
         self._calls = Calls(self._names.tools.keys())
+        self._signs = preset.signatures and turn.encrypted_reasoning
+        self._call_ids: set[str] = set()
+        self._calling: PartialCall | None = None
+        """The call that has begun last."""
         self._speaking: Literal["message", "reasoning"] | None = None
         self._saying = ""
         """The item that is being said."""
@@ -74,6 +82,8 @@ class ChatBuffer(UpstreamBuffer):
     def _chunk(self, chunk: Mapping[str, Any]) -> None:
         if chunk.get("error"):
             return self._failed(chunk["error"])
+        if not self._tag and chunk.get("id"):
+            self._tag = _legal_id(str(chunk["id"]))
         choices = chunk.get("choices")
         for choice in choices or ():
             if not choice.get("index"):
@@ -84,8 +94,6 @@ class ChatBuffer(UpstreamBuffer):
         if spent:
             self._spent = dict(spent)
         self._is_last = bool(spent) and not choices and (self._items > 0 or bool(self._calls.all))
-        if not self._tag and chunk.get("id"):
-            self._tag = _legal_id(str(chunk["id"]))
         if choices is None and chunk.get("object") == "error":
             self._failed(chunk)
         return None
@@ -121,9 +129,9 @@ class ChatBuffer(UpstreamBuffer):
         if refusal := delta.get("refusal"):
             self._say(_string(refusal))
         if calls := delta.get("tool_calls"):
-            self._calls.add(calls)
+            self._stream(self._calls.add(calls))
         elif function := delta.get("function_call"):
-            self._calls.add([{"function": function}])
+            self._stream(self._calls.add([{"function": function}]))
 
     def _parts(self, parts: list[Mapping[str, Any]]) -> None:
         """Content in parts, as Mistral's reasoning models have it."""
@@ -148,6 +156,7 @@ class ChatBuffer(UpstreamBuffer):
 
     def _begin(self, kind: Literal["message", "reasoning"]) -> None:
         self._close()
+        self._end_call()
         self._items += 1
         self._speaking, self._saying = kind, f"{kind}_{self._items}"
 
@@ -157,6 +166,64 @@ class ChatBuffer(UpstreamBuffer):
         elif self._speaking == "reasoning":
             self.reasoning_done(self._saying, [], [])
         self._speaking = None
+
+    # Calls
+
+    def _stream(self, calls: list[PartialCall]) -> None:
+        """Tell what is new of these calls, as far as it can be told before the end."""
+        for call in calls:
+            if self._signs or (call is not self._calls.all[0] and not self._turn.parallel):
+                continue
+            if call.begun is None:
+                if not self._calls.is_settled(call):
+                    continue
+                self._close()
+                self._end_call()
+                self._calling, call.begun = call, self._begun(call)
+                self.call_begun(call.begun)
+            if not call.begun.custom and not call.is_over:
+                for piece in call.pieces[call.told :]:
+                    self.call_delta(call.begun.id, piece)
+                call.told = len(call.pieces)
+
+    def _end_call(self) -> None:
+        """Something else begins: the last call is over, unless its arguments are still to come."""
+        if self._calling is not None and self._calling.is_complete:
+            self._tell(self._calling)
+            self._calling = None
+
+    def _begun(self, call: PartialCall) -> CallBegun:
+        tool, call_id = self._names.tools.get(call.name), self._call_id(call)
+        if tool is None:
+            return CallBegun(f"fc_{call_id}", call_id, call.name)
+        item_id = f"ctc_{call_id}" if tool.custom else f"fc_{call_id}"
+        return CallBegun(item_id, call_id, tool.name, tool.namespace, tool.custom)
+
+    def _call_id(self, call: PartialCall) -> str:
+        """The server's id, or one of the answer's id and the call's number. No two are the same."""
+        number = len(self._call_ids)
+        call_id = _legal_id(call.id) or f"call_{self._tag or 'answer'}_{number}"
+        while call_id in self._call_ids:
+            call_id += f"_{number}"
+        self._call_ids.add(call_id)
+        return call_id
+
+    def _tell(self, call: PartialCall) -> None:
+        """The call is complete."""
+        if call.is_over:
+            return
+        call.is_over = True
+        begun = call.begun = call.begun or self._begun(call)
+        self.called(
+            ToolCall(
+                begun.id,
+                begun.call_id,
+                begun.name,
+                text_of(call.arguments) if begun.custom else arguments_or_none(call.arguments),
+                namespace=begun.namespace,
+                custom=begun.custom,
+            )
+        )
 
     # The end
 
@@ -172,41 +239,23 @@ class ChatBuffer(UpstreamBuffer):
         if not all(call.name for call in calls):
             self.ended = True
             return self.fail(UpstreamError("The provider sent a call without a name. Try again.", code="broken_event"))
-        self._tell(calls)
+        if self._signs:
+            self._sign(calls)
+        for call in calls:
+            self._tell(call)
         self._usage()
         if cut is None:
             return self.complete()
         self.ended = True
         return self.finish(Finished("incomplete", reason=cut))
 
-    def _tell(self, calls: list[PartialCall]) -> None:
-        ids = list(self._ids(calls))
-        signed = {call_id: call.signature for call_id, call in zip(ids, calls, strict=True) if call.signature}
-        if signed and self._preset.signatures and self._turn.encrypted_reasoning:
+    def _sign(self, calls: list[PartialCall]) -> None:
+        """The signatures of an answer travel in an item before its calls."""
+        for call in calls:
+            call.begun = self._begun(call)
+        signed = {call.begun.call_id: call.signature for call in calls if call.signature and call.begun}
+        if signed:
             self.add(ReasoningDone(f"reasoning_{self._items + 1}", pack(signed)))
-        for call_id, call in zip(ids, calls, strict=True):
-            tool = self._names.tools.get(call.name)
-            custom = tool is not None and tool.custom
-            self.called(
-                ToolCall(
-                    f"ctc_{call_id}" if custom else f"fc_{call_id}",
-                    call_id,
-                    call.name if tool is None else tool.name,
-                    text_of(call.arguments) if custom else arguments_or_none(call.arguments),
-                    namespace=None if tool is None else tool.namespace,
-                    custom=custom,
-                )
-            )
-
-    def _ids(self, calls: list[PartialCall]) -> Iterator[str]:
-        """An id for each call: the server's, or one of the answer's id and the call's number. No two are the same."""
-        taken: set[str] = set()
-        for number, call in enumerate(calls):
-            call_id = _legal_id(call.id) or f"call_{self._tag or 'answer'}_{number}"
-            while call_id in taken:
-                call_id += f"_{number}"
-            taken.add(call_id)
-            yield call_id
 
     def _usage(self) -> None:
         if self._spent is not None:

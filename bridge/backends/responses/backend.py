@@ -8,8 +8,8 @@ from bridge.backends.base import Abilities
 from bridge.backends.responses.body import build_body, build_plain, check_pairs
 from bridge.backends.responses.decode import ResponsesBuffer
 from bridge.backends.upstream.backend import Door, UpstreamBackend
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.backends.upstream.client import Upstream
-from bridge.backends.upstream.stream import UpstreamBuffer
 from bridge.turn.turn import CODEX_TIERS, Turn
 
 

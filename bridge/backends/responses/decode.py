@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from bridge.backends.responses.body import offered_name
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.backends.upstream.failures import error_from_object
-from bridge.backends.upstream.stream import UpstreamBuffer
 from bridge.errors import UpstreamError
-from bridge.turn.events import Finished, ReasoningDone, ToolCall, Usage, UsageUpdate
+from bridge.turn.events import CallBegun, Finished, ReasoningDone, ToolCall, Usage, UsageUpdate
 from bridge.turn.items import FunctionTool
 from bridge.turn.searches import search_action
 
@@ -19,13 +19,15 @@ from bridge.turn.searches import search_action
 class ResponsesBuffer(UpstreamBuffer):
     """One response. `functions` are those that were offered, so that their names come back as the client wrote them.
 
-    A call is told when its item is complete: what is half said cannot be run.
+    A call that the provider announces streams; it is complete when its item is.
     """
 
     def __init__(self, functions: Iterable[FunctionTool] = ()) -> None:
         super().__init__()
         self._functions = {offered_name(tool): tool for tool in functions if tool.namespace is not None}
         self._arguments: dict[str, list[str]] = {}
+        self._begun: dict[str, CallBegun] = {}
+        """The calls that are being made, by the ids that the provider's events have for them."""
         self._done: set[str] = set()
         self._added = ""
         """The item that was begun last: the shortest events name none."""
@@ -46,14 +48,13 @@ class ResponsesBuffer(UpstreamBuffer):
         elif kind == "response.content_part.added":
             self._part_added(event)
         elif kind == "response.output_item.added":
-            item = event.get("item")
-            self._added = (_text(item.get("id")) if isinstance(item, dict) else None) or ""
+            self._item_added(event.get("item"))
         elif kind == "response.reasoning_summary_text.delta":
             self.reasoning(self._id(event, "item_id"), event.get("summary_index", 0), event["delta"], raw=False)
         elif kind == "response.reasoning_text.delta":
             self.reasoning(self._id(event, "item_id"), event.get("content_index", 0), event["delta"], raw=True)
         elif kind in ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"):
-            self._arguments.setdefault(self._id(event, "item_id"), []).append(_string(event["delta"]))
+            self._call_delta(self._id(event, "item_id"), _string(event["delta"]))
         elif kind == "response.output_item.done":
             self._item_done(event["item"])
         elif kind == "response.completed":
@@ -80,6 +81,25 @@ class ResponsesBuffer(UpstreamBuffer):
             self.text(item_id, _string(text))
         elif kind == "reasoning_text" and part.get("text"):
             self.reasoning(item_id, event.get("content_index", 0), part["text"], raw=True)
+
+    def _item_added(self, item: Any) -> None:
+        item = item if isinstance(item, dict) else {}
+        self._added = _text(item.get("id")) or _text(item.get("call_id")) or ""
+        kind, call_id, name = item.get("type"), _text(item.get("call_id")), _text(item.get("name"))
+        if kind not in ("function_call", "custom_tool_call") or call_id is None or name is None:
+            return
+        if self._added in self._begun or self._added in self._done or call_id in self._done:
+            return
+        begun = self._call_begun(item, call_id, name)
+        self._begun[self._added] = begun
+        self.call_begun(begun)
+
+    def _call_delta(self, item_id: str, delta: str) -> None:
+        begun = self._begun.get(item_id)
+        if begun is None:
+            self._arguments.setdefault(item_id, []).append(delta)
+        elif delta:
+            self.call_delta(begun.id, delta)
 
     def _failed(self, said: Mapping[str, Any]) -> None:
         self.ended = True
@@ -125,26 +145,48 @@ class ResponsesBuffer(UpstreamBuffer):
             parts = [part.get("text", part.get("refusal")) for part in item.get("content") or ()]
             self.text_done(item_id, "".join(part for part in parts if isinstance(part, str)))
         elif kind in ("function_call", "custom_tool_call"):
-            self.called(self._call(item, custom=kind == "custom_tool_call"))
+            self._call(item, custom=kind == "custom_tool_call")
         elif kind == "reasoning":
             self._reasoning_done(item)
         elif kind == "web_search_call":
             action = item.get("action")
             self.searched(item_id, search_action(action if isinstance(action, dict) else {}))
 
-    def _call(self, item: Mapping[str, Any], *, custom: bool) -> ToolCall:
-        call_id, name = _string(item["call_id"]), _string(item["name"])
-        item_id = _text(item.get("id")) or call_id
+    def _call(self, item: Mapping[str, Any], *, custom: bool) -> None:
+        if item.get("status") == "incomplete":
+            return  # it was cut off, and so is the response
+        known = self._id(item, "id")
+        begun = self._begun.pop(known, None) or self._begun_as(item.get("call_id"))
         whole = item.get("input" if custom else "arguments")
-        streamed = "".join(self._arguments.pop(self._id(item, "id"), ()))
+        if begun is None:
+            begun = self._call_begun(item, _string(item["call_id"]), _string(item["name"]))
+            streamed = "".join(self._arguments.pop(known, ()))
+        else:
+            streamed = self.arguments_of(begun.id)
+        self.called(
+            ToolCall(
+                begun.id,
+                begun.call_id,
+                begun.name,
+                _string(whole) if whole else streamed,
+                namespace=begun.namespace,
+                custom=begun.custom,
+            )
+        )
+
+    def _begun_as(self, call_id: Any) -> CallBegun | None:
+        """The call with this id that has begun; some providers name an item differently each time."""
+        keys = [key for key, begun in self._begun.items() if begun.call_id == call_id]
+        return self._begun.pop(keys[0]) if keys else None
+
+    def _call_begun(self, item: Mapping[str, Any], call_id: str, name: str) -> CallBegun:
         tool = self._functions.get(name)
-        return ToolCall(
-            item_id,
+        return CallBegun(
+            _text(item.get("id")) or call_id,
             call_id,
             name if tool is None else tool.name,
-            _string(whole) if whole else streamed,
-            namespace=_text(item.get("namespace")) if tool is None else tool.namespace,
-            custom=custom,
+            _text(item.get("namespace")) if tool is None else tool.namespace,
+            item.get("type") == "custom_tool_call",
         )
 
     def _id(self, named: Mapping[str, Any], member: str, otherwise: str = "item") -> str:

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from bridge import exact_json
 from bridge.api.tooling import SEARCHES
 from bridge.backends.base import Abilities, EventStream, PlainBackend
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.backends.upstream.client import Asking, Upstream
 from bridge.backends.upstream.discovery import ModelList
-from bridge.backends.upstream.stream import UpstreamBuffer
 from bridge.errors import InvalidRequest
 from bridge.turn.items import RawTool
 from bridge.turn.turn import Turn

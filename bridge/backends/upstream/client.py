@@ -17,9 +17,10 @@ from typing import Protocol
 import httpx2
 import trio
 
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.backends.upstream.failures import error_from_status
 from bridge.backends.upstream.sse import SseReader
-from bridge.backends.upstream.stream import UpstreamBuffer, UpstreamStream, silence
+from bridge.backends.upstream.stream import UpstreamStream, silence
 from bridge.errors import BackendTimeout, BridgeError, ConfigError, NotReady, Overloaded, UpstreamError
 from bridge.redact import Redactor
 from bridge.urls import leads_here

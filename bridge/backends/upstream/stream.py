@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import trio
 
-from bridge.backends.upstream.sse import SseReader
+from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.errors import BackendTimeout
-from bridge.turn.buffer import EventBuffer
 from bridge.turn.events import TurnEvent
 
 MAX_WAITING = 4 * 1024 * 1024
 """Characters that may wait for the consumer before the upstream is read no further."""
-
-
-class UpstreamBuffer(EventBuffer, ABC):
-    """What an upstream's stream says, decoded. `receive` is given the data of one event at a time."""
-
-    reader: type[SseReader] = SseReader
-    """What takes the body apart."""
-
-    @abstractmethod
-    def receive(self, data: bytes) -> None:
-        """Take one event in. Raises UpstreamError for one that makes no sense."""
-
-    def over(self, *, told: bool) -> None:
-        """Nothing more comes: `told` by `[DONE]`, or the body just ended. For APIs whose last event cannot be known."""
 
 
 class UpstreamStream:

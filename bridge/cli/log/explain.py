@@ -11,6 +11,8 @@ _REPAIRS = {
     "array_unwrapped": "the array around it was removed",
     "array_split": "an array of calls became several calls",
     "arguments_coerced": "the arguments were an object and became the JSON string that they should be",
+    "unclosed": "the closing tag was missing",
+    "damaged_json": "the block was damaged after its arguments had begun to stream; they end where they broke off",
 }
 _REJECTS = {
     "bad_json": "what stands between the tags is no JSON",

@@ -11,7 +11,7 @@ from bridge.lab.result import Result
 from bridge.lab.sample import Sample
 from bridge.lab.variant import LabVariant
 from bridge.protolog.export.marked import PLAIN, Stretch
-from bridge.tools.parser import ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
+from bridge.tools.parser import ParsedCall, Rejected, Repair, ToolCallParser, WholeEvent, whole_events
 from bridge.turn.items import FunctionTool
 
 
@@ -64,10 +64,10 @@ def mark_text(text: str, called: Iterable[str], case: Case, variant: LabVariant)
     return stretches
 
 
-def _parse(text: str, names: Iterable[str], case: Case, variant: LabVariant) -> list[ParserEvent]:
+def _parse(text: str, names: Iterable[str], case: Case, variant: LabVariant) -> list[WholeEvent]:
     tags = variant.tags_for(case)
     parser = ToolCallParser(dict.fromkeys(names), open_tag=tags.open, close_tag=tags.close)
-    return [*parser.feed(text), *parser.finish()]
+    return whole_events(parser, text)
 
 
 def _call(event: ParsedCall, offered: Iterable[str], case: Case, variant: LabVariant) -> Stretch:

@@ -37,6 +37,7 @@ REPAIR_WORDS: Mapping[str, str] = {
     "array_split": "several calls came in one list",
     "arguments_coerced": "arguments came as an object, not as a string",
     "unclosed": "the closing tag is missing",
+    "damaged_json": "the call is damaged behind the beginning of its arguments",
     "repeated_closing_tag": "the closing tag came again",
     "arguments_missing": "there are no arguments, not even empty ones",
     "arguments_quoted": "arguments came as a string, not as an object",

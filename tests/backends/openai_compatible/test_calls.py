@@ -11,6 +11,7 @@ from backends.openai_compatible.rig import decode, turn
 from bridge.backends.openai_compatible.calls import Calls
 from bridge.backends.openai_compatible.decode import ChatBuffer
 from bridge.backends.openai_compatible.presets import CUSTOM
+from bridge.turn.collect import collect
 from bridge.turn.items import FunctionTool
 
 Json = dict[str, Any]
@@ -201,4 +202,4 @@ def test_a_long_call_whose_name_comes_with_every_piece_is_not_looked_through_eac
         entry = piece(0, "a", "weather", arguments[start : start + 6])
         buffer.receive(orjson.dumps({"choices": [{"delta": {"tool_calls": [entry]}}]}))
     buffer.over(told=True)
-    assert buffer.take()[0].arguments == arguments  # type: ignore[union-attr]
+    assert collect(buffer.take()).calls[0].arguments == arguments

@@ -27,7 +27,17 @@ from bridge.api.wire.events import WireEncoder
 from bridge.backends.responses.decode import ResponsesBuffer
 from bridge.errors import UpstreamError
 from bridge.turn.collect import ReasoningOutput, Result, TextOutput, collect
-from bridge.turn.events import ReasoningDelta, ReasoningDone, TextDelta, TextDone, ToolCall, TurnEvent, WebSearch
+from bridge.turn.events import (
+    CallBegun,
+    CallDelta,
+    ReasoningDelta,
+    ReasoningDone,
+    TextDelta,
+    TextDone,
+    ToolCall,
+    TurnEvent,
+    WebSearch,
+)
 from bridge.turn.items import FunctionTool
 
 Json = dict[str, Any]
@@ -172,10 +182,10 @@ def test_parallel_calls_do_not_mix() -> None:
     events = answer(*items, interleaved=True, tag="t")
     for event in events:
         event.get("item", {}).pop("arguments", None)
-    assert result_of(events[:-1] + answer()[-1:]).calls == [
-        ToolCall("fc_t_2", "call_t_2", "add", '{"a":3}'),
+    assert sorted(result_of(events[:-1] + answer()[-1:]).calls, key=lambda call: call.id) == [
         ToolCall("fc_t_0", "call_t_0", "add", '{"a":1}'),
         ToolCall("fc_t_1", "call_t_1", "mul", '{"b":2}'),
+        ToolCall("fc_t_2", "call_t_2", "add", '{"a":3}'),
     ]
 
 
@@ -269,7 +279,7 @@ def test_a_search_is_told_in_a_shape_that_clients_know(action: Json) -> None:
 def test_items_stay_in_their_order() -> None:
     items = [reasoning("r"), search("s"), text("t"), call("c", "{}"), text("u")]
     kinds = [type(event) for event in decode(answer(*items)) if not isinstance(event, TextDone | ReasoningDone)]
-    assert kinds[:5] == [ReasoningDelta, WebSearch, TextDelta, ToolCall, TextDelta]
+    assert kinds[:7] == [ReasoningDelta, WebSearch, TextDelta, CallBegun, CallDelta, ToolCall, TextDelta]
 
 
 # Nothing else than an UpstreamError
