@@ -154,6 +154,10 @@ class AppServerBackend:
         child = self.pool.child
         return child is None or child.account.login != "missing"
 
+    def lists(self) -> tuple[object, ...] | None:
+        child = self.pool.child
+        return None if child is None else (child.account.models, child.account.login, self._windows())
+
     async def wait_until_known(self) -> None:
         """Until the child has told its models. Raises NotReady when there is none."""
         if self.pool.child is None:

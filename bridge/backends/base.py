@@ -72,6 +72,12 @@ class Backend(Protocol):
     def resolve(self, name: str) -> ModelChoice:
         """The model behind a name that leads here. One that it does not know is its provider's to judge."""
 
+    def lists(self) -> tuple[object, ...] | None:
+        """What it says of models is made from these objects, which are other ones whenever that may change.
+
+        None before it knows any.
+        """
+
     async def wait_until_known(self) -> None:
         """Until its models are known. Raises NotReady when it cannot be asked."""
 
@@ -111,6 +117,9 @@ class PlainBackend:
 
     def resolve(self, name: str) -> ModelChoice:
         return ModelChoice(name, name)
+
+    def lists(self) -> tuple[object, ...] | None:
+        return ()
 
     async def wait_until_known(self) -> None:
         return

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from operator import is_
+from typing import Any, TypeVar
 
 import trio
 
@@ -19,6 +20,10 @@ MOCK_MODELS = tuple(f"mock-{mode}" for mode in MODES)
 APP_SERVER = "app-server"
 PATIENCE = 2.0
 """Seconds for which a request waits for lists of models."""
+MOST_ANSWERS, LONGEST_NAME = 1000, 200
+"""What is remembered of what was asked for: clients choose the names."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,8 @@ class Router:
         self.default = self._served[default].backend if default is not None else mock
         places = [Place(name, each.kind, each.models, each.off, each.providers) for name, each in self._served.items()]
         self._table = Table(places, default=self.default.name, rules=rules, aliases=aliases, missing=missing)
+        self._lists: list[tuple[object, ...] | None] = []
+        self._worked_out: dict[tuple[object, ...], Any] = {}
 
     def backend(self, name: str) -> Backend:
         """The backend of this name."""
@@ -64,6 +71,26 @@ class Router:
 
         `keyed`: the request brings a key for its provider.
         """
+        return self._once(("resolve", requested, keyed), lambda: self._resolve(requested, keyed))
+
+    def _once(self, question: tuple[object, ...], work_out: Callable[[], T]) -> T:
+        """The answer to a question, worked out again only when a backend's lists have changed.
+
+        Each request asks several times, and GET /v1/models for every model.
+        """
+        lists = [each.backend.lists() for each in self._served.values()]
+        if not _are_same(lists, self._lists):
+            self._lists = lists
+            self._worked_out.clear()
+        if question in self._worked_out:
+            found: T = self._worked_out[question]
+            return found
+        found = work_out()
+        if len(self._worked_out) < MOST_ANSWERS and len(str(question[1])) <= LONGEST_NAME:
+            self._worked_out[question] = found
+        return found
+
+    def _resolve(self, requested: str, keyed: bool) -> ModelChoice:
         name, effort = self._table.unalias(requested, self._is_model)
         if name.lower() in MOCK_MODELS:
             return ModelChoice(requested, name.lower(), backend=MOCK)
@@ -85,6 +112,8 @@ class Router:
 
         A name that is known otherwise waits for nobody; lists that were never fetched are waited for a moment.
         """
+        if ("resolve", requested, False) in self._worked_out and self._all_known():
+            return
         found, name = self.decide(requested, keyed=True)
         if name.lower() in MOCK_MODELS or found is not None or self._listed(name):
             return
@@ -115,11 +144,18 @@ class Router:
 
     async def wait_until_known(self, patience: float) -> None:
         """Until the models of all backends are known, but no longer than that."""
+        if self._all_known():
+            return
         with trio.move_on_after(patience):
             async with trio.open_nursery() as nursery:
                 for backend in (self.default, *self._others()):
                     if self._is_usable(backend, keyed=False):
                         nursery.start_soon(_quietly, backend)
+
+    def _all_known(self) -> bool:
+        """Whether every backend that counts has told its models."""
+        backends = (self.default, *self._others())
+        return all(each.lists() is not None for each in backends if self._is_usable(each, keyed=False))
 
     async def default_model(self) -> str:
         """The model for a request that names none. Raises NotReady when the default backend cannot tell."""
@@ -136,6 +172,9 @@ class Router:
 
         Without `aliases` the models alone, each under its own name.
         """
+        return self._once(("models", aliases), lambda: self._models(aliases))
+
+    def _models(self, aliases: bool) -> list[str]:
         names = [name for each in self._on() for name in (*each.backend.names(), *each.models)]
         if not names and not self._on():
             return list(MOCK_MODELS)
@@ -153,6 +192,9 @@ class Router:
 
     def details(self, name: str) -> Mapping[str, Any]:
         """What is known of the model behind a name, for GET /v1/models. Raises ModelNotFound."""
+        return self._once(("details", name), lambda: self._details(name))
+
+    def _details(self, name: str) -> Mapping[str, Any]:
         choice = self.resolve(name)
         found = self.backend(choice.backend).details(choice.effective)
         if choice.effort is not None and found:
@@ -259,6 +301,14 @@ class Router:
 
     def _on(self) -> list[Served]:
         return [each for name, each in self._served.items() if each.off is None and name != MOCK]
+
+
+def _are_same(lists: list[tuple[object, ...] | None], before: list[tuple[object, ...] | None]) -> bool:
+    """Whether these are the very same objects; what is in them is not compared."""
+    return len(lists) == len(before) and all(
+        new is old or (new is not None and old is not None and len(new) == len(old) and all(map(is_, new, old)))
+        for new, old in zip(lists, before, strict=True)
+    )
 
 
 async def _quietly(backend: Backend) -> None:

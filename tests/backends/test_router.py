@@ -54,6 +54,9 @@ class Codex(Other):
     def _find(self, name: str) -> ModelChoice | None:
         return resolve_model(name, known=self.models(), default="gpt-9", aliases={})
 
+    def lists(self) -> tuple[object, ...] | None:
+        return None if self._seconds or self._refuses else ()
+
     async def wait_until_known(self) -> None:
         await trio.sleep(self._seconds)
         if self._refuses:

@@ -86,7 +86,8 @@ def test_all_schemas() -> None:
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        ("cap validate --model StreamPacket <&-", 1, "invalid: Invalid JSON"),
+        ("cap validate --model StreamPacket <&-", 2, "error: stdin is closed"),
+        ("cap run --mock <&-", 2, "error: stdin is closed"),
         ("cap validate --model StreamPacket </proc/self/mem", 2, "error: stdin cannot be read: "),
         ("cap run --mock </proc/self/mem", 2, "error: stdin cannot be read: "),
         ("cap schema >/dev/full", 2, "error: stdout cannot be written: No space left on device."),

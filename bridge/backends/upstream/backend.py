@@ -102,6 +102,9 @@ class UpstreamBackend(PlainBackend):
         found = self._discovery.models() if self._discovery is not None else ()
         return list(dict.fromkeys([*self._models, *found]))
 
+    def lists(self) -> tuple[object, ...] | None:
+        return () if self._discovery is None else self._discovery.lists()
+
     async def wait_until_known(self) -> None:
         if self._discovery is not None:
             await self._discovery.wait()

@@ -51,6 +51,11 @@ class ModelList:
                 self._asking = None  # too early, or too late
         return self._models
 
+    def lists(self) -> tuple[object, ...] | None:
+        """The list itself, once the provider has been asked; see Backend."""
+        models = self.models()
+        return None if self._asked_at is None else (models,)
+
     async def wait(self) -> None:
         """Until the provider has been asked once, with or without success."""
         self.models()
