@@ -108,10 +108,12 @@ class LegacyTurn(RunningTurn):
         self._subscription = result.get("subscriptionId")
         if self._sends != "message":
             alone = self._sends == "turn"
+            # To the document's child the two calls are one prompt, and it may answer neither before it has both.
             yield Call(
                 "sendUserTurn",
                 build_send_user_turn(self._turn, self._settings, conversation, alone=alone),
                 prompts=True,
+                waits=alone,
             )
         if self._sends != "turn":
             params = build_send_user_message(self._turn, self._settings, conversation)
