@@ -293,6 +293,46 @@ def test_any_json_is_asked_for_in_words(current: Rig, api: Api, stream: bool) ->
     assert "format" not in (current.posts[-1].body.get("text") or {})
 
 
+EFFORT: dict[Api, dict[str, Any]] = {
+    RESPONSES: {"reasoning": {"effort": "high", "summary": "detailed"}},
+    CHAT: {"reasoning_effort": "high"},
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "losing"),
+    [
+        ({}, {}),
+        ({"PROXY_RESPONSES_SKIP_TURN": "true"}, {RESPONSES: {"text.format", "reasoning.effort", "reasoning.summary"}}),
+        (
+            {"PROXY_LEGACY_CALLS": "message"},
+            {
+                RESPONSES: {"text.format", "reasoning.effort", "reasoning.summary"},
+                CHAT: {"response_format", "reasoning_effort"},
+            },
+        ),
+        ({"PROXY_LEGACY_CALLS": "turn"}, {}),
+        ({"PROXY_LEGACY_CALLS": "both"}, {RESPONSES: {"reasoning.effort"}}),
+    ],
+    ids=["auto", "skip turn", "message", "turn", "both"],
+)
+def test_what_a_legacy_call_cannot_carry_is_named(
+    use: UseRig, api: Api, settings: dict[str, str], losing: dict[Api, set[str]]
+) -> None:
+    """0.107 reads nothing of sendUserMessage but its text. What does not reach the provider is in the header."""
+    rig = use(LEGACY, **settings)
+    answer = rig.ask(api, "count", **json_schema(api, CLOSED, strict=True), **EFFORT[api])
+    sent = rig.posts[0].body
+    arrived = {
+        "response_format" if api is CHAT else "text.format": "format" in sent["text"],
+        "reasoning_effort" if api is CHAT else "reasoning.effort": sent["reasoning"].get("effort") == "high",
+    }
+    if api is RESPONSES:
+        arrived["reasoning.summary"] = sent["reasoning"].get("summary") == "detailed"
+    assert {name for name, there in arrived.items() if not there} == losing.get(api, set())
+    assert set(dropped(answer)) == losing.get(api, set())
+
+
 def test_forms_of_a_legacy_codex(legacy: Rig, api: Api) -> None:
     """0.107 enforces a schema; any other JSON it can neither enforce nor ask for, and a header says so."""
     answer = legacy.ask(api, "count", **json_schema(api, CLOSED, strict=True))
