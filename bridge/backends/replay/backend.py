@@ -103,7 +103,8 @@ class ReplayBackend(PlainBackend):
                 raise error
         start = start or {}
         effort = start["effort"] if "effort" in start else effort_in_name(name)[1]
-        return ModelChoice(name, str(start.get("model") or name), effort, self.name)
+        provider = str(start["provider"]) if start.get("provider") else None
+        return ModelChoice(name, str(start.get("model") or name), effort, self.name, provider)
 
     async def drops(self, turn: Turn) -> list[str]:
         dropped = (self._recording.start or {}).get("dropped")
