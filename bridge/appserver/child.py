@@ -12,6 +12,8 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import trio
@@ -68,6 +70,14 @@ TOO_LONG = "exceeds the maximum length"
 """Part of Codex's message for a conversation of over a million characters, where it has no thread/inject_items."""
 TIMEOUTS_ALLOWED = 3
 """Calls in a row without an answer after which the child counts as hung."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    params: Any
+    on_result: Callable[[Any], None] | None
+    """Runs in the reader, before anything that follows the reply is looked at."""
 
 
 class Child:
@@ -210,19 +220,13 @@ class Child:
         Calls that are `releasing` have slots of their own, because an interrupt may stay unanswered; nor does that mean
         that the child hangs.
         """
+        request = _Request(method, params, on_result)
         for attempt in range(4):
             try:
-                async with self._releases if releasing else self._calls:
-                    return await self._exchange(method, params, timeout or self._limits.rpc, req_id, on_result)
+                return await self._exchange([request], timeout or self._limits.rpc, req_id, releasing=releasing)
             except RpcError as error:
                 if error.rpc_code != OVERLOADED or attempt == 3:
                     raise
-            except BackendTimeout:
-                self._timeouts += not releasing
-                if self._timeouts >= TIMEOUTS_ALLOWED:
-                    self.hung = True
-                    self.over.set()
-                raise
             await trio.sleep(0.1 * 2**attempt * (1 + random.random()))
         raise AssertionError
 
@@ -315,6 +319,7 @@ class Child:
     async def _begin(self, stream: TurnStream) -> None:
         running = stream.running
         flow = running.begin()
+        unsent: list[Call] = []
         try:
             call = next(flow)
             while not stream.released.is_set():
@@ -322,11 +327,14 @@ class Child:
                     self._answer_open_calls(running, call.key)
                     call = flow.send(None)
                     continue
-                running.prompted = running.prompted or call.prompts
+                unsent.append(call)
+                if not call.waits:
+                    call = flow.send(None)
+                    continue
+                calls, unsent = unsent, []
+                running.prompted = running.prompted or any(each.prompts for each in calls)
                 try:
-                    result = await self.call(
-                        call.method, call.params, req_id=running.req_id, on_result=self._claim(call, running)
-                    )
+                    result = await self._call_for(running, calls)
                 except RpcError as error:
                     # The turn may know another way.
                     call = flow.throw(error)
@@ -359,6 +367,15 @@ class Child:
             with suppress(BridgeError):
                 await self.call(call.method, call.params, timeout=INTERRUPT_TIMEOUT, req_id=req_id, releasing=True)
 
+    async def _call_for(self, running: RunningTurn, calls: Sequence[Call]) -> Any:
+        """Make calls of a turn's flow; the result of the last one."""
+        requests = [_Request(call.method, call.params, self._claim(call, running)) for call in calls]
+        if len(requests) == 1:
+            (request,) = requests
+            return await self.call(request.method, request.params, req_id=running.req_id, on_result=request.on_result)
+        # Not repeated when the child is overloaded: it may have accepted one of them.
+        return await self._exchange(requests, self._limits.rpc, running.req_id)
+
     def _claim(self, call: Call, running: RunningTurn) -> Callable[[Any], None] | None:
         claim = call.claim
         if claim is None:
@@ -366,46 +383,66 @@ class Child:
         return lambda result: self._routes.register(claim(result), running)
 
     async def _exchange(
-        self,
-        method: str,
-        params: Any,
-        timeout: float,
-        req_id: str | None,
-        on_result: Callable[[Any], None] | None = None,
+        self, requests: Sequence[_Request], timeout: float, req_id: str | None, *, releasing: bool = False
     ) -> Any:
+        """Send requests, one right after the other, in one slot; the result of the last one when all are answered.
+
+        The first error ends the wait for the others.
+        """
+        try:
+            async with self._releases if releasing else self._calls:
+                replies = await self._replies(requests, timeout, req_id)
+        except BackendTimeout:
+            self._timeouts += not releasing
+            if self._timeouts >= TIMEOUTS_ALLOWED:
+                self.hung = True
+                self.over.set()
+            raise
+        self._timeouts = 0
+        for reply in replies.values():
+            if reply.error is not None:
+                raise reply.error
+        return replies[requests[-1].method].result
+
+    async def _replies(self, requests: Sequence[_Request], timeout: float, req_id: str | None) -> dict[str, Reply]:
+        """The replies by method: those to all requests, or as many as came until one was an error."""
         if self._closed is not None:
             raise self._closed
         answered = trio.Event()
-        replies: list[Reply] = []
-
-        def on_reply(reply: Reply) -> None:
-            if reply.error is None and on_result is not None:
-                try:
-                    on_result(reply.result)
-                except (KeyError, TypeError) as error:
-                    reply = Reply(error=BackendProtocolError(f"{method} was answered in an unknown form: {error!r}"))
-            replies.append(reply)
-            answered.set()
-
+        replies: dict[str, Reply] = {}
         started = trio.current_time()
-        call_id = self._peer.call(method, params, on_reply, req_id)
+
+        def on_reply(request: _Request, reply: Reply) -> None:
+            if reply.error is None and request.on_result is not None:
+                try:
+                    request.on_result(reply.result)
+                except (KeyError, TypeError) as error:
+                    fault = f"{request.method} was answered in an unknown form: {error!r}"
+                    reply = Reply(error=BackendProtocolError(fault))
+            self._counts.calls.observe(request.method, trio.current_time() - started)
+            replies[request.method] = reply
+            if reply.error is not None or len(replies) == len(requests):
+                answered.set()
+
+        sent = {
+            request.method: self._peer.call(request.method, request.params, partial(on_reply, request), req_id)
+            for request in requests
+        }
         self._flush()
         deadline = trio.current_time() + timeout
         with trio.move_on_at(deadline):
             await answered.wait()
-        if not replies and overslept(deadline):
+        if not answered.is_set() and overslept(deadline):
             with trio.move_on_after(timeout):
                 await answered.wait()
-        if not replies:
-            self._peer.forget(call_id)
-            self._counts.unanswered.add(method)
-            raise BackendTimeout(f"The Codex app-server did not answer {method} within {timeout:g} s.")
-        self._timeouts = 0
-        self._counts.calls.observe(method, trio.current_time() - started)
-        reply = replies[0]
-        if reply.error is not None:
-            raise reply.error
-        return reply.result
+        unanswered = [method for method in sent if method not in replies]
+        for method in unanswered:
+            self._peer.forget(sent[method])
+        if not answered.is_set():
+            for method in unanswered:
+                self._counts.unanswered.add(method)
+            raise BackendTimeout(f"The Codex app-server did not answer {unanswered[0]} within {timeout:g} s.")
+        return replies
 
     def _notify(self, method: str) -> None:
         self._peer.notify(method)

@@ -32,6 +32,7 @@ from bridge.turn.events import Acted, Finished, ReasoningDone, Rerouted, Usage, 
 from bridge.turn.images import inspect_image
 from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.turn.searches import search_action
+from bridge.turn.thoughts import own_items, seal
 from bridge.turn.turn import CODEX_TIERS, Turn
 
 log = logging.getLogger("bridge.child")
@@ -291,8 +292,8 @@ class CurrentTurn(RunningTurn):
         elif item["type"] == "reasoning":
             if not isinstance(item["id"], str):
                 raise TypeError(item["id"])
-            asked_for = self._turn.encrypted_reasoning
-            self.add(ReasoningDone(item["id"], item.get("encrypted_content") if asked_for else None))
+            content = item.get("encrypted_content") if self._turn.encrypted_reasoning else None
+            self.add(ReasoningDone(item["id"], seal(self._turn, content) if isinstance(content, str) else None))
 
     def _error(self, params: dict[str, Any]) -> None:
         error = params["error"]
@@ -406,13 +407,13 @@ def build_items(turn: Turn, settings: ChildSettings, native: NativeTools | None 
     """The history as Responses items, in the forms that `thread/inject_items` keeps.
 
     Codex drops `system` messages (so they become `developer`), replaces low-detail images by a text, and refuses
-    the whole list for one remote image.
+    the whole list for one remote image. Other providers' thoughts are left out.
     """
     guard = turn.parses_tool_calls and native is None
     keep_system = not settings.drops_system_prompt(turn.endpoint, "current")
     return [
         _item(item, guard, native)
-        for item in turn.items
+        for item in own_items(turn)
         if keep_system or not (isinstance(item, Message) and item.role in ("system", "developer"))
     ]
 

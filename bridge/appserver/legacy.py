@@ -112,10 +112,12 @@ class LegacyTurn(RunningTurn):
         self._subscription = result.get("subscriptionId")
         if self._sends != "message":
             alone = self._sends == "turn"
+            # To the document's child the two calls are one prompt, and it may answer neither before it has both.
             yield Call(
                 "sendUserTurn",
                 build_send_user_turn(self._turn, self._settings, conversation, alone=alone),
                 prompts=True,
+                waits=alone,
             )
         if self._sends != "turn":
             params = build_send_user_message(self._turn, self._settings, conversation)
@@ -232,6 +234,24 @@ def choose_sends(
     if turn.endpoint == "responses" and skip_turn:
         return "message"
     return "turn" if wanted == "auto" and is_codex else "both"
+
+
+def lost_fields(turn: Turn, sends: Sends, *, is_codex: bool) -> list[str]:
+    """What a turn asks for that these sending calls do not bring to the model, by the names of its endpoint.
+
+    A real Codex reads nothing of `sendUserMessage` but its items.
+    """
+    chat, has_turn, has_message = turn.endpoint == "chat", sends != "message", sends != "turn" and not is_codex
+    has_effort = (has_turn and (chat or sends == "turn")) or (has_message and not chat)
+    wanted = turn.output_format
+    names = []
+    if wanted is not None and (wanted.schema is None or not (has_turn or has_message)):
+        names.append("response_format" if chat else "text.format")
+    if turn.effort is not None and not has_effort:
+        names.append("reasoning_effort" if chat else "reasoning.effort")
+    if turn.summary is not None and not has_turn:
+        names.append("reasoning.summary")
+    return names
 
 
 def build_new_conversation(turn: Turn, settings: ChildSettings) -> dict[str, Any]:

@@ -35,6 +35,8 @@ class Call:
     """Reads the key of the turn's notifications out of the result; the turn is registered in that very moment."""
     prompts: bool = False
     """With this call the model begins to work: from now on there is something to interrupt."""
+    waits: bool = True
+    """False: the next call is sent at once, and the flow continues when both are answered. Its own result is unused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,12 @@ from bridge.redact import Redactor, harmless
 log = logging.getLogger("bridge.supervisor")
 
 STOP_GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL. Codex without tools of its own ends within 0.03 s."""
+NATIVE_STOP_GRACE = 8.0
+"""The same with Codex's own tools. Codex 0.163 then waits for lookups of host names, 5 s where no name server answers.
+
+SIGINT would end it at once, but not its MCP servers and commands: Codex stops these on SIGTERM alone.
+"""
 EXIT_DRAIN = 0.5
 """How long the output of a process that has ended may still be read."""
 
@@ -181,8 +187,9 @@ class Supervisor:
             child.close(BackendCrashed(GONE))
             if self.state == "handshake_complete":
                 self._become("restarting", "it did not answer any more" if child.hung else "it has ended")
+            grace = NATIVE_STOP_GRACE if self._settings.native_tools else STOP_GRACE
             # One that hangs is not asked twice.
-            await stop(process, grace=0 if child.hung else STOP_GRACE)
+            await stop(process, grace=0 if child.hung else grace)
             if self._tap is not None:
                 about: dict[str, Any] = {"code": process.returncode, "stderr": child.stderr_tail()[-4000:]}
                 self._tap.lifecycle("backend_exit", about | {"ended_requests": child.ended_requests})

@@ -13,7 +13,8 @@ import orjson
 import trio
 
 from bridge.appserver.affinity import AnswerDigest, conversation_number
-from bridge.appserver.dialect import DialectName
+from bridge.appserver.dialect import ChildInfo
+from bridge.appserver.legacy import choose_sends, lost_fields
 from bridge.appserver.pool import Pool
 from bridge.appserver.routes import RunningTurn
 from bridge.appserver.settings import ChildSettings
@@ -163,33 +164,33 @@ class AppServerBackend:
         if self.pool.child is None:
             await self.pool.acquire()
 
-    def drops(self, turn: Turn) -> list[str]:
-        dialect = self.dialect or "current"
+    async def drops(self, turn: Turn) -> list[str]:
+        # The dialect decides, and that is known after the handshake.
+        child = await self.pool.acquire(conversation_number(turn.items))
+        assert child.info is not None
+        return self._drops(turn, child.info)
+
+    def _drops(self, turn: Turn, info: ChildInfo) -> list[str]:
+        dialect, settings = info.dialect, self._settings
         chat = turn.endpoint == "chat"
         names = []
         has_system = any(isinstance(item, Message) and item.role in ("system", "developer") for item in turn.items)
-        if has_system and self._settings.drops_system_prompt(turn.endpoint, dialect):
+        if has_system and settings.drops_system_prompt(turn.endpoint, dialect):
             names.append("system messages (PROXY_IGNORE_CLIENT_SYSTEM_PROMPT)")
-        if turn.web_search is not None and (dialect == "legacy" or self._settings.web_search == "off"):
+        if turn.web_search is not None and (dialect == "legacy" or settings.web_search == "off"):
             names.append("web_search_options" if chat else "tools:web_search")
         if turn.verbosity is not None and dialect == "legacy":
             names.append("verbosity" if chat else "text.verbosity")
         if turn.service_tier is not None and (dialect == "legacy" or turn.service_tier not in CODEX_TIERS):
             names.append("service_tier")
         names += _image_drops(turn)
-        if turn.encrypted_reasoning and not self._takes_items():
+        if turn.encrypted_reasoning and (dialect == "legacy" or not info.can_inject):
+            # Where the history is one text, reasoning could not be given back.
             names.append("include:reasoning.encrypted_content")
         if dialect == "legacy":
-            if turn.output_format is not None and turn.output_format.schema is None:
-                names.append("response_format" if chat else "text.format")
-            if chat and turn.effort is not None and self._settings.legacy_calls == "message":
-                names.append("reasoning_effort")
+            sends = choose_sends(settings.legacy_calls, turn, is_codex=info.is_codex, skip_turn=settings.skip_turn)
+            names += lost_fields(turn, sends, is_codex=info.is_codex)
         return names
-
-    def _takes_items(self) -> bool:
-        """Whether the history goes to the model item by item, so that reasoning could be given back."""
-        child = self.pool.child
-        return self.dialect != "legacy" and (child is None or child.info is None or child.info.can_inject)
 
     def rate_limits(self) -> Mapping[str, Any] | None:
         child = self.pool.child
@@ -250,12 +251,6 @@ class AppServerBackend:
             if entry.get("isDefault"):
                 return str(entry["id"])
         return fallback
-
-    @property
-    def dialect(self) -> DialectName | None:
-        """How the child is spoken to, once that is known."""
-        child = self.pool.child
-        return child.info.dialect if child is not None and child.info is not None else None
 
     def status(self) -> tuple[bool, str]:
         state, reason = self.pool.status()

@@ -81,8 +81,11 @@ class Backend(Protocol):
     async def wait_until_known(self) -> None:
         """Until its models are known. Raises NotReady when it cannot be asked."""
 
-    def drops(self, turn: Turn) -> list[str]:
-        """What a turn asks for that this backend will leave out, in words for a response header."""
+    async def drops(self, turn: Turn) -> list[str]:
+        """What a turn asks for that this backend will leave out, in words for a response header.
+
+        Waits until that is known. Raises NotReady when it cannot be asked.
+        """
 
     def rate_limits(self) -> Mapping[str, Any] | None:
         """What is known of the account's quota: `primary` and `secondary` windows, as Codex reports them."""
@@ -124,7 +127,7 @@ class PlainBackend:
     async def wait_until_known(self) -> None:
         return
 
-    def drops(self, turn: Turn) -> list[str]:
+    async def drops(self, turn: Turn) -> list[str]:
         return []
 
     def rate_limits(self) -> Mapping[str, Any] | None:

@@ -95,7 +95,8 @@ class Asker:
                 text = self._texts.of(case, variant)
                 turn = make_turn(case, variant, choice, text, offers_text=isinstance(backend, AppServerBackend))
                 await check_native(backend, turn)
-                self._note(req_id, "turn", "none", "turn_start", turn_start(turn, backend.name, backend.drops(turn)))
+                start = turn_start(turn, backend.name, await backend.drops(turn))
+                self._note(req_id, "turn", "none", "turn_start", start)
                 sample = sample_of(await _collect(backend, turn, req_id), trio.current_time() - started)
         except trio.TooSlowError:
             sample = Sample(failure=Failure("timeout", f"No answer within {self._timeout:g} s."))

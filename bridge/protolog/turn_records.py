@@ -20,6 +20,7 @@ def turn_start(turn: Turn, backend: str, dropped: Sequence[str], *, counts_token
         "requested_model": turn.requested_model,
         "effort": turn.effort,
         "backend": backend,
+        **({} if turn.provider is None else {"provider": turn.provider}),
         "dropped": list(dropped),
         **({"counts_tokens": True} if counts_tokens and turn.max_output_tokens is not None else {}),
     }

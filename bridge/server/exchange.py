@@ -147,7 +147,7 @@ class Exchange:
         native = service.tool_modes.offers_natively(self._key, turn.model, self.tool_mode)
         if native is not None and turn.native is None:
             turn = replace(turn, native=native)
-        names = list(dict.fromkeys([*dropped, *backend.drops(turn)]))
+        names = list(dict.fromkeys([*dropped, *await backend.drops(turn)]))
         if self.provider_key is not None and not backend.takes.provider_key:
             names.append("x-provider-key")
         apply_policy(self._service.policy, names)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import pytest
 import trio
-from harness import scripted_codex, turns
+from harness import ROOT, python_program, scripted_codex, turns
 from server.inprocess import Program, Tape, finish, first_text, python, supervised, turn, until
 from server.prompted import is_alive, prompted_codex
 
-from bridge.appserver.child import STDERR_KEPT
+from bridge.appserver.child import MAX_CALLS, STDERR_KEPT
 from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits
 from bridge.backends.app_server import AnswerStream
@@ -110,6 +110,78 @@ async def test_the_answer_is_the_same_with_and_without_a_log(tmp_path: Path, dia
         assert child.info.dialect == dialect
         result = await finish(child.start(turn({"deltas": ["one ", "two"]}, {"usage": {}}, {"no_delta": " three"})))
         assert result.text == "one two three"
+
+
+WAITS_FOR_BOTH = """import sys
+
+sys.path.insert(0, {root!r})
+import orjson
+import trio
+from bridge.appserver.standin import server
+
+
+class Child(server.Standin):
+    kept = {{}}
+
+    async def _receive(self, line):
+        message = orjson.loads(line)
+        conversation = message.get("params", {{}}).get("conversationId")
+        if message["method"] == "sendUserTurn":
+            self.kept[conversation] = line
+            return
+        if message["method"] == "sendUserMessage":
+            await super()._receive(self.kept.pop(conversation))
+        await super()._receive(line)
+
+
+trio.run(Child(dialect="legacy").run)
+"""
+"""A child that answers sendUserTurn when it has got sendUserMessage, not before."""
+
+
+async def test_both_legacy_calls_are_sent_before_either_is_answered(tmp_path: Path) -> None:
+    """Also with more turns than there are slots for calls: the two calls of a turn share one."""
+    program = Program(python_program(tmp_path / "codex", WAITS_FOR_BOTH.format(root=str(ROOT))), "app-server")
+    tape = Tape()
+    ends: list[str] = []
+    async with supervised(program, tap=tape.recorder, limits=Limits(rpc=20)) as supervisor:
+        child = await supervisor.acquire()
+
+        async def answer(endpoint: Literal["responses", "chat"]) -> None:
+            result = await finish(child.start(turn(text="hi", endpoint=endpoint)))
+            assert result.end is not None
+            ends.append(result.end.outcome)
+
+        with trio.fail_after(15):
+            async with trio.open_nursery() as nursery:
+                for _ in range(MAX_CALLS):
+                    nursery.start_soon(answer, "responses")
+                    nursery.start_soon(answer, "chat")
+    assert ends == ["completed"] * 2 * MAX_CALLS
+    sends = [
+        (record["payload"]["params"]["conversationId"], record["method"])
+        for record in tape.records
+        if record["kind"] == "rpc_request" and record["method"].startswith("sendUser")
+    ]
+    assert sorted(sends, key=lambda send: send[0]) == [
+        (conversation, method)
+        for conversation in sorted({conversation for conversation, _ in sends})
+        for method in ("sendUserTurn", "sendUserMessage")
+    ]
+
+
+@pytest.mark.parametrize("method", ["sendUserTurn", "sendUserMessage"])
+async def test_either_legacy_call_that_is_refused_ends_the_turn(tmp_path: Path, method: str) -> None:
+    """However the other one is answered, or whether it is."""
+    other = {"sendUserTurn": "sendUserMessage", "sendUserMessage": "sendUserTurn"}[method]
+    for mute in ([], [other]):
+        script = turns([{"hang": True}], refuse={method: {"code": 5, "message": "No."}}, mute=mute)
+        program = Program(scripted_codex(tmp_path, script, dialect="legacy"), "app-server")
+        async with supervised(program) as supervisor:
+            child = await supervisor.acquire()
+            error = error_of(await finish(child.start(turn(text="hi"))))
+            assert error.message == f"The Codex app-server refused {method}: No."
+            await until(lambda child=child: not child.turns, "all is released")  # type: ignore[misc]
 
 
 async def test_a_child_with_both_dialects_is_spoken_to_in_the_current_one(prompted: Program) -> None:

@@ -55,6 +55,7 @@ from bridge.turn.items import (
     ToolChoice,
     WebSearchOptions,
 )
+from bridge.turn.thoughts import seal
 from bridge.turn.turn import Turn
 
 SETTINGS = ChildSettings()
@@ -1009,7 +1010,7 @@ def test_encrypted_reasoning_comes_with_its_end(streamed: bool) -> None:
     turn = replace(TURN, encrypted_reasoning=True)
     assert hear(*spoken, note("item/completed", item=THOUGHT), raw(ENCRYPTED), turn=turn) == [
         ReasoningDelta("rs_1", 0, ["a"]),
-        ReasoningDone("rs_1", "c2VjcmV0"),
+        ReasoningDone("rs_1", seal(turn, "c2VjcmV0")),
     ]
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from harness import RunningBridge, running_bridge, scripted_codex, turns
+from harness import ROOT, RunningBridge, python_program, running_bridge, scripted_codex, turns
 from server.inprocess import Program, finish, first_text, python, supervised, turn, until
 from server.prompted import MODEL, ask, prompted_codex, send_request, wait_for
 
 from bridge.appserver.launch import Command
+from bridge.appserver.settings import ChildSettings
 from bridge.appserver.stream import Limits
-from bridge.appserver.supervisor import RestartPolicy
+from bridge.appserver.supervisor import STOP_GRACE, RestartPolicy
 from bridge.errors import NotReady
 
 
@@ -237,3 +238,31 @@ def test_a_bridge_recovers_from_the_death_of_its_child(tmp_path: Path) -> None:
                 received += client.recv(65536)
         assert bridge.post("/responses", ask({"text": "hi"})).status_code == 200
         assert "Traceback" not in bridge.stderr.read_text()
+
+
+TIDIES_UP = """import signal
+import sys
+import time
+
+sys.path.insert(0, {root!r})
+import trio
+from bridge.appserver.standin.server import Standin
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+trio.run(Standin().run)
+time.sleep({seconds})
+open({path!r}, "w").close()
+"""
+"""A child that takes its time after the end of its stdin."""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("native_tools", [False, True])
+async def test_codex_with_its_own_tools_gets_longer_to_end(tmp_path: Path, native_tools: bool) -> None:
+    """It has commands and MCP servers to stop; a child without any is killed after two seconds."""
+    tidied = tmp_path / "tidied"
+    text = TIDIES_UP.format(root=str(ROOT), seconds=STOP_GRACE + 1, path=str(tidied))
+    program = Program(python_program(tmp_path / "codex", text), "app-server")
+    async with supervised(program, ChildSettings(native_tools=native_tools)) as supervisor:
+        await supervisor.acquire()
+    assert tidied.exists() == native_tools

@@ -61,7 +61,7 @@ class Scripted:
     def models(self) -> list[str]:
         return ["m"]
 
-    def drops(self, turn: Turn) -> list[str]:
+    async def drops(self, turn: Turn) -> list[str]:
         return []
 
     def rate_limits(self) -> None:

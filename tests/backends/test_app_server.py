@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from harness import ROOT, RunningBridge, python_program, running_bridge
-from server.prompted import MODEL, ask, prompted_codex, send_request, wait_for
+from harness import ROOT, RunningBridge, python_program, running_bridge, scripted_codex, turns
+from server.prompted import MODEL, EventLog, ask, prompted_codex, send_request, wait_for
 
 from bridge.appserver.dialect import ChildInfo, DialectName
 from bridge.appserver.settings import ChildSettings
@@ -258,14 +260,20 @@ def backend(
     dialect: DialectName,
     models: tuple[str, ...] = ("listed",),
     efforts: Mapping[str, Sequence[str]] | None = None,
+    *,
+    is_codex: bool = True,
     **settings: Any,
 ) -> AppServerBackend:
     """A backend with a child of this dialect that lists these models; no turn can run in it."""
-    info = ChildInfo("0.163.0", True, dialect, frozenset({"thread/inject_items"}))
+    info = ChildInfo("0.163.0", is_codex, dialect, frozenset({"thread/inject_items"}))
     listed = [{"id": model, "supportedReasoningEfforts": (efforts or {}).get(model)} for model in models]
     account = SimpleNamespace(models=listed, rate_limits={})
     child = SimpleNamespace(info=info, account=account)
-    pool: Any = SimpleNamespace(child=child)
+
+    async def acquire(conversation: int) -> Any:
+        return child
+
+    pool: Any = SimpleNamespace(child=child, acquire=acquire)
     return AppServerBackend("test", pool, new_id=str, settings=ChildSettings(**settings))
 
 
@@ -277,10 +285,10 @@ SYSTEM = (Message("system", (Text("be kind"),)), *PLAIN.items)
 
 @pytest.mark.parametrize("dialect", ["current", "legacy"])
 @pytest.mark.parametrize("endpoint", ["responses", "chat"])
-def test_nothing_is_left_out_of_a_plain_turn(dialect: DialectName, endpoint: Any) -> None:
+async def test_nothing_is_left_out_of_a_plain_turn(dialect: DialectName, endpoint: Any) -> None:
     """Nor of one with a schema, an effort and tools."""
     turn = replace(PLAIN, endpoint=endpoint, effort="low", output_format=SCHEMA, tools=(FunctionTool("find"),))
-    assert backend(dialect).drops(turn) == []
+    assert await backend(dialect).drops(turn) == []
 
 
 SEARCH = WebSearchOptions()
@@ -335,23 +343,52 @@ def pictured(detail: str, width: int = 2048) -> tuple[Message, ...]:
             None,
             "system messages (PROXY_IGNORE_CLIENT_SYSTEM_PROMPT)",
         ),
-        ("legacy", {"legacy_calls": "message"}, {"effort": "low"}, None, "reasoning_effort"),
+        ("legacy", {"legacy_calls": "message"}, {"effort": "low"}, "reasoning.effort", "reasoning_effort"),
+        ("legacy", {"legacy_calls": "message", "is_codex": False}, {"effort": "low"}, None, "reasoning_effort"),
         ("legacy", {"legacy_calls": "turn"}, {"effort": "low"}, None, None),
+        ("legacy", {"legacy_calls": "both"}, {"effort": "low"}, "reasoning.effort", None),
+        ("legacy", {"legacy_calls": "both", "is_codex": False}, {"effort": "low"}, None, None),
+        ("legacy", {"skip_turn": True}, {"effort": "low"}, "reasoning.effort", None),
+        ("legacy", {"skip_turn": True, "is_codex": False}, {"effort": "low"}, None, None),
+        ("legacy", {"legacy_calls": "message"}, {"output_format": SCHEMA}, "text.format", "response_format"),
+        ("legacy", {"legacy_calls": "message", "is_codex": False}, {"output_format": SCHEMA}, None, None),
+        ("legacy", {"legacy_calls": "both"}, {"output_format": SCHEMA}, None, None),
+        ("legacy", {"skip_turn": True}, {"output_format": SCHEMA}, "text.format", None),
+        ("legacy", {"skip_turn": True}, {"summary": "detailed"}, "reasoning.summary", None),
+        ("legacy", {"skip_turn": True, "is_codex": False}, {"summary": "detailed"}, "reasoning.summary", None),
+        ("legacy", {}, {"summary": "detailed"}, None, None),
     ],
 )
-def test_what_a_child_cannot_do_is_named_in_the_endpoints_own_words(
+async def test_what_a_child_cannot_do_is_named_in_the_endpoints_own_words(
     dialect: DialectName, settings: dict[str, Any], wish: dict[str, Any], responses: str | None, chat: str | None
 ) -> None:
     """And nothing else is."""
     for endpoint, name in (("responses", responses), ("chat", chat)):
         turn = replace(PLAIN, **{"endpoint": endpoint, **wish})
-        assert backend(dialect, **settings).drops(turn) == ([] if name is None else [name])
+        assert await backend(dialect, **settings).drops(turn) == ([] if name is None else [name])
 
 
-def test_before_the_child_is_known_it_is_taken_for_a_current_one() -> None:
-    """There is nothing to leave out yet but what the operator forbids."""
+def test_before_the_child_is_known_nothing_speaks_against_it() -> None:
     nobody: Any = SimpleNamespace(child=None)
     early = AppServerBackend("test", nobody, new_id=str, settings=ChildSettings())
-    assert early.drops(replace(PLAIN, output_format=JSON, web_search=SEARCH)) == ["tools:web_search"]
     assert early.rate_limits() is None
     assert early.can_answer
+
+
+def test_what_a_request_before_the_handshake_loses_is_named(tmp_path: Path) -> None:
+    """Whether the child speaks the legacy dialect is known later than the request arrives."""
+    gate, program, log = tmp_path / "gate", tmp_path / "late-codex", EventLog(tmp_path / "events.ndjson")
+    os.mkfifo(gate)
+    codex = scripted_codex(tmp_path, turns([{"text": "hi"}]), dialect="legacy")
+    program.write_text(f'#!/bin/sh\nread line < {quote(str(gate))}\nexec {quote(str(codex))} "$@"\n')
+    program.chmod(0o755)
+    system = {"role": "system", "content": "Be kind."}
+    body = {"model": "m", "messages": [system, {"role": "user", "content": "hi"}]}
+    settings = {"CODEX_BIN": str(program), "PROXY_MODELS": "m"}
+    with running_bridge(tmp_path, f"--log-events={log.path}", **settings) as bridge, ThreadPoolExecutor() as pool:
+        early = pool.submit(bridge.post, "/chat/completions", body)
+        wait_for(lambda: log.request_of("Be kind."), "the request is there")
+        gate.write_text("now\n")
+        for answer in (early.result(), bridge.post("/chat/completions", body)):
+            assert answer.status_code == 200
+            assert answer.headers["x-bridge-dropped"] == "system messages (PROXY_IGNORE_CLIENT_SYSTEM_PROMPT)"

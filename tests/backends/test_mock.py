@@ -51,7 +51,7 @@ async def test_the_same_request_gives_the_same_answer(mode: str) -> None:
     asked = turn(tools=(FunctionTool("f", parameters={"type": "object"}),))
     assert await play(mode, asked) == await play(mode, asked)
     backend = MockBackend(mode)
-    assert (backend.models(), backend.drops(asked), backend.status()[0]) == ([f"mock-{mode}"], [], True)
+    assert (backend.models(), await backend.drops(asked), backend.status()[0]) == ([f"mock-{mode}"], [], True)
     assert backend.rate_limits() is None
 
 

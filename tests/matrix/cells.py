@@ -37,6 +37,7 @@ CASES = {
     "images": "images",
     "reasoning": "reasoning",
     "reasoning_back": "reasoning given back",
+    "switch_provider": "provider switched",
     "bad_request": "error 400",
     "rate_limit": "error 429",
     "incomplete": "incomplete",

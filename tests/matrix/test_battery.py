@@ -90,6 +90,33 @@ def reasoning_back(talk: Talk) -> None:
     assert (talk.provider.thoughts(), talk.provider.outputs()) == ([SIGNATURE], ["sunny"])
 
 
+def switch_provider(talk: Talk) -> None:
+    """In mid-conversation, to every other provider and back: calls go along, each thought stays with its maker."""
+    first = talk.provider
+    others = [provider for name, provider in talk.rig.providers.items() if name not in (talk.backend, "mock")]
+    carries = talk.protocol not in ("chat", "chat_stream") and talk.backend != "openai"
+    for second in others:
+        first.thinks("I look outside.", BERN)
+        conversation = talk.begin(tools=True, thinks=True)
+        got = conversation.ask("How is the weather in Bern?")
+        assert (got.thoughts, got.calls) == ("I look outside.", [BERN])
+
+        conversation.model = second.model
+        second.thinks("Then Oslo.", OSLO)
+        got = conversation.give("sunny")
+        assert (got.thoughts, got.calls) == ("Then Oslo.", [OSLO])
+        assert (second.thoughts(), second.outputs()) == ([], ["sunny"])
+        said = second.says("Sunny, and rain.")
+        assert conversation.give("rain").text == said
+        assert second.outputs() == ["sunny", "rain"]
+
+        conversation.model = first.model
+        said = first.says("You are welcome.")
+        assert conversation.ask("Thanks!").text == said
+        assert first.outputs() == ["sunny", "rain"]
+        assert first.thoughts() == ([SIGNATURE] if carries else [])
+
+
 def bad_request(talk: Talk) -> None:
     """The provider's own words, as the client's own kind of error."""
     talk.provider.refuses(400, "This model does not like poems.")
@@ -153,4 +180,5 @@ def test_cell(rig: Rig, cell: Cell) -> None:
     try:
         globals()[cell.case](Talk(rig, cell))
     finally:
-        rig.providers[cell.backend].settle()
+        for provider in rig.providers.values():
+            provider.settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,7 +89,8 @@ class ResponsesProvider(HttpProvider):
         return [item["output"] for item in self._items("function_call_output")]
 
     def thoughts(self) -> list[str]:
-        return [item["encrypted_content"] for item in self._items("reasoning")]
+        # `exec` passes its input on as it is, thoughts that nobody has signed too.
+        return [item["encrypted_content"] for item in self._items("reasoning") if "encrypted_content" in item]
 
     def _items(self, kind: str) -> list[Json]:
         return [item for item in self.sent["input"] if item["type"] == kind]
@@ -235,7 +237,8 @@ class ChatProvider(HttpProvider):
         return [message["content"] for message in self.sent["messages"] if message["role"] == "tool"]
 
     def thoughts(self) -> list[str]:
-        return []
+        """The API has no place for them, so anywhere."""
+        return [SIGNATURE] * json.dumps(self.sent).count(SIGNATURE)
 
     def _will(self, *items: Any, **more: Any) -> None:
         self.server.will(openai_chat.stream(openai_chat_chunks.answer(*items, **more)))

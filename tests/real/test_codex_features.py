@@ -50,13 +50,20 @@ ENCRYPTED = {"include": ["reasoning.encrypted_content"]}
 THINK = {"do": "reasoning", "summary": ["I see."], "pieces": ["42"]}
 
 
+def unmarked(thought: dict[str, Any]) -> str:
+    """What the provider made, without the bridge's mark of whose it is."""
+    mark, _, content = thought["encrypted_content"].partition(":")
+    assert mark.startswith("bridge.thought.1.")
+    return str(content)
+
+
 @pytest.mark.parametrize("summary", [["I see.", "Yes."], []], ids=["summary", "no summary"])
 @pytest.mark.parametrize("tools", [None, [LOOK]], ids=["no tools", "tools"])
 def test_encrypted_reasoning(current: Rig, stream: bool, tools: Any, summary: list[str]) -> None:
     """Asked for, it stands in the item under the id that the provider gave it, before the message."""
     answer = current.ask(RESPONSES, THINK | {"summary": summary}, stream=stream, tools=tools, **ENCRYPTED)
     thought, message = answer.raw["output"]
-    assert (thought["type"], thought["encrypted_content"]) == ("reasoning", "c2VjcmV0")
+    assert (thought["type"], unmarked(thought)) == ("reasoning", "c2VjcmV0")
     assert thought["id"] == f"rs_{len(current.provider.requests) - 1}"
     assert [part["text"] for part in thought["summary"]] == summary
     assert message["content"][0]["text"] == "42"
@@ -81,7 +88,7 @@ def test_encrypted_reasoning_finds_its_way_back(current: Rig) -> None:
     body = current.prompt_of(RESPONSES, {"model": "gpt-5.2", "input": history, **ENCRYPTED})
     shown = [item for item in body["input"] if item["type"] in ("message", "reasoning")]
     assert [item.get("role", item["type"]) for item in shown] == ["user", "reasoning", "assistant", "user"]
-    assert shown[1]["encrypted_content"] == thought["encrypted_content"]
+    assert shown[1]["encrypted_content"] == unmarked(thought)
     assert shown[1]["id"] == thought["id"]
     assert shown[1]["summary"] == thought["summary"]
 
@@ -113,7 +120,27 @@ def test_reasoning_before_a_call_finds_its_way_back(use: UseRig) -> None:
     assert second.text == "result: seen"
     kinds = [item["type"] for item in rig.posts[-1].body["input"]]
     assert kinds == ["message", "reasoning", "function_call", "function_call_output"]
-    assert rig.posts[-1].body["input"][1]["encrypted_content"] == thought["encrypted_content"]
+    assert rig.posts[-1].body["input"][1]["encrypted_content"] == unmarked(thought)
+
+
+def test_a_thought_stays_with_its_provider(current: Rig) -> None:
+    """Claude's, Gemini's and another backend's do not reach this one; the call that they led to does."""
+    foreign = [
+        'anthropic.thinking.1:{"model":"claude-sonnet-4-5","block":{"type":"thinking","thinking":"a","signature":"b"}}',
+        'gemini-signatures:{"call_1":"c"}',
+        "bridge.thought.1.0123456789abcdef:gAAAA",
+    ]
+    thoughts = [{"type": "reasoning", "summary": [], "encrypted_content": content} for content in foreign]
+    history = [
+        {"role": "user", "content": "look"},
+        *thoughts,
+        {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "seen"},
+    ]
+    body = current.prompt_of(RESPONSES, RESPONSES.body("", tools=[LOOK], **ENCRYPTED) | {"input": history})
+    kinds = [item["type"] for item in body["input"] if item.get("role") != "developer"]
+    assert kinds == ["message", "function_call", "function_call_output"]
+    assert not any(content in json.dumps(body) for content in ("anthropic", "gemini", "gAAAA"))
 
 
 def test_a_legacy_codex_cannot_tell_it(legacy: Rig) -> None:
@@ -291,6 +318,46 @@ def test_any_json_is_asked_for_in_words(current: Rig, api: Api, stream: bool) ->
     assert (answer.text, dropped(answer)) == ('{"n":1}', [])
     assert "one valid JSON object and nothing else" in developer_text(current)
     assert "format" not in (current.posts[-1].body.get("text") or {})
+
+
+EFFORT: dict[Api, dict[str, Any]] = {
+    RESPONSES: {"reasoning": {"effort": "high", "summary": "detailed"}},
+    CHAT: {"reasoning_effort": "high"},
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "losing"),
+    [
+        ({}, {}),
+        ({"PROXY_RESPONSES_SKIP_TURN": "true"}, {RESPONSES: {"text.format", "reasoning.effort", "reasoning.summary"}}),
+        (
+            {"PROXY_LEGACY_CALLS": "message"},
+            {
+                RESPONSES: {"text.format", "reasoning.effort", "reasoning.summary"},
+                CHAT: {"response_format", "reasoning_effort"},
+            },
+        ),
+        ({"PROXY_LEGACY_CALLS": "turn"}, {}),
+        ({"PROXY_LEGACY_CALLS": "both"}, {RESPONSES: {"reasoning.effort"}}),
+    ],
+    ids=["auto", "skip turn", "message", "turn", "both"],
+)
+def test_what_a_legacy_call_cannot_carry_is_named(
+    use: UseRig, api: Api, settings: dict[str, str], losing: dict[Api, set[str]]
+) -> None:
+    """0.107 reads nothing of sendUserMessage but its text. What does not reach the provider is in the header."""
+    rig = use(LEGACY, **settings)
+    answer = rig.ask(api, "count", **json_schema(api, CLOSED, strict=True), **EFFORT[api])
+    sent = rig.posts[0].body
+    arrived = {
+        "response_format" if api is CHAT else "text.format": "format" in sent["text"],
+        "reasoning_effort" if api is CHAT else "reasoning.effort": sent["reasoning"].get("effort") == "high",
+    }
+    if api is RESPONSES:
+        arrived["reasoning.summary"] = sent["reasoning"].get("summary") == "detailed"
+    assert {name for name, there in arrived.items() if not there} == losing.get(api, set())
+    assert set(dropped(answer)) == losing.get(api, set())
 
 
 def test_forms_of_a_legacy_codex(legacy: Rig, api: Api) -> None:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import subprocess
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import Any
 
 import pytest
+from real import codex_binaries
 from real.rig import CHAT, CURRENT, HEADERS, LEGACY, RESPONSES, Api, Rig, Target, UseRig, processes, said, start_rig
+
+from bridge.appserver.supervisor import STOP_GRACE
 
 pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
 
@@ -217,6 +224,55 @@ def test_sigterm_mid_turn(tmp_path: Path, target: Target) -> None:
         assert failed["type"] == "response.failed"
         assert rig.bridge.process.wait(10) == 0
         assert left_of(child) == []
+
+
+@pytest.fixture
+def silent_names(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
+    """Makes a program of another one: where it runs, the name server never answers."""
+    configuration = tmp_path / "resolv.conf"
+    configuration.write_text("nameserver 127.0.53.53\n")
+
+    def wrap(program: Path) -> Path:
+        wrapper = tmp_path / "without-names"
+        inside = f'mount --bind {quote(str(configuration))} /etc/resolv.conf && exec {quote(str(program))} "$@"'
+        wrapper.write_text(f'#!/bin/sh\nexec unshare --map-root-user --mount sh -c {quote(inside)} codex "$@"\n')
+        wrapper.chmod(0o755)
+        if subprocess.run([wrapper, "--version"], capture_output=True, timeout=30).returncode:
+            pytest.skip("this system allows no mount in a namespace of one's own")
+        return wrapper
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        try:
+            server.bind(("127.0.53.53", 53))
+        except PermissionError:
+            pytest.skip("only root may be a name server")
+        yield wrap
+
+
+def test_codex_with_its_own_tools_has_the_time_to_end(
+    tmp_path: Path, silent_names: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.163 looks for its plugins on the internet, and ends when the name server has not answered for five seconds."""
+    binary = codex_binaries.find(CURRENT.version)
+    if isinstance(binary, str):
+        pytest.skip(binary)
+    monkeypatch.setenv("CODEX_BRIDGE_CODEX_0_163", str(silent_names(binary)))
+
+    def with_plugins(home: Path) -> None:
+        config = home / "config.toml"
+        config.write_text(config.read_text().replace("plugins = false", "plugins = true"))
+
+    log = tmp_path / "events.ndjson"
+    settings = {"PROXY_NATIVE_TOOLS": "true", "PROXY_LOG_EVENTS": str(log)}
+    with start_rig(tmp_path, CURRENT, fill_home=with_plugins, **settings) as rig:
+        assert rig.ask(RESPONSES, {"do": "text"}).status == 200
+        rig.bridge.process.send_signal(signal.SIGTERM)
+        began = monotonic()
+        assert rig.bridge.process.wait(20) == 0
+        seconds = monotonic() - began
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    ends = [record["payload"]["code"] for record in records if record["kind"] == "backend_exit"]
+    assert (ends[-1], seconds > STOP_GRACE) == (0, True), (ends, seconds)
 
 
 def test_a_legacy_child_keeps_nothing_open(tmp_path: Path) -> None:

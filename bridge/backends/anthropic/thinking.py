@@ -14,9 +14,8 @@ import orjson
 
 from bridge.backends.anthropic.models import Traits, traits_of
 from bridge.turn.items import Item, RawItem
+from bridge.turn.thoughts import ANTHROPIC
 from bridge.turn.turn import Turn
-
-PREFIX = "anthropic.thinking.1:"
 
 BUDGETS: Mapping[str, int] = {"low": 2_000, "medium": 8_000, "high": 16_000, "xhigh": 24_000, "max": 24_000}
 """Tokens to think with, for models that want a number."""
@@ -85,7 +84,7 @@ def is_bound(turn: Turn) -> bool:
 
 def pack_thought(model: str, block: Mapping[str, Any]) -> str:
     """A block of thought as `encrypted_content`."""
-    return PREFIX + orjson.dumps({"model": model, "block": block}).decode()
+    return ANTHROPIC + orjson.dumps({"model": model, "block": block}).decode()
 
 
 def thought_in(item: Item, model: str) -> dict[str, Any] | None:
@@ -93,10 +92,10 @@ def thought_in(item: Item, model: str) -> dict[str, Any] | None:
     if not isinstance(item, RawItem) or item.type != "reasoning":
         return None
     packed = item.data.get("encrypted_content")
-    if not isinstance(packed, str) or not packed.startswith(PREFIX):
+    if not isinstance(packed, str) or not packed.startswith(ANTHROPIC):
         return None
     try:
-        data = orjson.loads(packed[len(PREFIX) :])
+        data = orjson.loads(packed.removeprefix(ANTHROPIC))
         block = data["block"]
         members = _MEMBERS[block["type"]]
         thought = {"type": block["type"], **{name: block[name] for name in members}}

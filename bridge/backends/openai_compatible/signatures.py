@@ -16,9 +16,9 @@ from typing import Any
 import orjson
 
 from bridge.turn.items import RawItem
+from bridge.turn.thoughts import GEMINI
 
 NO_SIGNATURE = "skip_thought_signature_validator"
-_MARK = "gemini-signatures:"
 _NEEDS_NONE = re.compile(r"gemini-[12]\b")
 
 
@@ -32,16 +32,16 @@ def signature_of(call: Mapping[str, Any]) -> str | None:
 
 def pack(signatures: Mapping[str, str]) -> str:
     """Signatures by call id, as the content of a reasoning item."""
-    return _MARK + orjson.dumps(dict(signatures)).decode()
+    return GEMINI + orjson.dumps(dict(signatures)).decode()
 
 
 def unpack(item: RawItem) -> dict[str, str]:
     """The signatures in an item that a client gives back; none in one that was not packed here."""
     content = item.data.get("encrypted_content") if item.type == "reasoning" else None
-    if not isinstance(content, str) or not content.startswith(_MARK):
+    if not isinstance(content, str) or not content.startswith(GEMINI):
         return {}
     try:
-        packed = orjson.loads(content.removeprefix(_MARK))
+        packed = orjson.loads(content.removeprefix(GEMINI))
     except orjson.JSONDecodeError:
         return {}
     if not isinstance(packed, dict):

@@ -103,9 +103,10 @@ class ReplayBackend(PlainBackend):
                 raise error
         start = start or {}
         effort = start["effort"] if "effort" in start else effort_in_name(name)[1]
-        return ModelChoice(name, str(start.get("model") or name), effort, self.name)
+        provider = str(start["provider"]) if start.get("provider") else None
+        return ModelChoice(name, str(start.get("model") or name), effort, self.name, provider)
 
-    def drops(self, turn: Turn) -> list[str]:
+    async def drops(self, turn: Turn) -> list[str]:
         dropped = (self._recording.start or {}).get("dropped")
         return [name for name in dropped if isinstance(name, str)] if isinstance(dropped, list) else []
 

@@ -45,7 +45,8 @@ class ChildPlayback:
         self.in_text = bool(turn.functions) and not self.running.parks_tool_calls
         """Whether calls stand in the text."""
         self._flow = self.running.begin()
-        self._call: Call | None = None
+        self._calls: list[Call] = []
+        """The calls that wait for their replies."""
         self._step(lambda: next(self._flow))
 
     def feed(self, frame: Frame) -> None:
@@ -67,14 +68,15 @@ class ChildPlayback:
 
     def finish(self, end: Finished) -> None:
         """Nothing more was recorded; the turn ends as it did then, unless it has ended by itself."""
-        if self._call is not None and end.outcome == "completed":
-            method = self._call.method
+        if self._calls and end.outcome == "completed":
+            method = self._calls[0].method
             end = Finished("failed", error=BackendProtocolError(f"The recording holds no answer to {method}."))
         self.running.finish(end)
 
     def _reply(self, method: str | None, message: dict[str, Any]) -> None:
-        call = self._call
-        if call is None or _SAME.get(method or "", method) != call.method:
+        answered = _SAME.get(method or "", method)
+        call = next((call for call in self._calls if call.method == answered), None)
+        if call is None:
             return
         self.running.prompted = self.running.prompted or call.prompts
         failure = message.get("error")
@@ -91,28 +93,32 @@ class ChildPlayback:
             if call.claim is not None:
                 self.running.key = call.claim(result)
         except (KeyError, TypeError) as error:
-            self._call = None
+            self._calls = []
             self.running.fail(BackendProtocolError(f"{call.method} was answered in an unknown form: {error!r}"))
             return
-        self._step(lambda: self._flow.send(result))
+        self._calls.remove(call)
+        if not self._calls:
+            self._step(lambda: self._flow.send(result))
 
     def _step(self, step: Callable[[], Call | Resume]) -> None:
+        self._calls = []
         try:
             found = step()
-            while isinstance(found, Resume):
-                self.running.key = found.key
+            while isinstance(found, Resume) or not found.waits:
+                if isinstance(found, Resume):
+                    self.running.key = found.key
+                else:
+                    self._calls.append(found)
                 found = self._flow.send(None)
-            self._call = found
+            self._calls.append(found)
             if found.method in self._before:
                 self._answer(found, self._before[found.method])
         except StopIteration:
-            self._call = None
+            pass
         except BridgeError as error:
-            self._call = None
             self.running.fail(refusal(error))
         except Exception:
             # As with a live child, whose answer no code understands.
-            self._call = None
             self.running.fail(BackendProtocolError("The turn could not be started; the bridge's log tells why."))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from bridge.backends.base import Abilities
@@ -10,6 +11,7 @@ from bridge.backends.responses.decode import ResponsesBuffer
 from bridge.backends.upstream.backend import Door, UpstreamBackend
 from bridge.backends.upstream.buffer import UpstreamBuffer
 from bridge.backends.upstream.client import Upstream
+from bridge.turn.thoughts import seal
 from bridge.turn.turn import CODEX_TIERS, Turn
 
 
@@ -23,7 +25,7 @@ class ResponsesApi:
         return build_body(turn, session)
 
     def buffer(self, turn: Turn) -> UpstreamBuffer:
-        return ResponsesBuffer(turn.functions)
+        return ResponsesBuffer(turn.functions, partial(seal, turn))
 
     def drops(self, turn: Turn) -> list[str]:
         return ["service_tier"] if turn.service_tier is not None and turn.service_tier not in CODEX_TIERS else []

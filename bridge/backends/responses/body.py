@@ -19,6 +19,7 @@ from bridge.turn.items import (
     Tool,
     ToolChoice,
 )
+from bridge.turn.thoughts import own_items
 from bridge.turn.turn import CODEX_TIERS, Turn
 
 
@@ -27,7 +28,7 @@ def build_body(turn: Turn, session: str) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": turn.model,
         "instructions": turn.instructions or "",
-        "input": [item_object(item) for item in turn.items if not _is_silence(item)],
+        "input": [item_object(item) for item in own_items(turn) if not _is_silence(item)],
         "tools": [tool_object(tool) for tool in turn.tools],
         "tool_choice": choice_object(turn.tool_choice, turn.tools),
         "parallel_tool_calls": turn.parallel,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -18,12 +18,14 @@ from bridge.turn.searches import search_action
 
 class ResponsesBuffer(UpstreamBuffer):
     """One response. `functions` are those that were offered, so that their names come back as the client wrote them.
+    `seal` marks the encrypted thoughts with their owner (see `bridge.turn.thoughts`).
 
     A call that the provider announces streams; it is complete when its item is.
     """
 
-    def __init__(self, functions: Iterable[FunctionTool] = ()) -> None:
+    def __init__(self, functions: Iterable[FunctionTool] = (), seal: Callable[[str], str] = str) -> None:
         super().__init__()
+        self._seal = seal
         self._functions = {offered_name(tool): tool for tool in functions if tool.namespace is not None}
         self._arguments: dict[str, list[str]] = {}
         self._begun: dict[str, CallBegun] = {}
@@ -200,7 +202,7 @@ class ResponsesBuffer(UpstreamBuffer):
         encrypted = item.get("encrypted_content")
         self.reasoning_done(item_id, summary, content, more_to_come=True)
         if summary or content or encrypted or item_id in self._streamed:
-            self.add(ReasoningDone(item_id, encrypted if isinstance(encrypted, str) else None))
+            self.add(ReasoningDone(item_id, self._seal(encrypted) if isinstance(encrypted, str) else None))
 
 
 def _text(value: Any) -> str | None:

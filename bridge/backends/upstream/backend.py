@@ -109,7 +109,7 @@ class UpstreamBackend(PlainBackend):
         if self._discovery is not None:
             await self._discovery.wait()
 
-    def drops(self, turn: Turn) -> list[str]:
+    async def drops(self, turn: Turn) -> list[str]:
         if self._web_search or turn.web_search is None:
             return self._api.drops(turn)
         name = "web_search_options" if turn.endpoint == "chat" else "tools:web_search"

@@ -155,7 +155,7 @@ def _ready_for(backend: Backend, choice: Choice, named: str | None = None) -> Re
         # One conversation, however many steps it takes.
         session = turn.session or (None if choice.kind in ("mock", "app-server") else new_session())
         turn = replace(turn, model=found.effective, provider=found.provider, requested_model=requested, session=session)
-        return replace(turn, effort=turn.effort or found.effort)
+        return replace(turn, effort=turn.effort or found.effort, backend=backend.name)
 
     return ready
 

@@ -5,13 +5,12 @@ It is loaded only where it is wanted: a run should begin quickly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from bridge.backends.base import Backend
 from bridge.backends.responses.body import build_body, build_plain, item_object
 from bridge.cli.exec.options import Options
 from bridge.errors import UsageError
@@ -69,9 +68,9 @@ class RunLog:
             asked |= {"tool_outputs": dict(outputs), "max_steps": self._options.max_steps}
         self.recorder.event("http_ingress", "in", "client_request", self.id, asked)
 
-    def start(self, turn: Turn, backend: Backend) -> None:
+    def start(self, turn: Turn, backend: str, dropped: Sequence[str]) -> None:
         """The turn is about to begin."""
-        payload = turn_start(turn, backend.name, backend.drops(turn))
+        payload = turn_start(turn, backend, dropped)
         self.recorder.event("turn", "none", "turn_start", self.id, payload)
 
     def saw(self, events: list[TurnEvent]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -187,12 +187,13 @@ class Run:
             return error
 
     async def _answer(self, backend: Backend, turn: Turn, output: Output) -> None:
-        for name in self._left_out(backend, turn):
+        dropped = await backend.drops(turn)
+        for name in self._left_out(backend, turn, dropped):
             say("warning", f"left out: {name}")
         self._encoder = encoder = WireEncoder(turn.requested_model, self._new_id)
         if self._log is not None:
             self._ask(turn)
-            self._log.start(turn, backend)
+            self._log.start(turn, backend.name, dropped)
         stream = await self._start(backend, turn)
         try:
             await output.lines(encoder.begin())
@@ -261,9 +262,9 @@ class Run:
             await _tell("note", f"the model calls {names}; --json shows the calls, --auto-tools answers them")
         return failure
 
-    def _left_out(self, backend: Backend, turn: Turn) -> list[str]:
+    def _left_out(self, backend: Backend, turn: Turn, dropped: Iterable[str]) -> list[str]:
         # Encrypted reasoning is asked for in case somebody can give it; nobody misses it.
-        names = [name for name in backend.drops(turn) if not name.startswith("include:")]
+        names = [name for name in dropped if not name.startswith("include:")]
         if turn.session is not None and backend.name == "app-server":
             names.append("--session-id (Codex names its own threads)")
         return names

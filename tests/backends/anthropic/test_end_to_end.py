@@ -77,8 +77,8 @@ async def test_a_client_that_keeps_no_thoughts_gets_its_answer_without() -> None
         )
         assert (await rig.answered(forgetful)).text == "result: 4"
         assert "thinking" not in rig.bodies[1]
-        assert rig.backend.drops(forgetful) == ["reasoning.effort"]
-        assert rig.backend.drops(following) == []
+        assert await rig.backend.drops(forgetful) == ["reasoning.effort"]
+        assert await rig.backend.drops(following) == []
 
 
 async def test_thoughts_are_told_while_they_come() -> None:

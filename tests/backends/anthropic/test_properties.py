@@ -16,7 +16,7 @@ from upstream.anthropic_events import Block, answer, cited, error, redacted, sea
 
 from bridge.backends.anthropic.body import build_body, dropped
 from bridge.backends.anthropic.decode import MessagesBuffer
-from bridge.backends.anthropic.thinking import PREFIX, pack_thought
+from bridge.backends.anthropic.thinking import pack_thought
 from bridge.backends.upstream.sse import SseReader
 from bridge.errors import UpstreamError
 from bridge.tools.freeform import function_of
@@ -36,6 +36,7 @@ from bridge.turn.items import (
     ToolChoice,
     WebSearchOptions,
 )
+from bridge.turn.thoughts import ANTHROPIC
 from bridge.turn.turn import Turn
 
 MODELS = [*REFUSED, "glm-4.6", "claude-epic-9"]
@@ -59,7 +60,7 @@ def thoughts(model: str) -> st.SearchStrategy[RawItem]:
         ]
     )
     ours = blocks.map(lambda block: reasoning(pack_thought(model, block)))
-    return st.one_of(ours, ours, words.map(lambda said: reasoning(PREFIX + said)), words.map(reasoning))
+    return st.one_of(ours, ours, words.map(lambda said: reasoning(ANTHROPIC + said)), words.map(reasoning))
 
 
 @st.composite

@@ -166,4 +166,4 @@ async def test_leaving_closes_the_connection_at_once(after: int) -> None:
 
 async def test_the_backend_tells_what_it_leaves_out() -> None:
     async with rigged(PRESETS["lmstudio"]) as rig:
-        assert rig.backend.drops(turn(effort="high", verbosity="low")) == ["reasoning.effort", "text.verbosity"]
+        assert await rig.backend.drops(turn(effort="high", verbosity="low")) == ["reasoning.effort", "text.verbosity"]

@@ -110,7 +110,7 @@ async def test_nothing_said_is_an_error_or_silence() -> None:
     assert await (await quiet.start(turn, "req_1")).next() == [Finished("completed")]
 
 
-def test_the_model_is_the_one_that_was_asked_for_then() -> None:
+async def test_the_model_is_the_one_that_was_asked_for_then() -> None:
     start = {
         "model": "real",
         "requested_model": "alias",
@@ -123,7 +123,7 @@ def test_the_model_is_the_one_that_was_asked_for_then() -> None:
     assert (choice.effective, choice.effort, choice.backend) == ("real", "low", "app-server")
     assert backend.models() == ["alias", "real"]
     turn = parse_request({"model": "m", "input": "x"}, "responses", backend.resolve)
-    assert backend.drops(turn) == ["top_p"]
+    assert await backend.drops(turn) == ["top_p"]
 
 
 @pytest.mark.parametrize("log", sorted((ROOT / "fixtures/logs").glob("*.ndjson")), ids=lambda path: path.stem)

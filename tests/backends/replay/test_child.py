@@ -106,3 +106,37 @@ def test_the_calls_of_today_need_not_be_those_of_then() -> None:
     extra = [asked("thread/other"), replied("thread/other", {"x": 1})]
     said = events(BEGIN[0], *extra, *BEGIN[1:], *PROMPT, told("turn/completed", DONE))
     assert isinstance(said[-1], Finished)
+
+
+CONVERSATION = {"conversationId": "t"}
+LEGACY = [
+    asked("newConversation"),
+    replied("newConversation", CONVERSATION),
+    asked("addConversationListener"),
+    replied("addConversationListener", {"subscriptionId": "s"}),
+]
+SENDS = [asked("sendUserTurn"), asked("sendUserMessage")]
+LEGACY_DONE = told("codex/event/task_complete", {**CONVERSATION, "msg": {"type": "task_complete"}})
+SAID = told("codex/event/agent_message", {**CONVERSATION, "msg": {"type": "agent_message", "message": "hello"}})
+
+
+@pytest.mark.parametrize("order", [["sendUserTurn", "sendUserMessage"], ["sendUserMessage", "sendUserTurn"]])
+def test_the_two_legacy_calls_may_be_answered_in_any_order(order: list[str]) -> None:
+    """Also where the log is older: then the second call was made after the reply to the first."""
+    replies = [replied(method, {}) for method in order]
+    for sends in ([*SENDS, *replies], [SENDS[0], replies[0], SENDS[1], replies[1]]):
+        said = events(*LEGACY, *sends, SAID, LEGACY_DONE)
+        assert [piece for event in said if isinstance(event, TextDelta) for piece in event.pieces] == ["hello"]
+        assert said[-1] == Finished("completed")
+    (end,) = events(*LEGACY, *SENDS, replies[0], end=Finished("completed"))
+    assert isinstance(end, Finished)
+    assert end.error is not None
+    assert end.error.message == f"The recording holds no answer to {order[1]}."
+
+
+@pytest.mark.parametrize("method", ["sendUserTurn", "sendUserMessage"])
+def test_either_legacy_call_may_be_refused(method: str) -> None:
+    (end,) = events(*LEGACY, *SENDS, refused(method, {"code": 5, "message": "No."}))
+    assert isinstance(end, Finished)
+    assert end.error is not None
+    assert end.error.message == f"The Codex app-server refused {method}: No."

@@ -167,7 +167,8 @@ def test_what_is_sent(direct: WarmCommand, provider: Provider) -> None:
     ]
     ran = direct.run("--input-json", "-", *LOOK, "--session-id", "s-1", stdin=json.dumps(items).encode())
     thoughts, call = items_of(ran.succeeded())
-    assert (thoughts["type"], thoughts["encrypted_content"]) == ("reasoning", "c2VjcmV0")
+    assert thoughts["type"] == "reasoning"
+    assert thoughts["encrypted_content"].endswith(":c2VjcmV0")
     assert (call["name"], call["arguments"]) == ("look", "{}")
     assert usage_of(ran.events) == (11, 7, 3)
     request = provider.requests[-1]
