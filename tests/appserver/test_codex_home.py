@@ -37,6 +37,24 @@ def test_model_provider_and_variables_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "any_model"),
+    [
+        ("", False),
+        ('model_provider = "openai"', False),
+        ('openai_base_url = "http://127.0.0.1:1/v1"', False),
+        ("[model_providers.house]\nname = 'House'", False),
+        ('model_provider = "house"', True),
+        ('model_provider = "ollama"', True),
+        ('profile = "p"\n[profiles.p]\nmodel_provider = "house"', True),
+    ],
+)
+def test_a_provider_other_than_openai_takes_any_model(tmp_path: Path, config: str, any_model: bool) -> None:
+    """If it is chosen; one that is only defined is asked for by its name."""
+    (tmp_path / "config.toml").write_text(config)
+    assert read_codex_home(tmp_path).any_model is any_model
+
+
+@pytest.mark.parametrize(
     "config",
     [
         'model_provider = "nope"',

@@ -153,6 +153,18 @@ def test_the_model_that_codex_home_names(command: Command, tmp_path: Path) -> No
     assert [path.name for path in home.iterdir()] == ["config.toml"]
 
 
+@pytest.mark.parametrize("model", ["llama-3", "claude-opus"])
+def test_a_provider_of_codex_home_takes_any_model(command: Command, tmp_path: Path, model: str) -> None:
+    """As with `serve`, also one that begins like another provider's, where that has no key."""
+    home, log = tmp_path / "codex-home", tmp_path / "log"
+    home.mkdir()
+    (home / "config.toml").write_text('model_provider = "house"\n[model_providers.house]\nname = "House"\n')
+    codex = {"CODEX_BIN": str(prompted_codex(tmp_path)), "CODEX_HOME": str(home)}
+    ran = command.run(*steps({"text": "hi"}), "--json", "--model", model, "--log-requests", log, **codex)
+    assert ran.succeeded()[0]["response"]["model"] == model
+    assert json.loads(log.read_text().splitlines()[0])["params"]["model"] == model
+
+
 def test_an_effort_in_the_name_of_a_model(codex: WarmCommand, tmp_path: Path) -> None:
     """It is taken off for Codex, and told back as it was typed."""
     log = tmp_path / "log"
