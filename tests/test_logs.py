@@ -193,5 +193,5 @@ def test_a_wrong_setting_is_refused(tmp_path: Path) -> None:
     """With its name and what it may be."""
     done = run_warm("serve", "--mock-only", "--log-format=xml", env={"HOME": str(tmp_path)}, text=True)
     assert done.returncode == 2
-    assert "PROXY_LOG_FORMAT" in done.stderr
+    assert "--log-format xml" in done.stderr
     assert "console" in done.stderr
