@@ -46,16 +46,15 @@ def calls(provider: HttpProvider, backend: str, *, held: bool = True, cut: bool 
     """It will call the function; `held` after the first piece, or `cut` there by its limit of tokens."""
     pieces = [FIRST] if cut else [FIRST, *REST]
     if backend == "anthropic":
-        stop = {"stop": "max_tokens"} if cut else {}
-        parts = anthropic_events.answer(anthropic_events.tool_use("weather", *pieces), **stop)  # type: ignore[arg-type]
+        block = anthropic_events.tool_use("weather", *pieces)
+        parts = anthropic_events.answer(block, stop="max_tokens" if cut else None)
         provider.server.will(Stream(_held(parts, provider.gate) if held else parts))
     elif backend == "openai":
-        finish = {"finish": "length"} if cut else {}
-        parts = openai_chat_chunks.answer(openai_chat_chunks.call("weather", *pieces), **finish)  # type: ignore[arg-type]
+        call = openai_chat_chunks.call("weather", *pieces)
+        parts = openai_chat_chunks.answer(call, finish="length" if cut else "auto")
         provider.server.will(openai_chat.stream(_held(parts, provider.gate) if held else parts))
     else:
-        ends = {"end": events.incomplete()} if cut else {}
-        parts = events.answer(events.call("weather", *pieces), **ends)  # type: ignore[arg-type]
+        parts = events.answer(events.call("weather", *pieces), end=events.incomplete() if cut else None)
         if cut:
             # OpenAI says so of the item, too.
             for part in parts:

@@ -29,8 +29,7 @@ does not. Once the outputs of all its calls have come, the action ``then`` follo
 "result: " and the outputs. With ``summary`` or ``raw`` thoughts come before the calls. ``headers`` (any action that
 streams) are sent with the answer.
 
-``chunk`` cuts the text anew, so many characters per delta; ``delay`` is in seconds, before each delta; after ``hold``
-deltas the rest waits for `Provider.release`;
+``chunk`` cuts the text anew, so many characters per delta; ``delay`` is in seconds, before each delta;
 ``usage`` has any of the keys of `USAGE`, and `written` (to the cache). With ``times`` only so many requests with the
 same script meet the trouble, and later ones are answered with "recovered", or by the action ``then``. A ``drop`` with
 ``calls`` makes these instead of its words.
@@ -58,7 +57,7 @@ from typing import Any, Self
 DEFAULT_TEXT = "hello from the provider"
 USAGE = {"input": 11, "cached": 3, "output": 7, "reasoning": 2}
 
-_TEXT = {"pieces", "chunk", "delay", "hold", "usage", "headers"}
+_TEXT = {"pieces", "chunk", "delay", "usage", "headers"}
 _KEYS = {
     "text": _TEXT,
     "reasoning": {"summary", "raw", *_TEXT},
@@ -139,23 +138,14 @@ class Wait:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Hold:
-    """The rest waits for `Provider.release`."""
-
-
-def answer(action: Json, tag: str, body: Json) -> Iterator[Json | Wait | Hold]:
+def answer(action: Json, tag: str, body: Json) -> Iterator[Json | Wait]:
     """One response stream; `tag` makes its ids unique. Without a final event it is a dropped one."""
     yield _response("created", tag, "in_progress")
-    output, deltas = [], 0
+    output = []
     for event in _items(action, tag, body):
         if isinstance(event, dict) and event["type"] == "response.output_item.done":
             output.append(event["item"])
         yield event
-        if isinstance(event, dict) and event["type"].endswith(".delta"):
-            deltas += 1
-            if deltas == action.get("hold"):
-                yield Hold()
     closing = {"output": output, "usage": _usage(action.get("usage", {}))}
     match action["do"]:
         case "drop":
@@ -369,7 +359,6 @@ class Provider:
     def __init__(self) -> None:
         self.requests, self.gone, self.active = [], [], 0
         self.changed = threading.Condition()
-        self.released = threading.Event()
         self._seen: Counter[str] = Counter()
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="provider")
@@ -392,10 +381,6 @@ class Provider:
         """Block until the predicate holds; raises AssertionError with the state if it never does."""
         with self.changed:
             assert self.changed.wait_for(predicate, timeout), f"not within {timeout} s: {self!r}"
-
-    def release(self) -> None:
-        """Let what is on hold go on, now and later."""
-        self.released.set()
 
     def wait_requests(self, n: int, timeout: float = 30) -> list[Request]:
         """Block until n requests have arrived; all that have, then."""
@@ -519,14 +504,12 @@ class _Conversation(BaseHTTPRequestHandler):
         wait = {"retry_after": str(action["retry_after"])} if "retry_after" in action else {}
         return self._error(status, action.get("message", f"scripted HTTP {status}"), action.get("code"), **wait)
 
-    def _stream(self, events: Iterator[Json | Wait | Hold], headers: dict[str, str]) -> None:
+    def _stream(self, events: Iterator[Json | Wait], headers: dict[str, str]) -> None:
         self._head(200, content_type="text/event-stream", **headers)
         numbers = count()
         for event in events:
             if isinstance(event, Wait):
                 self._watch(event.seconds)
-            elif isinstance(event, Hold):
-                assert self.server.provider.released.wait(30)
             else:
                 self._watch(0)
                 data = json.dumps({**event, "sequence_number": next(numbers)})
