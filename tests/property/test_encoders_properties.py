@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 
 from bridge.api.chat.events import THINK, UNTHINK, usage_object
 from bridge.errors import BackendCrashed, InvalidRequest, UpstreamError
-from bridge.turn.collect import ReasoningOutput, TextOutput, collect
+from bridge.turn.collect import OpenCall, ReasoningOutput, TextOutput, collect
 from bridge.turn.events import (
+    CallBegun,
+    CallDelta,
     Choice,
     Finished,
     ReasoningDelta,
@@ -69,7 +72,8 @@ def messages(draw: st.DrawFn, item: str) -> list[TurnEvent]:
     """One assistant message; a call may stand in its middle, and its end may be missing."""
     events: list[TurnEvent] = [TextDelta(item, draw(pieces)) for _ in range(draw(st.integers(1, 3)))]
     if draw(st.booleans()):
-        events.insert(draw(st.integers(0, len(events))), draw(calls(f"{item}-call")))
+        place = draw(st.integers(0, len(events)))
+        events[place:place] = draw(streamed(calls(f"{item}-call")))
     return [*events, TextDone(item)] if draw(st.booleans()) else events
 
 
@@ -85,6 +89,18 @@ def calls(draw: st.DrawFn, name: str) -> ToolCall:
         namespace=draw(st.sampled_from([None, None, "files"])),
         custom=draw(st.booleans()),
     )
+
+
+@st.composite
+def streamed(draw: st.DrawFn, call: st.SearchStrategy[ToolCall], *, cut: bool = False) -> list[TurnEvent]:
+    """A call all at once, or in pieces, of which the last may come with its end; or `cut` off before that."""
+    whole = draw(call)
+    if not cut and draw(st.booleans()):
+        return [whole]
+    cuts = sorted(draw(st.lists(st.integers(0, len(whole.arguments)), max_size=3)))
+    deltas = [CallDelta(whole.id, [whole.arguments[a:b]]) for a, b in pairwise([0, *cuts]) if a < b]
+    begun = CallBegun(whole.id, whole.call_id, whole.name, whole.namespace, whole.custom)
+    return [begun, *deltas] if cut else [begun, *deltas, whole]
 
 
 @st.composite
@@ -110,7 +126,7 @@ def answers(draw: st.DrawFn, end: st.SearchStrategy[Finished] = ends, *, raw: bo
         if kind == "message":
             events += draw(messages(f"m{number}"))
         elif kind == "call":
-            events.append(draw(calls(str(number))))
+            events += draw(streamed(calls(str(number))))
         elif kind == "reasoning":
             prefix = draw(st.sampled_from(["r", "rs_0f"]))
             events += draw(reasonings(f"{prefix}{number}", both=raw))
@@ -118,7 +134,10 @@ def answers(draw: st.DrawFn, end: st.SearchStrategy[Finished] = ends, *, raw: bo
             events.append(WebSearch(f"ws{number}", draw(actions)))
         else:
             events.append(draw(usages))
-    return [*events, draw(end)]
+    last = draw(end)
+    if last.outcome != "completed" and draw(st.booleans()):
+        events += draw(streamed(calls("cut"), cut=True))
+    return [*events, last]
 
 
 items = st.sampled_from(["a", "b", "rs_0c"])
@@ -205,6 +224,8 @@ def test_a_response_holds_what_was_said(events: list[TurnEvent]) -> None:
         elif isinstance(output, WebSearch):
             assert (item["type"], item["action"]) == ("web_search_call", output.action)
         else:
+            assert (item["status"] == "incomplete") == isinstance(output, OpenCall)
+            output = output.so_far if isinstance(output, OpenCall) else output
             kind, member = ("custom_tool_call", "input") if output.custom else ("function_call", "arguments")
             assert item["type"] == kind
             assert (item["id"], item["call_id"], item["name"], item.get("namespace"), item[member]) == (
@@ -250,7 +271,7 @@ def test_a_restarted_response(turn: tuple[list[TurnEvent], list[TurnEvent]]) -> 
 
 def full_names(events: list[TurnEvent]) -> list[tuple[str, str]]:
     """Ids and names of the calls, as chat writes them."""
-    names = [(call.call_id, call.namespace, call.name) for call in collect(events).calls]
+    names = [(call.call_id, call.namespace, call.name) for call in collect(events).begun_calls]
     return [(call_id, name if namespace is None else f"{namespace}.{name}") for call_id, namespace, name in names]
 
 
@@ -267,7 +288,7 @@ def test_a_chat_stream_keeps_every_rule(events: list[TurnEvent], include_usage: 
     assert read.usage == (usage_object(result.usage or Usage()) if include_usage and not failed else None)
     assert read.only.content == result.text
     assert [(call["id"], call[call["type"]]["name"]) for call in read.only.calls] == full_names(events)
-    assert [call["type"] == "custom" for call in read.only.calls] == [call.custom for call in result.calls]
+    assert [call["type"] == "custom" for call in read.only.calls] == [call.custom for call in result.begun_calls]
 
 
 @given(answers(successes, raw=False), st.booleans(), st.data())
@@ -317,8 +338,9 @@ def test_thoughts_in_the_text_are_the_same_streamed_or_not(events: list[TurnEven
 @given(answers(successes))
 def test_an_old_client_reads_the_same_streamed_or_not(events: list[TurnEvent]) -> None:
     """One call at a time, as such a client's turns have it."""
-    first = next((event for event in events if isinstance(event, ToolCall)), None)
-    events = [event for event in events if not isinstance(event, ToolCall) or event is first]
+    first = next((event.id for event in events if isinstance(event, CallBegun | ToolCall)), None)
+    others = [e for e in events if isinstance(e, CallBegun | CallDelta | ToolCall) and e.id != first]
+    events = [event for event in events if event not in others]
     encoder = chat_encoder(functions=True)
     read = ReadChat(encode(encoder, events)).only
     (choice,) = orjson.loads(encoder.body())["choices"]

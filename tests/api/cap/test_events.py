@@ -17,6 +17,8 @@ from bridge.errors import BackendCrashed, NotReady, UpstreamError
 from bridge.turn.collect import collect
 from bridge.turn.events import (
     Acted,
+    CallBegun,
+    CallDelta,
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -72,6 +74,32 @@ def test_an_event_to_the_byte() -> None:
         b'{"op":"event","p":{"id":"919446ee-104d-506e-9eac-20ca0f91afae","timestamp":"2023-11-14T22:13:20.500000Z",'
         b'"type":"progress_indicator","data":{"label":"tool: find","status":"running"}}}'
     )
+
+
+BEGUN: list[TurnEvent] = [
+    CallBegun(FIRST_CALL.id, FIRST_CALL.call_id, FIRST_CALL.name),
+    CallDelta(FIRST_CALL.id, ['{"q"']),
+]
+
+
+def test_a_call_is_running_from_its_beginning_to_its_end() -> None:
+    packets = encoder()
+    assert len(packets.packets(BEGUN[:1])) == 1
+    assert packets.visible
+    assert packets.packets(BEGUN[1:]) == []
+    running, complete = (shown("progress_indicator", label="tool: find", status=s) for s in ("running", "complete"))
+    assert told(events=[*BEGUN, FIRST_CALL, END]) == [running, complete, CLOSE]
+
+
+def test_a_call_that_is_cut_off_has_failed() -> None:
+    packets = told(events=[*BEGUN, Finished("incomplete", reason="max_output_tokens")])
+    assert [packet["p"]["data"]["status"] for packet in packets[:2]] == ["running", "failed"]
+
+
+def test_a_call_that_is_told_on_request_is_told_whole() -> None:
+    assert told("tool_call", events=[*BEGUN, FIRST_CALL, END]) == told("tool_call", events=[FIRST_CALL, END])
+    packets = told("tool_call", events=[*BEGUN, Finished("incomplete", reason="max_output_tokens")])
+    assert [packet["p"]["type"] for packet in packets[:-1]] == ["user_error"]
 
 
 def test_empty_pieces_are_nothing() -> None:

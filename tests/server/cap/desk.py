@@ -120,8 +120,9 @@ class Model(PlainBackend):
             raise self.refuses
         play = Play(turn)
         self.plays.append(play)
-        async with self._asked:
-            self._asked.notify_all()
+        with trio.CancelScope(shield=True):  # from here on it runs, and whoever asked for it has to close it
+            async with self._asked:
+                self._asked.notify_all()
         return play
 
     async def play(self, number: int = 1) -> Play:
