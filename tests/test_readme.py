@@ -37,7 +37,7 @@ BLOCKS = {
     r"curl .*/v1/responses .*mock-tool-call.*": r'"type":"function_call".*"name":"weather"',
     r"curl .*/v1/models .*": r'"object":"list".*"id":"gpt-',
     r"from openai import OpenAI\n.*mock-echo.*": r"^hello\n$",
-    r'\.venv/bin/codex-bridge exec --prompt "Say hello"': f"^{DEFAULT_TEXT}\n$",
+    r'\.venv/bin/codex-bridge exec "Say hello"': f"^{DEFAULT_TEXT}\n$",
     r"\.venv/bin/codex-bridge exec --mock --mock-mode tool-call --json .*": r'"type":"response.completed"',
     r"(\.venv/bin/codex-bridge keys [^\n]+\n?)+": r"laptop.*ci ",
 }

@@ -387,11 +387,11 @@ def test_a_wrong_key(rig: Rig, cli: Cli) -> None:
 
 
 def test_an_unknown_model(rig: Rig, cli: Cli) -> None:
-    """The CLI shows which models there are."""
-    run = cli.run({"do": "text"}, model="gpt-nonesuch")
-    assert "gpt-nonesuch" in run.failure
-    assert "gpt-6.1-sol" in run.failure
-    assert rig.posts == []
+    """The provider is asked for it, and the CLI shows what that says."""
+    missing = {"do": "error", "status": 404, "code": "model_not_found", "message": "There is no gpt-nonesuch."}
+    run = cli.run(missing, model="gpt-nonesuch")
+    assert "There is no gpt-nonesuch." in run.failure
+    assert {post.body["model"] for post in rig.posts} == {"gpt-nonesuch"}
 
 
 # Transports

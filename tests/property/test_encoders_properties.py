@@ -380,7 +380,7 @@ def test_a_restarted_completion(turn: tuple[list[TurnEvent], list[TurnEvent]]) -
     assert told["choices"] == expected["choices"]
     dead = events[: events.index(Restarted("again"))]
     shown = any(
-        isinstance(event, TextDelta | ToolCall) or (isinstance(event, ReasoningDelta) and any(event.pieces))
+        isinstance(event, TextDelta | CallBegun | ToolCall) or (isinstance(event, ReasoningDelta) and any(event.pieces))
         for event in dead
     )
     assert (ReadChat(encode(chat_encoder(), events)).error is not None) == shown

@@ -299,7 +299,9 @@ class ResponsesEncoder:
         arguments = "".join(opened.pieces)
         where = {"item_id": opened.item["id"], "output_index": opened.index}
         named = {} if opened.member == "input" else {"name": opened.item["name"]}
-        self._emit(f"response.{opened.events}.done", **where, **named, **{opened.member: arguments})
+        if status == "completed":
+            # Some clients run a call when they see this event; one that was cut off must not be run.
+            self._emit(f"response.{opened.events}.done", **where, **named, **{opened.member: arguments})
         self._item_done({**opened.item, "status": status, opened.member: arguments})
 
     def _close_text(self, opened: _OpenText, status: str) -> None:

@@ -24,6 +24,7 @@ from bridge.api.cap.envelope import HealthCheckStatus, ServiceRequest
 from bridge.api.cap.reading import PacketReader
 from bridge.api.cap.stream import ClosePacket, DeltaPacket, StreamPacket
 from bridge.errors import Overloaded, UpstreamError
+from bridge.http.head import Head
 
 Answer = Callable[[httpx2.Request], httpx2.Response]
 
@@ -48,16 +49,7 @@ class Wire(httpx2.AsyncBaseTransport):
         if cut == 0:
             raise httpx2.ConnectError("refused")
         head = [(name.lower(), value) for name, value in request.headers.raw]
-        call = Call(
-            {
-                "type": "http",
-                "method": request.method,
-                "path": request.url.path,
-                "headers": head,
-                "query_string": b"",
-            },
-            await request.aread(),
-        )
+        call = Call(Head(request.method, request.url.path, b"", b"1.1", head), await request.aread())
         self.desk.nursery.start_soon(call.run, self.desk.app)
         await call.begun()
         assert call.status is not None

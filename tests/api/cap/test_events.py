@@ -88,7 +88,7 @@ def test_a_call_is_running_from_its_beginning_to_its_end() -> None:
     assert packets.visible
     assert packets.packets(BEGUN[1:]) == []
     running, complete = (shown("progress_indicator", label="tool: find", status=s) for s in ("running", "complete"))
-    assert told(events=[*BEGUN, FIRST_CALL, END]) == [running, complete, CLOSE]
+    assert told(events=[*BEGUN, FIRST_CALL, *TEXT, END]) == [running, complete, *deltas("Hel", "lo"), CLOSE]
 
 
 def test_a_call_that_is_cut_off_has_failed() -> None:

@@ -94,7 +94,7 @@ def test_a_failure_from_outside_is_the_last_line(events: list[TurnEvent], at: in
 def test_a_turn_that_starts_again(dead: list[TurnEvent], alive: list[TurnEvent]) -> None:
     """What was shown cannot be taken back: the run fails. When nothing was, it never happened."""
     lines = encode([*dead[:-1], Restarted("broke"), *alive])
-    shown = encode([*dead[:-1], END])[1:-1]
+    shown = encode([*dead[:-1], Finished("failed", error=UpstreamError("broke"))])[1:-1]
     if shown:
         assert lines[-1]["code"] == "stream_interrupted"
         assert len(lines) <= len(shown) + 2

@@ -139,8 +139,8 @@ class Model(PlainBackend):
     def models(self) -> list[str]:
         return [self.model]
 
-    def resolve(self, name: str) -> ModelChoice | None:
-        return ModelChoice(name, name) if name == self.model else None
+    def resolve(self, name: str) -> ModelChoice:
+        return ModelChoice(name, name)
 
 
 # A connection

@@ -85,11 +85,11 @@ async def test_the_default_model(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("where", ["meta", "codex"])
 async def test_an_unknown_model(autojump_clock: MockClock, where: str) -> None:
-    named = {"model": "gpt-secret"}
+    named = {"model": "secret-model"}
     async with open_desk() as desk:
         call = await desk.post(request(meta=named if where == "meta" else {"codex": named})).whole()
         assert call.error == (404, "model_not_found")
-        assert b"gpt-secret" not in call.body
+        assert b"secret-model" not in call.body
 
 
 # Conversations
