@@ -53,6 +53,23 @@ def test_a_tool_call_in_three_character_deltas(any_codex: Rig, api: Api, stream:
     assert (answer.text, answer.end, answer.error) == ("", api.called, {})
 
 
+def test_arguments_arrive_while_the_model_still_writes_them(any_codex: Rig) -> None:
+    """The first delta of a call in text comes before the provider has ended its answer; together they are the call."""
+    arguments = json.dumps({"q": "word " * 40})
+    action = {"do": "text", "pieces": [block("look", arguments)], "chunk": 20, "delay": 0.1}
+    body = RESPONSES.body(said(action), tools=[LOOK]) | {"stream": True}
+    idle = any_codex.provider.active
+    deltas = []
+    with any_codex.client.stream("POST", "responses", json=body) as response:
+        for line in response.iter_lines():
+            event = json.loads(line.removeprefix("data: ")) if line.startswith("data: {") else {}
+            if event.get("type") == "response.function_call_arguments.delta":
+                assert deltas or any_codex.provider.active == idle + 1
+                deltas.append(event["delta"])
+    assert len(deltas) > 5
+    assert "".join(deltas) == arguments
+
+
 def test_several_calls_with_prose_between(codex: Rig, api: Api, stream: bool) -> None:
     """Several calls in one answer arrive in order, each with an id of its own; the prose around them stays text."""
     first, second, third = block("look", '{"q":"a"}'), block("add", '{"a":1}'), block("look", "{}")
