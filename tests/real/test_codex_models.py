@@ -7,6 +7,7 @@ import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from cli.running import run_command
@@ -32,7 +33,7 @@ def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         (home / "auth.json").write_text('{"OPENAI_API_KEY": "sk-canary-0123456789"}')
         # The older Codex reads the address from the environment alone, of which the bridge passes on little.
         binary = codex_binaries.find(request.param.version)
-        program.write_text(f'#!/bin/sh\nOPENAI_BASE_URL={scripted} exec {binary} "$@"\n')
+        program.write_text(f'#!/bin/sh\nOPENAI_BASE_URL={scripted} exec {quote(str(binary))} "$@"\n')
         program.chmod(0o755)
 
     with start_rig(directory, request.param, fill_home=fill_home, CODEX_BIN=str(program)) as rig:
