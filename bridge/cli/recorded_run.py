@@ -31,8 +31,7 @@ async def record(settings: Settings, config: FileConfig, argv: list[str]) -> int
     if not settings.mock_only:
         check_codex(settings)
         prepare_workdir(settings.workdir)
-    # The command is on this machine, and would not trust the certificate of another name.
-    settings = settings.model_copy(update={"tls_cert": None, "tls_key": None, "drain_delay": 0})
+    settings = settings.model_copy(update={"drain_delay": 0})
     key = f"cb-{secrets.token_urlsafe(32)}"
     sockets = open_sockets(settings.host, settings.port)
     url = f"http://{settings.host}:{sockets[0].getsockname()[1]}/v1"

@@ -229,8 +229,10 @@ class Chunks:
             self._trailers += len(found[0])
             if self._trailers > HEAD_LIMIT:
                 raise BadRequest(TOO_LONG, 431)
+            if (found[1] or b"").lower() in _SINGLE:
+                raise BadRequest("Trailers must not say how the request is framed (RFC 9110 §6.5.1).")
             self.done = found[0] == b"\r\n"
         return found.end()
 
 
-_TRAILER = re.compile(rb"(?:%b:%b)?\r\n" % (_TOKEN, _VALUE))
+_TRAILER = re.compile(rb"(?:(%b):%b)?\r\n" % (_TOKEN, _VALUE))

@@ -58,6 +58,8 @@ from bridge.store.sqlite import SqliteStore
 from bridge.urls import is_loopback
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from bridge.protolog.event_log import EventLog
     from bridge.server.player import LogPlayer
     from bridge.server.tracing import Tracing
@@ -103,10 +105,11 @@ class Bridge:
         said: Redactor | None = None,
         tracing: Tracing | None = None,
         memory: ReadBytes = resident_bytes,
+        tls: SSLContext | None = None,
     ) -> None:
-        """`said` looks at what goes to stderr, and `memory` tells how much is in use."""
+        """`said` looks at what goes to stderr, and `memory` tells how much is in use; `tls` makes it https."""
         self.settings = settings
-        self._tls = load_tls(settings.tls_cert, settings.tls_key)
+        self._tls = tls
         self.keyring = Keyring(keys, key_store)
         self.draining = False
         self.log = open_log(settings, keys)
@@ -461,6 +464,7 @@ async def serve(
     keys, key_file = load_keys(settings)
     if said is not None:
         said.learn(keys)
+    tls = load_tls(settings.tls_cert, settings.tls_key)
     sockets = open_sockets(settings.host, settings.port)
     if settings.sandbox_mode == "danger-full-access":
         log.warning("PROXY_SANDBOX_MODE=danger-full-access: Codex may change anything that you may")
@@ -472,11 +476,11 @@ async def serve(
             "hooks and notify of CODEX_HOME, for every client's request"
         )
     tracing = send_traces(settings.otlp_endpoint)
-    bridge = Bridge(settings, keys, config, key_store_file(), said=said, tracing=tracing)
+    bridge = Bridge(settings, keys, config, key_store_file(), said=said, tracing=tracing, tls=tls)
     host, port = sockets[0].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     async with stop_on_signals(bridge.reopen_log) as stop:
-        scheme = "http" if settings.tls_cert is None else "https"
+        scheme = "http" if tls is None else "https"
         announce(f"listening on {scheme}://{shown}:{port}/v1")
         if key_file is not None:
             from shlex import quote  # for this line alone

@@ -8,11 +8,9 @@ const server = createServer({ insecureHTTPParser: false, keepAliveTimeout: 0 });
 let found;
 server.on("request", (request, response) => {
   const body = [];
+  found.begun.push({ request, body });
   request.on("data", (piece) => body.push(piece));
-  request.on("end", () => {
-    found.requests.push([request.method, Buffer.concat(body).toString("base64")]);
-    response.end();
-  });
+  request.on("end", () => response.end());
 });
 server.on("checkContinue", (request, response) => server.emit("request", request, response));
 server.on("clientError", (error, socket) => {
@@ -22,17 +20,20 @@ server.on("clientError", (error, socket) => {
 });
 for (const event of ["upgrade", "connect"]) {
   server.on(event, (request, socket) => {
-    found.requests.push([request.method, ""]);
+    found.begun.push({ request: { method: request.method, complete: true }, body: [] });
     socket.destroy();
   });
 }
 
 const frame = (bytes) =>
   new Promise((resolve) => {
-    found = { requests: [], refused: false };
+    found = { begun: [], refused: false };
     const socket = new Duplex({ read() {}, write: (_data, _coding, done) => done() });
     socket.setTimeout = socket.setNoDelay = socket.setKeepAlive = () => socket;
-    socket.on("close", () => setImmediate(() => resolve(found)));
+    // A request that came to its end before the error is whole, although its handler may not have heard of that yet.
+    const whole = () => found.begun.filter(({ request }) => request.complete);
+    const requests = () => whole().map(({ request, body }) => [request.method, Buffer.concat(body).toString("base64")]);
+    socket.on("close", () => setImmediate(() => resolve({ requests: requests(), refused: found.refused })));
     socket.on("error", () => {});
     server.emit("connection", socket);
     socket.push(bytes);

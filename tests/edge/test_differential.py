@@ -99,11 +99,12 @@ def cut_by_us(data: bytes) -> Cut:
 
 
 def cut_by_h11(data: bytes) -> Cut:
-    connection = h11.Connection(h11.SERVER)
-    connection.receive_data(data)
     found: list[tuple[str, bytes]] = []
     try:
         while True:
+            # One empty line before a request is to be ignored (RFC 9112 §2.2), which h11 does not do.
+            connection = h11.Connection(h11.SERVER)
+            connection.receive_data(data.removeprefix(b"\r\n"))
             event = connection.next_event()
             if not isinstance(event, h11.Request):
                 return Cut(found, False)
@@ -117,7 +118,7 @@ def cut_by_h11(data: bytes) -> Cut:
             connection.send(h11.EndOfMessage())
             if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
                 return Cut(found, False)
-            connection.start_next_cycle()
+            data = connection.trailing_data[0]
     except h11.RemoteProtocolError:
         return Cut(found, True)
 

@@ -122,7 +122,9 @@ def test_what_is_wrong_is_told_at_start(pair: Pair, tmp_path: Path, flags: list[
     names = {"certificate": pair.certificate, "key": pair.key, "other": make_pair(tmp_path / "other").certificate}
     locked = make_pair(tmp_path / "locked", "-passout", "pass:secret")
     given = [flag.format(**names, locked=locked.key, locked_certificate=locked.certificate) for flag in flags]
-    done = run_warm("serve", "--mock-only", *given, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, text=True)
+    done = run_warm(
+        "serve", "--mock-only", *given, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PORT": "0"}, text=True
+    )
     assert done.returncode != 0
     assert said in done.stderr
     assert "Traceback" not in done.stderr

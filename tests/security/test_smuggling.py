@@ -87,6 +87,8 @@ REFUSED = {
     "chunk_size_underscore": spoil(b"\r\n\r\n", b"\r\n\r\n1_", chunked()),
     "chunk_size_huge": spoil(b"\r\n\r\n", b"\r\n\r\n" + b"f" * 30, chunked()),
     "chunk_too_long": spoil(BODY + b"\r\n", BODY + b"xx", chunked()),
+    "length_in_trailers": spoil(b"0\r\n\r\n", b"0\r\nContent-Length: 5\r\n\r\n", chunked()),
+    "coding_in_trailers": spoil(b"0\r\n\r\n", b"0\r\nTransfer-Encoding: identity\r\n\r\n", chunked()),
     "chunk_ends_bare": spoil(BODY + b"\r\n", BODY + b"\n", chunked()),
     # Lines
     "bare_lf_everywhere": good().replace(b"\r\n", b"\n"),
