@@ -16,7 +16,7 @@ import ssl
 import sys
 import termios
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -37,7 +37,7 @@ from bridge.http.head import (
     fault_of_head,
     parse_head,
 )
-from bridge.http.request import ClientGone, Headers, Request
+from bridge.http.request import ClientGone, Handler, Headers, Request
 from bridge.http.watch import Watch
 
 log = logging.getLogger("bridge.server")
@@ -64,7 +64,7 @@ _MONTHS = "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 class Edge:
     """What all connections of a listener share."""
 
-    handler: Callable[[Request], Awaitable[object]]
+    handler: Handler
     write_timeout: float
     max_message: int = 16 * 1024 * 1024
     """Bytes of one message on a WebSocket."""
@@ -148,7 +148,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be closed for another one. Half a head is no claim to a place."""
+        """Whether it may be closed to make room for another. One with only part of a head is idle, too."""
         return self.state in (State.IDLE, State.HEAD)
 
     @property

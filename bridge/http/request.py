@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -113,4 +113,5 @@ class Request:
         await self._channel.send(data, last=last)
 
 
-Handler = Callable[[Request], "object"]
+Handler = Callable[[Request], Awaitable[object]]
+"""Answers a request."""

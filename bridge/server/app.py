@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import trio
 
 from bridge.errors import BridgeError, InvalidRequest
-from bridge.http.request import ClientGone, Request
+from bridge.http.request import ClientGone, Handler, Request
 from bridge.server.cap.app import CapApp, CapSocket
 from bridge.server.cap.places import PLACES, SOCKET
 from bridge.server.conversations import ConversationPages
@@ -22,7 +22,6 @@ from bridge.server.service import Service
 from bridge.server.turns import TurnEndpoint
 from bridge.server.websocket import ResponsesSocket
 
-Handler = Callable[[Request], Awaitable[None]]
 ShowPage = Callable[[PageRequest], Awaitable[Page]]
 
 
@@ -87,7 +86,7 @@ class Routes:
         self.sockets = sockets
         self._variable = [(_expression(pattern), pattern) for pattern in patterns if "{" in pattern]
 
-    def __call__(self, request: Request) -> Awaitable[None]:
+    def __call__(self, request: Request) -> Awaitable[object]:
         # Not a coroutine of its own: a stream may wait in it for long.
         if len(request.path) > 1:
             # Some clients end every path with a slash. The gate has let the request in under its own spelling.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,7 +17,7 @@ import trio
 from bridge.auth import key_store
 from bridge.auth.key_store import ClientKey
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached, Unauthorized
-from bridge.http.request import Request
+from bridge.http.request import Handler, Request
 from bridge.server.cap.places import PLACES
 from bridge.server.cors import (
     answer_preflight,
@@ -69,7 +69,7 @@ class Gate:
 
     def __init__(
         self,
-        handler: Callable[[Request], Awaitable[object]],
+        handler: Handler,
         *,
         keys: Keyring,
         check_host: bool,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
 
-from bridge.http.request import Request
+from bridge.http.request import Handler, Request
 from bridge.logs import ACCESS, RequestNames, current_request
 from bridge.server.counts import Counts, method_of
 
@@ -33,7 +33,7 @@ class Observed:
 
     def __init__(
         self,
-        handler: Callable[[Request], Awaitable[object]],
+        handler: Handler,
         counts: Counts,
         new_id: Callable[[str], str],
         tracing: Tracing | None = None,
