@@ -1,4 +1,4 @@
-"""`python -m bridge` is `codex-bridge`."""
+"""`python -m bridge` is `turnbridge`."""
 
 from bridge.cli import main
 

@@ -16,7 +16,7 @@ import orjson
 
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 _LONG = b"0" * 19
-"""Every integer beyond 64 bits has this many digits. Found so, and not with `re`, because a body may have megabytes."""
+"""Every integer beyond 64 bits has this many digits. Not searched with `re`, which is slow on megabytes."""
 _DEEPEST = 254
 """Levels that orjson writes."""
 
@@ -33,16 +33,16 @@ def loads(text: bytes | str) -> Any:
 
 
 def dumps(value: Any, *, default: Callable[[Any], Any] | None = None, option: int | None = None) -> bytes:
-    """A value as compact JSON. Raises TypeError, as orjson does: for what is no JSON, and beyond 254 levels."""
+    """A value as compact JSON. Raises TypeError, as orjson does, for other types and beyond 254 levels."""
     try:
         return orjson.dumps(value, default=default, option=option)
     except TypeError:
-        # Perhaps because of an integer; whatever else it was is raised again.
+        # If the reason was a long integer, this succeeds; any other error is raised again.
         return orjson.dumps(_spelled_out(value, 0), default=default, option=option)
 
 
 def is_within_64_bits(value: Any) -> bool:
-    """Whether no integer in a value is longer: Codex refuses a whole call for one."""
+    """Whether all integers fit: Codex refuses a whole call for one that does not."""
     try:
         orjson.dumps(value, default=dict)
     except TypeError:

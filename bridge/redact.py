@@ -1,6 +1,6 @@
-"""Secrets out, before anything is written: by the name of the member, and by the shape of the value. Pure.
+"""Removes secrets before anything is written: by the name of a member, and by the shape of a value. Pure.
 
-What is removed leaves a short hash, so that equal secrets stay equal and matching still works.
+A removed secret leaves a short hash, so that equal secrets stay equal and matching still works.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from bridge import exact_json
 
 POLICY = "keys+shapes/1"
 SHORTEST_KEY = 8
-"""A key of our own that is shorter is not looked for: it would match everywhere and protect nothing."""
+"""A shorter key of our own is not removed: it would match everywhere and protect nothing."""
 SHORTEST_NUMBER = 10_000_000
-"""A number under a secret's name (`"password": 31415926`) that is smaller is a count, a size or a time limit."""
+"""A smaller number under the name of a secret (`"password": 31415926`) is a count, a size or a time limit."""
 
 _SECRET_KEYS = (
     "authorization", "apikey", "apikeys", "providerkey", "token", "secret", "secretkey", "password", "passwords",
@@ -34,7 +34,7 @@ _STRICT_START = rb"(?:(?<![A-Za-z0-9_-])|" + _ESCAPED + rb")"
 
 
 def _shape(beginning: bytes, rest: bytes, start: bytes = _START) -> bytes:
-    # The letters first, and then whether they begin a word: so the regex engine skips all that begins with others.
+    # The letters come first, then the test whether they begin a word: so the regex engine can skip to the letters.
     return beginning + rb"(?<=" + start + beginning + rb")" + rest
 
 
@@ -62,7 +62,7 @@ _NAMED = re.compile(rb"""((?::|=|%3[ADad])(?:[ ]|%20)?\\{0,3}(?:["']|%2[27])?)([
 _NAME = re.compile(
     rb"""(?i:token|secret|password|passwd|passphrase|(?:api|secret)[_-]?keys?)\\{0,3}(?:["']|%2[27])?[ ]?\Z"""
 )
-"""A long word behind a name that tells what it is. Looked for by what stands between them, which is rare."""
+"""A long word after the name of a secret. It is found by what stands between them, which is rare."""
 _QUERY = re.compile(
     rb"""((?:\?|&|;|%3[Ff]|%26)(?i:[a-z0-9_.-]{0,32}?(?:key|token|secret|password|signature|sig))(?:=|%3[Dd]))"""
     rb"""([^&;\s"'\\<>#]{6,})"""
@@ -75,64 +75,98 @@ _PATH = re.compile(
     r"(?:~|/(?:home|root|Users|tmp|var|etc|usr|opt|srv|mnt|media|run|proc|private|Library|Volumes|nix|workspace))"
     r"/[^\s\"'`<>|,;:()\[\]{}]+"
 )
-"""Where the provider is, and what lies where on this machine, is the operator's business."""
+"""The address of the provider and the paths of this machine are the operator's business."""
 
 MAX_DEPTH = 128
-"""Levels within a text that are looked into for the names of secrets; orjson writes no more than 254."""
+"""Levels of a text that are searched for the names of secrets; orjson writes at most 254."""
 _MARK = b"[redacted:"
 _MARKED = re.compile(rb"\[redacted:[0-9a-f]{8}\]")
 
 _TEXT_DELTAS = (b'{"type":"response.output_text.delta"', b'{"op":"delta"')
 _GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
-_KEY_HINTS = (b"auth", b"key", b"token", b"secret", b"passw", b"passphrase", b"cookie", b"jwt", b"credential")
+
+_LOWER, _SEPARATORS = bytes(range(256)).lower(), b"-_ "
+_NAMES_BEFORE_VALUES = tuple(
+    # A quote of any nesting, or none; white space; and what separates the name from its value.
+    (hint, re.compile(hint + ending + rb"""\\*(?:["']|%2[27])?(?:[\t\r\n]|\\+[nrt])*(?::|=|%3[ad])"""))
+    for hint, ending in (
+        (b"token", b""),
+        (b"secret", b""),
+        (b"pass", b"(?:words?|wd|phrase)"),
+        (b"key", rb"(?:(?<=apikey)|(?<=providerkey)|(?<=secretkey)|(?<=accesskey)|(?<=privatekey))s?"),
+        (b"authorization", b""),
+        (b"cookie", b""),
+        (b"jwt", b""),
+        (b"credential", b"s?"),
+    )
+)
+"""How each of `_SECRET_KEYS`, and each name of `_NAME`, stands before a value in a text without case and separators.
+The hint is searched first: a search for bytes is several times faster than one for a regular expression."""
+_KELVIN = "\N{KELVIN SIGN}".encode()
+"""Its lower case is an ASCII letter."""
+
+_BETWEEN_MEMBERS = b',"'
+"""Where a JSON text can be split: what has the shape of a secret ends before the quote, and a name is in one piece with
+the colon after it. So each piece can be searched by itself, in any order."""
+MOST_PIECES = 4096
+"""Of one text; its rest counts as one piece."""
+LONGEST_SEEN = 16 * 1024
+MOST_SEEN = 1024 * 1024
+"""Bytes of pieces that are remembered: of one piece, and of all."""
+_OVERHEAD = 128
 
 
 class Redactor:
-    """Removes secrets from bytes of JSON. `known` are secrets of our own (API keys), removed wherever they stand.
+    """Removes secrets from bytes of JSON. `known` are secrets of our own (API keys), which are removed everywhere.
 
-    One that has fewer characters than `shortest` is not looked for.
+    One that has fewer than `shortest` characters is not removed.
     """
 
     def __init__(self, known: tuple[str, ...] = (), *, shortest: int = SHORTEST_KEY) -> None:
         self._shortest = shortest
+        self._seen: set[bytes] = set()
+        self._seen_size = 0
         self._known: list[bytes] = []
         self.learn(known)
         self.removed = 0
         """How many secrets have been removed so far."""
 
     def learn(self, known: Iterable[str]) -> None:
-        """Remove these too from now on."""
+        """Also remove these from now on."""
         forms = {form for secret in known if len(secret) >= self._shortest for form in _forms(secret)}
         # The longest first: one may hold another.
         self._known = sorted(forms.union(self._known), key=lambda form: (-len(form), form))
 
     def suspicious(self, data: bytes) -> bool:
-        """A quick look: False means that no value in `data` has the shape of a secret."""
-        return any(secret in data for secret in self._known) or any(
-            search is _SHAPES or search.search(data) for search in _searches(data)
-        )
+        """A quick check of texts put together: False means that each of them is clean, by shape and by name."""
+        if any(secret in data for secret in self._known):
+            return True
+        # Whether a shape begins a word is not known here: another text may stand before it.
+        return any(search is _SHAPES or search is _NAMED or search.search(data) for search in _searches(data))
 
     def json(self, data: bytes) -> bytes:
         """A JSON text with its secrets removed, by name and by shape; still the same JSON otherwise."""
-        lowered = data.lower()
-        if any(hint in lowered for hint in _KEY_HINTS):
-            try:
-                value = exact_json.loads(data)
-            except orjson.JSONDecodeError:
-                value = None
-            if isinstance(value, dict | list) and _has_secret_key(value):
-                scrubbed = exact_json.dumps(_scrub(value))
-                self.removed += max(0, scrubbed.count(_MARK) - data.count(_MARK))
-                data = scrubbed
+        if self._is_clean(data):
+            return data
+        try:
+            value = exact_json.loads(data)
+        except orjson.JSONDecodeError:
+            value = None
+        if isinstance(value, dict | list) and _has_secret_key(value):
+            scrubbed = exact_json.dumps(_scrub(value))
+            self.removed += max(0, scrubbed.count(_MARK) - data.count(_MARK))
+            data = scrubbed
         return self.text(data)
 
     def sse(self, chunk: bytes) -> bytes:
         """An event stream with the secrets in its events' data removed, also where each line is an event."""
+        if self._is_clean(chunk):
+            return chunk
         lines = chunk.split(b"\n")
         rest = []
         for index, line in enumerate(lines):
             data = line.removeprefix(b"data: ")
-            # A text delta has no names but ours. There may be thousands, which hold nothing to look for.
+            # A text delta has only names of ours, and there may be thousands of them.
             if data.startswith(b"{") and not data.startswith(_TEXT_DELTAS):
                 lines[index] = line[: len(line) - len(data)] + self.json(data)
             else:
@@ -142,6 +176,30 @@ class Redactor:
             for index, line in zip(rest, cleaned.split(b"\n"), strict=True):
                 lines[index] = line
         return b"\n".join(lines)
+
+    def _is_clean(self, data: bytes) -> bool:
+        """Whether `data` certainly holds no secret: nothing of a secret's shape, and no name of one before a value.
+
+        Most of what is written was written a moment ago: names of members, and the text of an answer, which is repeated
+        in each of its last events. So it is split into pieces, and pieces that were clean once are not searched again.
+        """
+        for secret in self._known:
+            if secret in data:
+                return False
+        new = set(data.split(_BETWEEN_MEMBERS, MOST_PIECES)) - self._seen
+        if not new:
+            return True
+        # With what stands around each piece, which may be part of a match.
+        searched = _BETWEEN_MEMBERS.join((b"", *new, b""))
+        if any(search is _NAMED or search.sub(_mark_found, searched) != searched for search in _searches(searched)):
+            return False
+        for piece in new:
+            if len(piece) <= LONGEST_SEEN:
+                self._seen_size += len(piece) + _OVERHEAD
+                if self._seen_size > MOST_SEEN:
+                    self._seen, self._seen_size = set(), 0
+                self._seen.add(piece)
+        return True
 
     def text(self, data: bytes) -> bytes:
         """Any text with the values of secret shape, and our own secrets, removed."""
@@ -157,26 +215,40 @@ class Redactor:
         return data
 
     def without_known(self, data: bytes) -> bytes:
-        """Any text without our own secrets, and with all the rest. No hash is left: others than we read it."""
+        """Any text without our own secrets, but with everything else. It leaves no hash: it is sent to others."""
         for secret in self._known:
             data = data.replace(secret, b"[redacted]")
         return data
 
 
 def harmless(text: str) -> str:
-    """What a provider or a child says of its failure, without places and without the keys that some repeat."""
-    told = _PATH.sub("[path]", _URL.sub("", text))
-    return Redactor().text(told.encode("utf-8", "replace")).decode("utf-8", "replace")
+    """The message of a provider or a child about a failure, without paths, and without the keys that some repeat."""
+    shown = _PATH.sub("[path]", _URL.sub("", text))
+    return Redactor().text(shown.encode("utf-8", "replace")).decode("utf-8", "replace")
+
+
+def secrets_in(data: bytes) -> list[bytes]:
+    """The secrets that a redactor would remove from a text by their shape."""
+    found: list[bytes] = []
+
+    def note(match: re.Match[bytes]) -> bytes:
+        if (secret := _secret_of(match)) is not None:
+            found.append(secret)
+        return _mark_found(match)
+
+    for search in _searches(data):
+        data = search.sub(note, data)
+    return found
 
 
 def _forms(secret: str) -> tuple[bytes, ...]:
-    """A secret as it is, and as it stands in JSON (where some escape slashes, too) and in JSON within JSON."""
+    """A secret as it is, and as written in JSON (where some escape slashes, too) and in JSON within JSON."""
     once = orjson.dumps(secret)[1:-1]
     return secret.encode(), once, once.replace(b"/", b"\\/"), orjson.dumps(once.decode())[1:-1]
 
 
 def _mark(secret: bytes) -> bytes:
-    """What stands where a secret was. What was removed before stays as it is: a log is read, and recorded, again."""
+    """What replaces a secret. What was removed before stays as it is: a log is read, and recorded, again."""
     if _MARKED.fullmatch(secret):
         return secret
     return _MARK + hashlib.sha256(secret).hexdigest()[:8].encode() + b"]"
@@ -186,9 +258,12 @@ _TOO_DEEP = _mark(b"nested too deeply").decode()
 
 
 def _searches(data: bytes) -> list[re.Pattern[bytes]]:
-    """What to look for in `data`, by a quick look; most of what is written holds nothing of the kind."""
+    """The expressions that can match in `data`, by a quick check: most of what is written has none of them.
+
+    `_NAMED` is among them wherever the name of a secret may stand before a value, even one without a shape.
+    """
     found = []
-    # One by one, and not in a loop: this is done for all that is written.
+    # Without a loop: this is done for everything that is written.
     if (
         b"k-" in data
         or b"cb-" in data
@@ -200,36 +275,53 @@ def _searches(data: bytes) -> list[re.Pattern[bytes]]:
         or (b"gh" in data and any(hint in data for hint in _GITHUB))
     ):
         found.append(_SHAPES)
-    lowered = data.lower()
-    if b"bearer" in lowered:
+    if b"bearer" in data.lower():
         found.append(_BEARER)
     if b"@" in data:
         found.append(_USERINFO)
-    escaped = b"%3" in data
-    if (escaped or b":" in data or b"=" in data) and (
-        b"token" in lowered
-        or b"secret" in lowered
-        or b"passw" in lowered
-        or b"passphrase" in lowered
-        or b"key" in lowered
-    ):
+    escaped = b"%" in data and b"%3" in data
+    if (escaped or b":" in data or b"=" in data) and _may_have_name(data):
         found.append(_NAMED)
     if escaped or (b"=" in data and (b"?" in data or b"&" in data or b";" in data)):
         found.append(_QUERY)
     return found
 
 
-def _mark_found(found: re.Match[bytes]) -> bytes:
-    """A secret's mark, behind what has told of it."""
-    if found.re is _SHAPES:
-        return _mark(found[0])
-    if found.re is _NAMED and not _NAME.search(found.string, max(0, found.start() - 16), found.start()):
-        return found[0]
-    return bytes(found[1] + (found[2] if found[2].startswith(_MARK) else _mark(found[2])))
+def _mark_found(match: re.Match[bytes]) -> bytes:
+    """The match with its secret marked. The secret is always its end."""
+    secret = _secret_of(match)
+    return match[0] if secret is None else match[0].removesuffix(secret) + _mark(secret)
+
+
+def _secret_of(match: re.Match[bytes]) -> bytes | None:
+    """The secret in a match; None if it is a mark already, or if no name before it says that it is a secret."""
+    if match.re is _SHAPES:
+        return match[0]
+    if match.re is _NAMED and not _NAME.search(match.string, max(0, match.start() - 16), match.start()):
+        return None
+    return None if match[2].startswith(_MARK) else match[2]
+
+
+def _may_have_name(data: bytes) -> bool:
+    """Whether the name of a secret may stand before a value, in any spelling."""
+    plain = data.translate(_LOWER, _SEPARATORS)
+    if (
+        b"token" in plain
+        or b"secret" in plain
+        or b"pass" in plain
+        or b"key" in plain
+        or b"authorization" in plain
+        or b"cookie" in plain
+        or b"jwt" in plain
+        or b"credential" in plain
+    ) and any(hint in plain and name.search(plain) for hint, name in _NAMES_BEFORE_VALUES):
+        return True
+    # Its letters may be escaped.
+    return (b"\\" in data and b"\\u" in data) or _KELVIN in data
 
 
 def _is_secret(key: str) -> bool:
-    return re.sub(r"[-_ ]", "", key).lower().endswith(_SECRET_KEYS)
+    return key.replace("-", "").replace("_", "").replace(" ", "").lower().endswith(_SECRET_KEYS)
 
 
 def _has_secret_key(value: Any) -> bool:
@@ -248,15 +340,15 @@ def _has_secret_key(value: Any) -> bool:
 
 
 def _can_hide(value: Any) -> bool:
-    """Whether what stands under a secret's name may be one. A short number is a count."""
+    """Whether a value under the name of a secret may be one. A short number is a count."""
     return bool(value) and (isinstance(value, str | list) or (isinstance(value, int) and value >= SHORTEST_NUMBER))
 
 
 def _scrub(value: Any, secret: bool = False, depth: int = 0) -> Any:
-    """The same value with the texts under a secret's name (`secret`) marked, in lists and in JSON strings too.
+    """The same value with the texts under the name of a secret (`secret`) marked, also in lists and in JSON strings.
 
-    An object under such a name is looked into, not marked: it may be the schema of a property `password`. What is
-    nested deeper than anybody would write it is marked as a whole.
+    An object under such a name is searched, not marked: it may be the schema of a property `password`. What is nested
+    too deeply is marked as a whole.
     """
     if isinstance(value, dict | list) and depth >= MAX_DEPTH:
         return _TOO_DEEP
@@ -267,7 +359,7 @@ def _scrub(value: Any, secret: bool = False, depth: int = 0) -> Any:
     if secret and _can_hide(value):
         return _mark(str(value).encode()).decode()
     if isinstance(value, str) and (inner := _json_within(value)) is not None and _has_secret_key(inner):
-        # The depth goes on: texts within texts are levels too.
+        # Texts within texts count as levels, too.
         return exact_json.dumps(_scrub(inner, depth=depth + 1)).decode()
     return value
 

@@ -1,4 +1,4 @@
-"""Blocking work beside the event loop."""
+"""Blocking work in worker threads."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NO_THREAD = "can't start new thread"
 async def in_thread(
     function: Callable[[*Arguments], Result], *args: *Arguments, abandon_on_cancel: bool = False
 ) -> Result:
-    """What a blocking function gives, run in a worker thread. Not to be cancelled, unless it may be left to itself.
+    """Run a blocking function in a worker thread. `abandon_on_cancel` allows cancellation; the thread then runs on.
 
-    Where the system gives us none (a limit of processes is reached) it is run here, and everybody waits: that is
-    better than to lose what it would do, or the program.
+    When the system refuses a new thread (the process limit is reached), the function runs in the event loop and every
+    task waits: that is better than losing its work, or the program.
     """
     try:
         return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=abandon_on_cancel)

@@ -1,15 +1,21 @@
-"""Other servers: which of them may be given a secret, and what may be sent to them. Pure."""
+"""URLs, origins and host names: which servers may receive a secret, and which clients may call. Pure."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from urllib.parse import urlsplit
+
+_NAME = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]"
+_ORIGIN = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>{_NAME})(?::(?P<port>[0-9]{{1,5}}))?")
+_HOST = re.compile(_NAME)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def check_url(url: str, *, insecure_http: bool = False, remedy: str = "use https") -> str:
-    """A URL without its last slash. Raises ValueError for one that is none, or would send secrets in the clear.
+    """A URL without its final slash. Raises ValueError if it is malformed or would send secrets unencrypted.
 
-    `insecure_http`: the user wants them to be sent so. `remedy` is what to do otherwise.
+    `insecure_http`: the user allows that. `remedy` says what to do otherwise.
     """
     try:
         parts = urlsplit(url)
@@ -19,9 +25,9 @@ def check_url(url: str, *, insecure_http: bool = False, remedy: str = "use https
     if host is None or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
         raise ValueError("write it as https://host/path")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("a user name, a query or a fragment does not belong in it")
+        raise ValueError("must not contain a user name, a query or a fragment")
     if parts.scheme == "http" and not insecure_http and not is_loopback(host):
-        raise ValueError(f"plain http is for this machine alone; {remedy}")
+        raise ValueError(f"plain http is only allowed for this machine; {remedy}")
     return url.rstrip("/")
 
 
@@ -32,7 +38,7 @@ def api_base(url: str, *, insecure_http: bool = False) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself."""
+    """Whether a host name or address is this machine's loopback."""
     if host == "localhost":
         return True
     try:
@@ -42,10 +48,33 @@ def is_loopback(host: str) -> bool:
 
 
 def leads_here(url: str) -> bool:
-    """Whether a URL leads to this machine itself."""
+    """Whether a URL points to this machine."""
     return is_loopback(urlsplit(url).hostname or "")
 
 
 def is_header_safe(text: str) -> bool:
-    """Whether a key or a token can stand in a header: visible ASCII, and something."""
+    """Whether a key or token can be sent in a header: visible ASCII, and not empty."""
     return bool(text) and text.isascii() and text.isprintable() and " " not in text
+
+
+def parse_origin(text: str) -> str:
+    """An origin as a browser writes it: lower case, without a final slash or the scheme's default port."""
+    if "*" in text:
+        raise ValueError("* would allow every web page; name each origin")
+    if text.lower() == "null":
+        raise ValueError("null is the origin of a sandboxed frame of any site; name each origin")
+    found = _ORIGIN.fullmatch(text.lower().removesuffix("/"))
+    if found is None or int(found["port"] or 0) > 65535:
+        raise ValueError(f"{text[:80]!r} is not an origin; write scheme://host or scheme://host:port, or none alone")
+    scheme, host, port = found["scheme"], found["host"], int(found["port"] or 0)
+    return f"{scheme}://{host}" + ("" if port in (0, _DEFAULT_PORTS.get(scheme)) else f":{port}")
+
+
+def parse_host(text: str) -> str:
+    """A host name or address as in a Host header: lower case, without a port or a final dot."""
+    host = text.lower().removesuffix(".")
+    if "*" in host:
+        raise ValueError("* would allow every name; name each host")
+    if _HOST.fullmatch(host) is None:
+        raise ValueError(f"{text[:80]!r} is not a host; write a name or an address without scheme and port")
+    return host

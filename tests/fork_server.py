@@ -1,4 +1,4 @@
-"""An interpreter that has loaded the whole of the bridge, and becomes a `codex-bridge` as often as it is asked.
+"""An interpreter that has loaded the whole of the bridge, and becomes a `turnbridge` as often as it is asked.
 
     python -P tests/fork_server.py DESCRIPTOR
 
@@ -51,7 +51,7 @@ def become(order: dict[str, Any], files: list[int]) -> None:
     sys.stdin = open(0)  # noqa: SIM115
     sys.stdout = open(1, "w")  # noqa: SIM115
     sys.stderr = open(2, "w", errors="backslashreplace", buffering=1)  # noqa: SIM115
-    sys.argv = ["codex-bridge", *order["arguments"]]
+    sys.argv = ["turnbridge", *order["arguments"]]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code: Any = 1
     try:

@@ -15,8 +15,8 @@ from shlex import quote
 from typing import Any
 
 import httpx2
-from api.open_responses import check_event
-from warm import ROOT, WarmPopen
+from protocols.open_responses import check_event
+from warm import ROOT, WarmProcess
 
 KEY = "test-key-0123456789"
 OTHER_KEY = "other-key-0123456789"
@@ -29,7 +29,7 @@ class RunningBridge:
     """A bridge in a process of its own. `url` ends in /v1."""
 
     url: str
-    process: subprocess.Popen[str]
+    process: WarmProcess
     state: Path
     stderr: Path
 
@@ -84,7 +84,7 @@ def resident(bridge: RunningBridge) -> float:
 
 @contextmanager
 def running_bridge(directory: Path, *arguments: str, **environment: str) -> Iterator[RunningBridge]:
-    """Start `codex-bridge serve` on a free port; at the end it must stop cleanly, unless it was stopped before."""
+    """Start `turnbridge serve` on a free port; at the end it must stop cleanly, unless it was stopped before."""
     state = directory / "state"
     env = {
         "PATH": os.environ["PATH"],
@@ -98,7 +98,9 @@ def running_bridge(directory: Path, *arguments: str, **environment: str) -> Iter
     }
     stderr = directory / "bridge-stderr.txt"
     with stderr.open("w") as errors:
-        process = WarmPopen(["serve", *arguments], stdout=subprocess.PIPE, stderr=errors, env=env, cwd=ROOT, text=True)
+        process = WarmProcess(
+            ["serve", *arguments], stdout=subprocess.PIPE, stderr=errors, env=env, cwd=ROOT, text=True
+        )
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

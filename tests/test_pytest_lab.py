@@ -38,7 +38,7 @@ def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "-m",
         "pytest",
         "-p",
-        "bridge.pytest_lab",
+        "bridge.lab.pytest_plugin",
         "-p",
         "no:cacheprovider",
         "-v",
@@ -71,18 +71,18 @@ def test_each_case_in_each_variant_is_a_test(tmp_path: Path) -> None:
     assert "weather.lab.yaml::any-city[short] PASSED" in done.stdout
     assert "weather.lab.yaml::bern[spec] FAILED" in done.stdout
     assert "weather.lab.yaml::bern[spec] - failed: values\n" in done.stdout
-    assert 'weather: city is "example"; right is "Bern".' in done.stdout
+    assert 'weather: city is "example"; expected "Bern".' in done.stdout
     assert 'call: weather {"city":"example"}' in done.stdout
     assert "2 failed, 2 passed" in done.stdout
-    assert "codex-bridge lab: no --lab-model is given, so mock-tool-call is asked" in done.stdout
+    assert "turnbridge lab: asking mock-tool-call" in done.stdout
 
 
-def test_a_model_that_cannot_be_asked_is_an_error_of_the_machinery(tmp_path: Path) -> None:
-    """It is told as that, and apart from failures."""
+def test_a_model_that_cannot_be_asked_is_an_error_not_a_failure(tmp_path: Path) -> None:
+    """It is reported as an error, separate from failures."""
     (tmp_path / "weather.lab.yaml").write_text(SUITE)
     done = run(tmp_path, "--lab-model", "no-such-model")
     assert done.returncode == 1
-    assert "codex-bridge lab: no-such-model is asked" in done.stdout
+    assert "turnbridge lab: asking no-such-model" in done.stdout
     assert "no answer (model_not_found)" in done.stdout
     assert "weather.lab.yaml::bern[spec] ERROR" in done.stdout
     assert "2 errors" in done.stdout
@@ -91,7 +91,7 @@ def test_a_model_that_cannot_be_asked_is_an_error_of_the_machinery(tmp_path: Pat
     assert "pytest_lab.py" not in done.stdout
 
 
-def test_a_bad_suite_is_told_with_its_line(tmp_path: Path) -> None:
+def test_faults_of_a_suite_name_the_line(tmp_path: Path) -> None:
     """Nothing of it is run."""
     (tmp_path / "weather.lab.yaml").write_text(SUITE.replace("category: single", "categorie: single", 1))
     done = run(tmp_path)

@@ -37,46 +37,37 @@ BLOCKS = {
     r"curl .*/v1/responses .*mock-tool-call.*": r'"type":"function_call".*"name":"weather"',
     r"curl .*/v1/models .*": r'"object":"list".*"id":"gpt-',
     r"from openai import OpenAI\n.*mock-echo.*": r"^hello\n$",
-    r'\.venv/bin/codex-bridge exec "Say hello"': f"^{DEFAULT_TEXT}\n$",
-    r"\.venv/bin/codex-bridge exec --mock --mock-mode tool-call --json .*": r'"type":"response.completed"',
-    r"(\.venv/bin/codex-bridge keys [^\n]+\n?)+": r"laptop.*ci ",
+    r'\.venv/bin/turnbridge exec "Say hello"': f"^{DEFAULT_TEXT}\n$",
+    r"\.venv/bin/turnbridge exec --mock --mock-mode tool-call --json .*": r'"type":"response.completed"',
+    r"(\.venv/bin/turnbridge keys [^\n]+\n?)+": r"laptop.*ci ",
 }
 """Blocks, and what they print. Blocks that serve are known by `SERVE`."""
 RUN = {
-    ".venv/bin/codex-bridge doctor": (0, "ok  login      not needed by this provider"),
-    "codex-bridge auth status": (1, "Codex is not logged in."),
-    "codex-bridge models": (0, "mock-echo"),
-    "codex-bridge usage": (0, "mock-echo"),
+    ".venv/bin/turnbridge doctor": (0, "ok  login      not needed by this provider"),
+    "turnbridge auth status": (1, "Codex is not logged in."),
+    "turnbridge models": (0, "mock-echo"),
+    "turnbridge usage": (0, "mock-echo"),
     "scripts/serve --help": (0, "--mock-only"),
     "scripts/serve --config FILE": (0, "listening on"),
 }
 """Commands in running text: their exit codes, and what they print."""
 NAMED = {
-    "codex-bridge",
-    ".venv/bin/codex-bridge",
-    "codex-bridge cap run",
-    "codex-bridge exec",
-    "codex-bridge keys add",
-    "codex-bridge lab run",
-    "codex-bridge record -- COMMAND",
+    "turnbridge",
+    "turnbridge cap run",
+    "turnbridge exec",
+    "turnbridge keys add",
+    "turnbridge lab run",
+    "turnbridge log",
+    "turnbridge record -- COMMAND",
+    "turnbridge replay --verify",
+    "turnbridge serve --replay LOG",
 }
 """Commands that README only names: their help is printed."""
-_LONG = "takes many minutes; "
 NOT_RUN = {
-    ".venv/bin/codex-bridge auth login": "waits for a person who logs in; tests/cli/test_auth.py runs it",
-    "codex-bridge auth login": "the same",
+    ".venv/bin/turnbridge auth login": "waits for a person who logs in; tests/cli/test_auth.py runs it",
     "scripts/test": "runs this test",
-    "scripts/test --python PATH": "the same",
-    "scripts/test -m deep": _LONG + "runs all tests that are marked so",
-    "scripts/test-clients": _LONG + "CI runs it after scripts/test",
-    "scripts/test-clients --agents": _LONG + "installs agent programs",
-    "scripts/check": "scripts/test runs it first",
-    "scripts/bench": _LONG + "measures",
-    "scripts/load": _LONG + "measures",
-    "scripts/soak": _LONG + "tests/test_soak.py runs a short one",
-    "scripts/fuzz": "runs until it is stopped; tests/property/test_corpus.py runs what it has found",
-    "scripts/tool-modes": _LONG + "measures",
 }
+"""Commands that are not run here, and why."""
 
 
 class Block(NamedTuple):
@@ -100,7 +91,7 @@ def commands_in_text() -> list[str]:
     text = re.sub(r"^```.*?^```$", "", README, flags=re.M | re.S)
     # A span may go over the end of a line.
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
-    ours = re.compile(r"scripts/|(\.venv/bin/)?codex-bridge\b(?!-)")
+    ours = re.compile(r"scripts/|(\.venv/bin/)?turnbridge\b(?!-)")
     return list(dict.fromkeys(span for span in spans if ours.match(span)))
 
 
@@ -143,7 +134,7 @@ class Newcomer:
     def __init__(self, directory: Path) -> None:
         self.home = directory / "a new home"
         self.home.mkdir()
-        self.checkout = self.home / "codex-bridge"
+        self.checkout = self.home / "turnbridge"
         self.port = PORT
         self._errors = directory / "stderr.txt"
         ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().split()]
@@ -162,7 +153,7 @@ class Newcomer:
         )
 
     def type(self, command: str) -> subprocess.CompletedProcess[str]:
-        """In the shell; `codex-bridge` is found on the PATH."""
+        """In the shell; `turnbridge` is found on the PATH."""
         path = shlex.quote(f"{self.checkout}/.venv/bin:{self.env['PATH']}")
         return self.run("sh", "-ec", f"PATH={path}\n{self.on_my_port(command)}")
 
@@ -270,7 +261,7 @@ def check_commands_in_text(newcomer: Newcomer) -> None:
         if command in NAMED:
             done = newcomer.type(f"{command.partition(' -- ')[0]} --help")
             assert done.returncode == 0, done
-            assert done.stdout.startswith("Usage: codex-bridge"), done
+            assert done.stdout.startswith("Usage: turnbridge"), done
         elif command in RUN and SERVE.fullmatch(command) and "--help" not in command:
             with newcomer.serving(command):
                 pass
@@ -285,7 +276,7 @@ def test_a_newcomer_can_type_everything(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.fail("README's commands need curl. Install it.")
     newcomer = Newcomer(tmp_path)
-    assert os.listdir(newcomer.home) == ["codex-bridge"]
+    assert os.listdir(newcomer.home) == ["turnbridge"]
     before = set(os.listdir(newcomer.checkout))
     with Provider() as provider:
         check_blocks(newcomer, provider)

@@ -100,7 +100,7 @@ def test_addresses_that_get_no_secret(url: str) -> None:
 def test_plain_http_for_those_who_want_it(url: str) -> None:
     """Nothing else is allowed by it; the message has the caller's remedy."""
     assert check_url(url, insecure_http=True) == url
-    with pytest.raises(ValueError, match="plain http is for this machine alone; do this"):
+    with pytest.raises(ValueError, match="plain http is only allowed for this machine; do this"):
         check_url(url, remedy="do this")
     for other in (url.replace("http:", "ftp:"), f"{url}?key=secret", url.replace("//", "//user:secret@")):
         with pytest.raises(ValueError):

@@ -1,20 +1,76 @@
-"""What a child is: its version, the methods it knows, and the dialect to speak with it."""
+"""What a child speaks and can do: the methods of the two dialects, the handshake, its models, its login. No I/O."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from bridge.appserver.native import FIRST_VERSION
+from bridge import __version__
+from bridge.appserver.connection import METHOD_NOT_FOUND, RpcError
+from bridge.errors import BridgeError
 
-DialectName = Literal["current", "legacy"]
+Dialect = Literal["current", "legacy"]
+WantedDialect = Literal["auto", "current", "legacy"]
 
-CLIENT_NAME = "codex-bridge"
+CLIENT_NAME = "turnbridge"
 """Our name in the handshake; the child repeats it in its user agent, so it holds no blank and no slash."""
 
 PROBE_METHOD = "bridge/probe"
 """A method that no server has: the refusal of a real Codex lists all those that it has."""
+
+# The one table of what methods mean for a thread and its turns. The dialects, the stand-in, the event log and replay
+# all read it.
+
+BEGINS: dict[str, Dialect] = {
+    "thread/start": "current",
+    "thread/resume": "current",
+    "thread/fork": "current",
+    "newConversation": "legacy",
+    "resumeConversation": "legacy",
+}
+"""Calls that create a thread, and the dialect of each."""
+
+PARTS = frozenset({"thread/inject_items"})
+"""Calls that add to the input of a turn."""
+
+PROMPTS = frozenset(
+    {"turn/start", "turn/steer", "review/start", "thread/compact/start", "sendUserTurn", "sendUserMessage"}
+)
+"""Calls that make the model answer."""
+
+STOPS = frozenset({"turn/interrupt", "interruptConversation"})
+"""Calls that interrupt a turn."""
+
+ENDS = frozenset({"turn/completed", "codex/event/task_complete", "codex/event/turn_aborted"})
+"""Notifications that end a turn."""
+
+TOOL_CALL = "item/tool/call"
+"""The child's request for the output of a client's function."""
+
+# fmt: off
+OPT_OUT = {
+    # They say nothing that we use; where Codex has its own tools, `item/started` does.
+    "current": [
+        "warning", "deprecationNotice", "remoteControl/status/changed", "thread/started", "thread/status/changed",
+        "thread/readState/changed", "item/started",
+    ],
+    # The second and third spelling of what `codex/event/*` says once, and what we do not use.
+    "legacy": [
+        "item/started", "item/completed", "item/agentMessage/delta", "item/reasoning/summaryPartAdded",
+        "item/reasoning/summaryTextDelta", "item/reasoning/textDelta", "thread/started", "thread/status/changed",
+        "thread/tokenUsage/updated", "turn/started", "turn/completed", "error", "deprecationNotice",
+        "codex/event/agent_message_delta", "codex/event/agent_reasoning_delta",
+        "codex/event/agent_reasoning_raw_content_delta", "codex/event/agent_reasoning",
+        "codex/event/agent_reasoning_raw_content", "codex/event/item_started", "codex/event/user_message",
+        "codex/event/deprecation_notice", "codex/event/mcp_startup_complete",
+    ],
+}
+# fmt: on
+"""The notifications that we ask the child not to send."""
 
 _FIRST_WORD = re.compile(r"^([^ /]*)/(\d+\.\d+\.\d+\S*)")
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -27,7 +83,7 @@ class ChildInfo:
     version: str | None
     is_codex: bool
     """A real Codex release, which treats `sendUserTurn` followed by `sendUserMessage` as two prompts."""
-    dialect: DialectName
+    dialect: Dialect
     methods: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
@@ -47,10 +103,10 @@ class ChildInfo:
 
     @property
     def has_native_tools(self) -> bool:
-        """Whether it takes functions, and tells when a model has made all its calls."""
+        """Whether it accepts functions, and reports when a response of the provider is complete (0.145 and later)."""
         if self.dialect != "current" or not self.is_codex or self.version is None:
             return False
-        return _numbers(self.version) >= FIRST_VERSION
+        return _numbers(self.version) >= (0, 145)
 
 
 def parse_user_agent(user_agent: object) -> tuple[str | None, bool]:
@@ -68,9 +124,7 @@ def parse_methods(refusal: str) -> frozenset[str]:
     return frozenset(_QUOTED.findall(refusal)) - {PROBE_METHOD}
 
 
-def choose_dialect(
-    wanted: Literal["auto", "current", "legacy"], methods: frozenset[str], version: str | None = None
-) -> DialectName:
+def choose_dialect(wanted: WantedDialect, methods: frozenset[str], version: str | None = None) -> Dialect:
     """`auto` is current where the child has a `turn/start` that works, else legacy.
 
     `version` is that of a real Codex: before 0.79 its turns never ended.
@@ -84,3 +138,113 @@ def choose_dialect(
 def _numbers(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
+
+
+# The handshake
+
+CallChild = Callable[[str, Any], Awaitable[Any]]
+"""Makes one call. Raises BridgeError; RpcError where the child answers with an error."""
+
+
+async def shake_hands(
+    call: CallChild, notify: Callable[[str], None], wanted: WantedDialect, *, acts: bool = False
+) -> ChildInfo:
+    """Introduce ourselves and choose the dialect. Raises what `call` raises.
+
+    A child that `acts` has its own tools, so it must report what it begins with them.
+    """
+    # We opt out of notifications before the dialect is known: for `auto`, only of those that neither dialect needs.
+    first, *others = OPT_OUT.values() if wanted == "auto" else [OPT_OUT[wanted]]
+    common = [name for name in first if all(name in other for other in others)]
+    unused = [name for name in common if not (acts and name == "item/started")]
+    capabilities = {"experimentalApi": True, "optOutNotificationMethods": unused}
+    client = {"name": CLIENT_NAME, "title": "Turnbridge", "version": __version__}
+    result = await call("initialize", {"clientInfo": client, "capabilities": capabilities})
+    notify("initialized")
+    version, is_codex = parse_user_agent(result.get("userAgent") if isinstance(result, dict) else None)
+    methods = await _probe(call)
+    return ChildInfo(version, is_codex, choose_dialect(wanted, methods, version if is_codex else None), methods)
+
+
+async def _probe(call: CallChild) -> frozenset[str]:
+    """The methods that the child knows."""
+    try:
+        await call(PROBE_METHOD, {})
+    except RpcError as error:
+        if methods := parse_methods(error.rpc_message):
+            return methods
+    # Not a Codex: ask for what matters, one by one. Only "method not found" means that it is not there.
+    known = set()
+    for method in ("newConversation", "turn/start", "thread/inject_items", "model/list"):
+        try:
+            await call(method, {})
+        except RpcError as error:
+            if error.rpc_code == METHOD_NOT_FOUND:
+                continue
+        known.add(method)
+    return frozenset(known)
+
+
+# The account
+
+Login = Literal["logged_in", "not_needed", "missing"]
+
+ACCOUNT_CHANGES = ("account/updated", "account/login/completed")
+"""Notifications after which the models and the login are read again."""
+RATE_LIMITS = "account/rateLimits/updated"
+
+
+class Account:
+    """The child's models, login and quota; known after `refresh`, which is called again when they may have changed."""
+
+    def __init__(self, call: CallChild) -> None:
+        self.models: list[dict[str, Any]] = []
+        self.login: Login | None = None
+        """None where it cannot be known."""
+        self.rate_limits: dict[str, Any] = {}
+        """The account's quota as last reported; empty before that."""
+        self.methods: frozenset[str] = frozenset()
+        """What the child can be asked."""
+        self._call = call
+        self._login_asked = -math.inf
+
+    async def refresh(self) -> None:
+        """Read the models and the login. Raises BridgeError when the child does not answer."""
+        if "model/list" in self.methods:
+            with suppress(RpcError, KeyError, TypeError, AttributeError):
+                result = await self._call("model/list", {})
+                models = [entry for entry in result["data"] if isinstance(entry.get("id"), str)]
+                self.models = models or self.models
+        await self._read_login()
+
+    async def check_login(self, now: float) -> Login | None:
+        """The login as it is now. A missing login is read again, at most once a second."""
+        if self.login == "missing" and now >= self._login_asked + 1:
+            self._login_asked = now
+            await self._read_login()
+        return self.login
+
+    async def read_rate_limits(self) -> dict[str, Any]:
+        """The quota as it is now, if the child can report it; else the last report."""
+        if "account/rateLimits/read" in self.methods:
+            with suppress(BridgeError):
+                result = await self._call("account/rateLimits/read", None)
+                self.learn_limits(result if isinstance(result, dict) else {})
+        return self.rate_limits
+
+    def learn_limits(self, params: dict[str, Any]) -> None:
+        """Merge an update, which may omit what has not changed."""
+        limits = params.get("rateLimits")
+        if isinstance(limits, dict):
+            self.rate_limits |= {name: value for name, value in limits.items() if value is not None}
+
+    async def _read_login(self) -> None:
+        login: Login | None = None
+        if "account/read" in self.methods:
+            with suppress(RpcError, KeyError, TypeError):
+                account = await self._call("account/read", {})
+                if account["account"] is not None:
+                    login = "logged_in"
+                else:
+                    login = "missing" if account["requiresOpenaiAuth"] else "not_needed"
+        self.login = login

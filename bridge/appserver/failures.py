@@ -1,4 +1,4 @@
-"""Codex's error kinds as our errors.
+"""What goes wrong in Codex, as our errors: failed turns, refused calls, and warnings about its configuration.
 
 `codexErrorInfo` is a string or an object with one key; the legacy dialect spells it in snake case. An unknown kind is
 an upstream error with Codex's own message.
@@ -10,26 +10,32 @@ be the same the next time gets a status that they do not repeat.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
 
-from bridge.errors import LOG_IN, BridgeError, InvalidRequest, Severity, UpstreamError
+from bridge.appserver.connection import RpcError
+from bridge.core.events import Finished
+from bridge.errors import LOG_IN, BridgeError, InvalidRequest, Overloaded, Severity, UpstreamError
 from bridge.redact import harmless
-from bridge.turn.events import Finished
 
-MAX_SAID = 4096
-"""So much of what Codex says of a failure is told."""
+MAX_MESSAGE = 4096
+"""How many characters of Codex's error message are passed on."""
 
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 _RETRY_IN = re.compile(r"try again in (\d+(?:\.\d+)?) ?s", re.IGNORECASE)
 _STATUS = re.compile(r"\b(?:status|unexpected status)[: ]+(\d{3})\b")
 _MISSING_VARIABLE = re.compile(r"Missing environment variable: `")
+_UNCONNECTED = "error sending request"
+"""Codex's message for every failed connection: a refused one, and one with an untrusted certificate."""
+_TOO_LONG = "exceeds the maximum length"
+"""Part of Codex's message for a conversation of over a million characters, where it has no thread/inject_items."""
 _MODEL = re.compile(r"\bmodel\b", re.IGNORECASE)
 
 
 class Row(NamedTuple):
-    """What one failure means to a client. `cause` is what CAP calls it, where `code` stands for several."""
+    """What one failure means to a client. `cause` is CAP's name for it, where `code` covers several."""
 
     status: int
     code: str
@@ -77,7 +83,7 @@ _VAGUE_KINDS = {
     "internalservererror":            Row(502, "upstream_error",    SERVER,  TRANSIENT, "upstream_internal_error"),
     "other":                          Row(502, "upstream_error",    SERVER,  TRANSIENT, None),
 }
-"""Kinds that stand for many failures: the provider's status or body says which, where there is one.
+"""Kinds that cover many failures: the provider's status or body says which, if there is one.
 
 Many failures of the kind `other` are temporary: a broken stream, for example.
 """
@@ -124,9 +130,9 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
     if status is None and (found := _STATUS.search(message)):
         status = int(found[1])
     upstream = _upstream_body(message)
-    said = upstream.get("message")
-    text = harmless((said if isinstance(said, str) and said else message)[:MAX_SAID])
-    if isinstance(details, str) and details and (more := harmless(details[:MAX_SAID])) not in text:
+    body = upstream.get("message")
+    text = harmless((body if isinstance(body, str) and body else message)[:MAX_MESSAGE])
+    if isinstance(details, str) and details and (more := harmless(details[:MAX_MESSAGE])) not in text:
         text = f"{text} ({more})"
     meaning = _KINDS.get(kind) or _meaning_of_status(kind, status, upstream, text)
     code, param = meaning.code, upstream.get("param")
@@ -135,7 +141,7 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
     if meaning.code == "upstream_unauthorized":
         text = f"{text} {LOG_IN}"
     elif meaning is _MISCONFIGURED:
-        text = f"{text} Set it where the bridge is started; `codex-bridge doctor` checks it."
+        text = f"{text} Set it where the bridge is started; `turnbridge doctor` checks it."
     wait = _RETRY_IN.search(message) if meaning.code == "rate_limit_exceeded" else None
     make = InvalidRequest if meaning.type == INVALID else UpstreamError
     return make(
@@ -148,6 +154,19 @@ def error_from_codex(message: str, info: object, details: object = None) -> Brid
         param=param if isinstance(param, str) else None,
         retry_after=float(wait[1]) if wait else None,
     )
+
+
+ERRORS = ("error", "codex/event/error", "codex/event/stream_error")
+"""Notifications of an error, whether Codex retries or not."""
+
+
+def is_unconnected(params: dict[str, Any]) -> bool:
+    """Whether an error is that Codex could not connect to its provider."""
+    error = params.get("error", params.get("msg"))
+    if not isinstance(error, dict):
+        return False
+    texts = (error.get("message"), error.get("additionalDetails"), error.get("additional_details"))
+    return any(isinstance(text, str) and _UNCONNECTED in text for text in texts)
 
 
 def has_meaning(kind: str) -> bool:
@@ -201,3 +220,54 @@ def _upstream_body(message: str) -> dict[str, Any]:
     if error is None and isinstance(body, dict) and isinstance(body.get("detail"), str):
         return {"message": body["detail"]}
     return error if isinstance(error, dict) else {}
+
+
+def refusal(error: BridgeError) -> BridgeError:
+    """Why a turn could not begin. Some of the child's errors mean something more specific than a protocol error."""
+    if isinstance(error, RpcError) and error.is_overload:
+        return Overloaded(f"The Codex app-server is overloaded: {harmless(error.rpc_message)}", retry_after=2)
+    if isinstance(error, RpcError) and _TOO_LONG in error.rpc_message:
+        return InvalidRequest(
+            f"The conversation is too long for this version of Codex: {error.rpc_message}",
+            code="context_length_exceeded",
+        )
+    return error
+
+
+# What Codex finds wrong with its configuration when it starts: its `configWarning` notifications.
+
+CONFIG_WARNING = "configWarning"
+INVALID_CONFIG = "Invalid configuration; using defaults."
+_SANDBOX = "bubblewrap"
+"""Part of a warning at every start: Codex recommends a sandbox program, although it bundles one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWarning:
+    """One warning, each text on one line."""
+
+    summary: str
+    details: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.summary} {self.details}".rstrip()
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether Codex ignores the whole of config.toml: its providers, its model, everything."""
+        return self.summary.startswith(INVALID_CONFIG.partition(";")[0])
+
+    def without_path(self, home: str, *, is_ours: bool) -> ConfigWarning:
+        """The warning with `config.toml` in place of its path in the child's `home`.
+
+        Where that home is the bridge's own, lines and columns are left out as well: the user's file has others.
+        """
+        path = re.compile(re.escape(f"{home}/config.toml") + (r"(?::\d+)*" if is_ours else ""))
+        return ConfigWarning(path.sub("config.toml", self.summary), path.sub("config.toml", self.details))
+
+
+def read_config_warning(params: dict[str, Any]) -> ConfigWarning | None:
+    """The warning in a notification; None for one that is not about the user's configuration."""
+    texts = [params.get("summary"), params.get("details")]
+    summary, details = (" ".join(text.split()) if isinstance(text, str) else "" for text in texts)
+    return None if not summary or _SANDBOX in summary else ConfigWarning(summary, details)

@@ -1,4 +1,4 @@
-"""How a child is started: which program, with which arguments and environment."""
+"""How a child is started: which program, with which arguments, environment and model catalog."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,18 +19,27 @@ from typing import Any, Protocol
 import orjson
 import trio
 
-from bridge.appserver.child_home import prepare_child_home, write_private
-from bridge.appserver.codex_home import CodexHome, build_switches, read_codex_home, system_off
+from bridge.appserver.codex_home import (
+    UNLIMITED,
+    CodexHome,
+    build_overrides,
+    build_switches,
+    prepare_child_home,
+    read_codex_home,
+    system_off,
+    write_private,
+)
 from bridge.appserver.dialect import ChildInfo
-from bridge.appserver.overrides import CATALOG_RULES, build_overrides, shrink_catalog
 from bridge.appserver.process import child_environment
+from bridge.appserver.roots import Roots, find_bundle, find_untrusted, prepare_roots
 from bridge.errors import ConfigError, NotReady
+from bridge.threads import in_thread
 
 log = logging.getLogger("bridge.launch")
 
 CATALOG_TIMEOUT = 15.0
 CATALOG_AGE = 24 * 3600.0
-"""With a login the catalog is the account's and may change; asked for again after a day."""
+"""With a login the catalog is the account's and may change; read again after a day."""
 
 NO_CODEX = (
     "No Codex was found. In a checkout, scripts/serve installs one; otherwise `npm install -g @openai/codex`, "
@@ -48,6 +58,8 @@ class Command:
     """CODEX_HOME is one that the bridge has made."""
     config_fault: str | None = None
     """Why the user's config.toml cannot be read, so that the child gets none."""
+    roots: Roots | None = None
+    """The certificate authorities that the child trusts; None: the system's."""
 
 
 class Launcher(Protocol):
@@ -59,7 +71,12 @@ class Launcher(Protocol):
         """The command to run now. Raises NotReady when there is none."""
 
     async def learn(self, info: ChildInfo, command: Command) -> bool:
-        """Told after each handshake of a child started by `command`; True asks for a restart with a better one."""
+        """Called after each handshake of a child started by `command`; True asks for a restart with a better one."""
+        return False
+
+    async def lacks_roots(self, command: Command) -> bool:
+        """Called when a child could not connect to its provider; True asks for a restart with all certificates."""
+        return False
 
 
 def find_codex(setting: str | None) -> str | None:
@@ -77,13 +94,13 @@ def find_codex(setting: str | None) -> str | None:
 
 
 class CodexLauncher:
-    """Starts `codex app-server`, kept small by overrides, in a home of the bridge's own (see `child_home`).
+    """Starts `codex app-server`, kept small by overrides, in a home of the bridge's own (see `codex_home`).
 
     With `native_tools` it starts Codex as the user has set it up, in the user's own home.
 
     A real Codex is asked once for its model catalog; from then on it is started with that catalog without the models'
     prompts and tools. The catalog is kept in `state`, by the identity of the binary. `prepare` makes the working
-    directory before each start: it may be in a place that is cleaned up now and then. Raises ConfigError.
+    directory before each start: it may be in a directory that is cleaned up now and then. Raises ConfigError.
     """
 
     name = "codex"
@@ -96,6 +113,7 @@ class CodexLauncher:
         state: Path,
         workdir: Path,
         native_tools: bool = False,
+        small_roots: bool = True,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self._binary = binary
@@ -104,6 +122,8 @@ class CodexLauncher:
         self._state = state
         self._workdir = workdir
         self._native_tools = native_tools
+        # With tools of its own Codex starts commands, which inherit its certificates and connect to any server.
+        self._small_roots = small_roots and not native_tools
         self._prepare = prepare
         self._asked = False
         self._asking = trio.Lock()
@@ -119,7 +139,7 @@ class CodexLauncher:
         except ConfigError as error:
             log.error("%s", error.message)
             raise NotReady(
-                "Codex's working directory cannot be used; the bridge's log tells why.", code="workdir_not_usable"
+                "Codex's working directory cannot be used. See the bridge's log.", code="workdir_not_usable"
             ) from error
         home = read_codex_home(self._home)
         catalog = self._catalog_file(binary)
@@ -130,13 +150,19 @@ class CodexLauncher:
             switches=build_switches(system_off(), home.off if home.login_in_keyring else {}),
         )
         has_own_home = not self._native_tools and not home.login_in_keyring
+        environment = self._environment(home)
+        roots = None
+        if self._small_roots and has_own_home:
+            # In a thread: a bundle that has changed takes 0.1 s to read.
+            roots = await in_thread(prepare_roots, home, Path(environment["CODEX_HOME"]), os.environ, find_bundle())
         return Command(
             [binary, "app-server", *arguments],
-            self._environment(home),
+            environment | ({"SSL_CERT_FILE": str(roots.path)} if roots is not None else {}),
             str(self._workdir),
             has_own_home=has_own_home,
             # In the user's own home Codex finds it by itself.
             config_fault=home.fault if has_own_home else None,
+            roots=roots,
         )
 
     async def learn(self, info: ChildInfo, command: Command) -> bool:
@@ -148,37 +174,50 @@ class CodexLauncher:
             if not self._asked:
                 self._asked = True
                 await self._refresh_catalog(binary, path)
-                self.context_windows = _read_windows(_windows_file(path))
+                with suppress(OSError):
+                    self.context_windows = _loads(_windows_file(path).read_bytes())
         return _is_fresh(path, math.inf) and not any(str(path) in argument for argument in command.argv)
 
+    async def lacks_roots(self, command: Command) -> bool:
+        if command.roots is None:
+            return False
+        if self._small_roots:
+            why = await find_untrusted(command.roots)
+            if why is None:
+                return False
+            log.warning(
+                "Codex cannot verify its provider with the bridge's short list of certificate authorities (%s): "
+                "restarting it with the system's. PROXY_CHILD_CA=system uses these from the start",
+                why,
+            )
+            self._small_roots = False
+        return True
+
     async def _refresh_catalog(self, binary: str, path: Path) -> None:
-        has_login = read_codex_home(self._home).has_login
-        if _is_fresh(path, CATALOG_AGE if has_login else math.inf) and _windows_file(path).is_file():
+        home = read_codex_home(self._home)
+        if _is_fresh(path, CATALOG_AGE if home.has_login else math.inf) and _windows_file(path).is_file():
             return
-        catalog = await self._ask_catalog(binary, has_login)
+        catalog = await self._print_catalog(binary, home)
         if catalog is not None:
             # The child's catalog does not have the true windows, so they are stored beside it.
             write_private(_windows_file(path), orjson.dumps(context_windows(catalog)))
             write_private(path, orjson.dumps(shrink_catalog(catalog)))
 
-    async def _ask_catalog(self, binary: str, has_login: bool) -> dict[str, Any] | None:
+    async def _print_catalog(self, binary: str, home: CodexHome) -> dict[str, Any] | None:
         """The model catalog as Codex prints it; None from a Codex that cannot (before about 0.110)."""
-        attempts = [[], ["--bundled"]] if has_login else [["--bundled"]]
-        for flags in attempts:
+        for flags in [[], ["--bundled"]] if home.has_login else [["--bundled"]]:
             with trio.move_on_after(CATALOG_TIMEOUT):
                 done = await trio.run_process(
                     [binary, "debug", "models", *flags],
                     capture_stdout=True,
                     check=False,
                     stderr=subprocess.DEVNULL,
-                    env=self._environment(read_codex_home(self._home)),
+                    env=self._environment(home),
                 )
-                try:
-                    catalog = orjson.loads(done.stdout)
-                except orjson.JSONDecodeError:
-                    continue
-                if _is_catalog(catalog):
-                    return dict(catalog)
+                catalog = _loads(done.stdout)
+                models = catalog.get("models")
+                if isinstance(models, list) and models and all(isinstance(entry, dict) for entry in models):
+                    return catalog
         return None
 
     def _environment(self, home: CodexHome) -> dict[str, str]:
@@ -211,7 +250,7 @@ class CodexLauncher:
         return path
 
 
-class StandinLauncher:
+class StandinLauncher(Launcher):
     """Starts the built-in app-server, which needs no Codex, no account and no network."""
 
     name = "mock"
@@ -226,32 +265,81 @@ class StandinLauncher:
         path = os.pathsep.join(entry for entry in sys.path if entry)
         return Command(argv, child_environment(os.environ, extra={"PYTHONPATH": path}))
 
-    async def learn(self, info: ChildInfo, command: Command) -> bool:
-        return False
+
+# The model catalog
 
 
 def context_windows(catalog: Mapping[str, Any]) -> dict[str, int]:
     """The context window of each model in Codex's own catalog, in tokens."""
-    told = [(entry.get("slug"), entry.get("context_window")) for entry in catalog["models"]]
-    return {slug: size for slug, size in told if isinstance(slug, str) and type(size) is int and size > 0}
+    windows = [(entry.get("slug"), entry.get("context_window")) for entry in catalog["models"]]
+    return {slug: size for slug, size in windows if isinstance(slug, str) and type(size) is int and size > 0}
+
+
+def shrink_catalog(catalog: dict[str, Any]) -> dict[str, Any]:
+    """Codex's own model catalog with every model's prompt, tools and limits taken out.
+
+    Most models are marked to get their tools inside a JavaScript tool (`code_mode_only`), with 20 kB of
+    instructions; as entries with direct tools and no text they see what the client sends. Codex compacts a conversation
+    by the window that stands here, and enlarges images for models that take them in original size.
+    """
+    models = [entry | _PLAIN for entry in catalog["models"]]
+    return catalog | {"models": [*models, models[0] | _ANY_MODEL]}
+
+
+_PLAIN: dict[str, Any] = {
+    "base_instructions": "",
+    "model_messages": None,
+    "tool_mode": "direct",
+    "apply_patch_tool_type": None,
+    "use_responses_lite": False,
+    "multi_agent_version": None,
+    "experimental_supported_tools": [],
+    "supports_search_tool": False,
+    "context_window": UNLIMITED,
+    "max_context_window": UNLIMITED,
+    "auto_compact_token_limit": None,
+    "default_verbosity": None,
+    "supports_image_detail_original": False,
+    # Codex leaves out a tier that a model does not list; whether the account has it, the provider knows.
+    "service_tiers": [
+        {"id": "priority", "name": "Fast", "description": ""},
+        {"id": "flex", "name": "Flex", "description": ""},
+    ],
+}
+_ANY_MODEL: dict[str, Any] = {
+    # Codex takes the entry with the longest slug that a model's name begins with: this one fits all that have none.
+    "slug": "",
+    "display_name": "any other model",
+    "description": None,
+    "visibility": "none",
+    "priority": 99,
+    "default_reasoning_level": None,
+    "supported_reasoning_levels": [],
+    "default_reasoning_summary": "auto",
+    "support_verbosity": True,
+    "additional_speed_tiers": [],
+    "upgrade": None,
+    "availability_nux": None,
+    "web_search_tool_type": "text",
+}
+"""As Codex describes a model that it does not know, except that a requested verbosity is sent."""
+
+CATALOG_RULES = hashlib.sha256(orjson.dumps([_PLAIN, _ANY_MODEL])).hexdigest()
+"""Changes with the rules above, so that a catalog made by other rules is not used."""
 
 
 def _windows_file(catalog: Path) -> Path:
     return catalog.with_name(catalog.name.replace("catalog-", "context-windows-"))
 
 
-def _read_windows(path: Path) -> dict[str, int]:
-    try:
-        found = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _is_fresh(path: Path, age: float) -> bool:
     return path.is_file() and time.time() - path.stat().st_mtime <= age
 
 
-def _is_catalog(value: Any) -> bool:
-    models = value.get("models") if isinstance(value, dict) else None
-    return isinstance(models, list) and bool(models) and all(isinstance(entry, dict) for entry in models)
+def _loads(data: bytes) -> dict[str, Any]:
+    """An object; empty for anything else."""
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -6,86 +6,40 @@ listener before the turn and its removal after it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
-import orjson
-
 from bridge.appserver.failures import COMPACTED, finished_from_error
-from bridge.appserver.routes import Call, Flow, RunningTurn, usage_from
-from bridge.appserver.settings import ChildSettings
-from bridge.appserver.transcript import client_instructions, flatten, system_texts, tool_text
+from bridge.appserver.prompt import client_instructions, flatten, system_texts, tool_text
+from bridge.appserver.turn import Call, ChildSettings, Flow, RunningTurn, usage_from
+from bridge.core.events import Acted, Usage, UsageUpdate
+from bridge.core.items import FunctionTool, Text
+from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.tools.instructions import join_developer_text
-from bridge.turn.events import Acted, Usage, UsageUpdate
-from bridge.turn.items import FunctionTool, Text
-from bridge.turn.turn import Turn
 
 EFFORTS = (None, "none", "minimal", "low", "medium", "high", "xhigh")
 Sends = Literal["both", "turn", "message"]
-
-OPT_OUT = (
-    "item/started",
-    "item/completed",
-    "item/agentMessage/delta",
-    "item/reasoning/summaryPartAdded",
-    "item/reasoning/summaryTextDelta",
-    "item/reasoning/textDelta",
-    "thread/started",
-    "thread/status/changed",
-    "thread/tokenUsage/updated",
-    "turn/started",
-    "turn/completed",
-    "error",
-    "deprecationNotice",
-    "codex/event/agent_message_delta",
-    "codex/event/agent_reasoning_delta",
-    "codex/event/agent_reasoning_raw_content_delta",
-    "codex/event/agent_reasoning",
-    "codex/event/agent_reasoning_raw_content",
-    "codex/event/item_started",
-    "codex/event/user_message",
-    "codex/event/deprecation_notice",
-    "codex/event/mcp_startup_complete",
-)
-"""The second and third spelling of what `codex/event/*` says once, and what we do not use."""
-
-ACTIONS = ("exec_command_begin", "patch_apply_begin", "mcp_tool_call_begin")
-"""Events of what Codex does by itself."""
-
-
-class LegacyDecoder:
-    """Reads the legacy dialect from the wire.
-
-    Codex sends each delta three times; the one that names its item comes first and is used. A child that has only
-    the plain `agent_message_delta` is read by that, so the plain form is skipped only once the better one was seen.
-    """
-
-    delta = b'{"method":"codex/event/agent_message_content_delta","params":{'
-    _twin = b'{"method":"item/agentMessage/delta","params":'
-    _plain = b'{"method":"codex/event/agent_message_delta","params":'
-
-    def __init__(self) -> None:
-        self.skip: tuple[bytes, ...] = (self._twin,)
-
-    def read_delta(self, line: bytes) -> tuple[str, str, str]:
-        params = orjson.loads(line)["params"]
-        if len(self.skip) == 1:
-            self.skip = (self._twin, self._plain)
-        message = params["msg"]
-        item, delta = message["item_id"], message["delta"]
-        if type(delta) is not str or type(item) is not str:
-            raise TypeError(params)
-        return params["conversationId"], item, delta
 
 
 class LegacyTurn(RunningTurn):
     """One turn in the legacy dialect. `sends` says which of the two sending calls are made.
 
     `used` is what the conversation has used before: nothing here, but a replayed transcript may hold several turns.
+    Clients do not get the web searches of this dialect; a log reader asks for them `with_searches`.
     """
 
-    def __init__(self, turn: Turn, settings: ChildSettings, *, sends: Sends, used: Usage | None = None) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        settings: ChildSettings,
+        *,
+        sends: Sends,
+        used: Usage | None = None,
+        with_searches: bool = False,
+    ) -> None:
         super().__init__()
+        self._with_searches = with_searches
         self._used = used or Usage()
         self._turn = turn
         self._settings = settings
@@ -98,9 +52,8 @@ class LegacyTurn(RunningTurn):
 
     def begin(self) -> Flow:
         if self._turn.effort not in EFFORTS:
-            raise InvalidRequest(
-                f"This Codex knows no reasoning effort {self._turn.effort!r}.", param="reasoning_effort"
-            )
+            fault = f"This version of Codex does not support reasoning effort {self._turn.effort!r}."
+            raise InvalidRequest(fault, param="reasoning_effort")
         result = yield Call(
             "newConversation",
             build_new_conversation(self._turn, self._settings),
@@ -114,14 +67,11 @@ class LegacyTurn(RunningTurn):
             alone = self._sends == "turn"
             # To the document's child the two calls are one prompt, and it may answer neither before it has both.
             yield Call(
-                "sendUserTurn",
-                build_send_user_turn(self._turn, self._settings, conversation, alone=alone),
-                prompts=True,
-                waits=alone,
+                "sendUserTurn", build_send_user_turn(self._turn, self._settings, conversation, alone=alone), waits=alone
             )
         if self._sends != "turn":
             params = build_send_user_message(self._turn, self._settings, conversation)
-            yield Call("sendUserMessage", params, prompts=True)
+            yield Call("sendUserMessage", params)
 
     @property
     def ends_with_usage(self) -> bool:
@@ -130,9 +80,7 @@ class LegacyTurn(RunningTurn):
 
     def interrupt(self) -> Call | None:
         # On a conversation without a turn Codex never answers it.
-        if self.key is None or not self.prompted:
-            return None
-        return Call("interruptConversation", {"conversationId": self.key})
+        return Call("interruptConversation", {"conversationId": self.key}) if self.key and self.prompted else None
 
     def end(self) -> list[Call]:
         calls = []
@@ -144,63 +92,52 @@ class LegacyTurn(RunningTurn):
         return calls
 
     def receive(self, method: str, params: dict[str, Any]) -> None:
-        if not method.startswith("codex/event"):
-            return
-        message = params["msg"]
-        kind = message["type"]
-        if kind == "agent_message_content_delta":
-            self._delta(message["item_id"], message["delta"])
-        elif kind == "agent_message_delta":
-            if not self._named:
-                self._delta(self._plain_id(), message["delta"])
-        elif kind == "agent_message":
-            if not self._named:
-                self.text_done(self._plain_id(), message["message"])
-                self._plain_item += 1
-        elif kind == "item_completed":
-            self._item_completed(message["item"])
-        elif kind == "reasoning_content_delta":
-            index = message.get("summary_index", 0)
-            self.reasoning(message["item_id"], index, message["delta"], raw=False)
-        elif kind == "reasoning_raw_content_delta":
-            index = message.get("content_index", 0)
-            self.reasoning(message["item_id"], index, message["delta"], raw=True)
-        elif kind in ACTIONS:
-            self.add(Acted())
-        elif kind == "token_count":
-            self._token_count(message.get("info"))
-        elif kind == "stream_error":
-            self.restart(str(message.get("message")))
-        elif kind == "error":
-            self.fail_later(finished_from_error(str(message.get("message")), message.get("codex_error_info")))
-        elif kind == "context_compacted" and not self._settings.native_tools:
-            self.fail(COMPACTED)
-        elif kind == "turn_aborted":
-            self.cancelled()
-        elif kind == "task_complete":
-            self._task_complete(message)
+        if method.startswith("codex/event"):
+            message = params["msg"]
+            read = _EVENTS.get(message["type"])
+            if read is not None:
+                read(self, message)
 
     def _open_run(self, item: str, delta: str) -> None:
         self._named = self._named or item != self._plain_id()
         super()._open_run(item, delta)
 
-    def _delta(self, item: str, delta: Any) -> None:
-        if not isinstance(delta, str):
-            raise TypeError(delta)
-        self.text(item, delta)
-
     def _plain_id(self) -> str:
         return f"message-{self._plain_item}"
 
-    def _item_completed(self, item: dict[str, Any]) -> None:
+    def _delta(self, message: dict[str, Any], item: str | None = None) -> None:
+        if not isinstance(message["delta"], str):
+            raise TypeError(message["delta"])
+        self.text(message["item_id"] if item is None else item, message["delta"])
+
+    def _plain_delta(self, message: dict[str, Any]) -> None:
+        if not self._named:
+            self._delta(message, self._plain_id())
+
+    def _plain_message(self, message: dict[str, Any]) -> None:
+        if not self._named:
+            self.text_done(self._plain_id(), message["message"])
+            self._plain_item += 1
+
+    def _item_completed(self, message: dict[str, Any]) -> None:
+        item = message["item"]
         kind = item["type"].lower()
         if kind == "agentmessage":
             self._named = True
             self.text_done(item["id"], "".join(part["text"] for part in item["content"]))
         elif kind == "reasoning":
             self.reasoning_done(item["id"], item.get("summary_text") or [], item.get("raw_content") or [])
+        elif kind == "websearch" and self._with_searches:
+            self.searched(item["id"], {"query": item.get("query")})
 
-    def _token_count(self, info: dict[str, Any] | None) -> None:
+    def _summary(self, message: dict[str, Any]) -> None:
+        self.reasoning(message["item_id"], message.get("summary_index", 0), message["delta"], raw=False)
+
+    def _thought(self, message: dict[str, Any]) -> None:
+        self.reasoning(message["item_id"], message.get("content_index", 0), message["delta"], raw=True)
+
+    def _token_count(self, message: dict[str, Any]) -> None:
+        info = message.get("info")
         if info is None:
             return
         # A conversation counts from its beginning.
@@ -213,12 +150,39 @@ class LegacyTurn(RunningTurn):
         )
         self.usage(UsageUpdate(usage - self._used))
 
+    def _error(self, message: dict[str, Any]) -> None:
+        self.fail_later(finished_from_error(str(message.get("message")), message.get("codex_error_info")))
+
+    def _compacted(self, message: dict[str, Any]) -> None:
+        if not self._settings.native_tools:
+            self.fail(COMPACTED)
+
     def _task_complete(self, message: dict[str, Any]) -> None:
         """The end, of a failed turn too: an `error` came before it then."""
         last = message.get("last_agent_message")
         if not self._said and isinstance(last, str) and last:
             self.text_done("message-last", last)
         self.complete()
+
+
+_EVENTS: dict[str, Callable[[LegacyTurn, dict[str, Any]], None]] = {
+    "agent_message_content_delta": LegacyTurn._delta,
+    "agent_message_delta": LegacyTurn._plain_delta,
+    "agent_message": LegacyTurn._plain_message,
+    "item_completed": LegacyTurn._item_completed,
+    "reasoning_content_delta": LegacyTurn._summary,
+    "reasoning_raw_content_delta": LegacyTurn._thought,
+    "exec_command_begin": lambda turn, _: turn.add(Acted()),
+    "patch_apply_begin": lambda turn, _: turn.add(Acted()),
+    "mcp_tool_call_begin": lambda turn, _: turn.add(Acted()),
+    "token_count": LegacyTurn._token_count,
+    "stream_error": lambda turn, message: turn.restart(str(message.get("message"))),
+    "error": LegacyTurn._error,
+    "context_compacted": LegacyTurn._compacted,
+    "turn_aborted": lambda turn, _: turn.cancelled(),
+    "task_complete": LegacyTurn._task_complete,
+}
+"""Every event that a turn reads."""
 
 
 def choose_sends(
@@ -231,24 +195,24 @@ def choose_sends(
     """
     if wanted in ("turn", "message"):
         return wanted
-    if turn.endpoint == "responses" and skip_turn:
+    if turn.legacy_form == "responses" and skip_turn:
         return "message"
     return "turn" if wanted == "auto" and is_codex else "both"
 
 
 def lost_fields(turn: Turn, sends: Sends, *, is_codex: bool) -> list[str]:
-    """What a turn asks for that these sending calls do not bring to the model, by the names of its endpoint.
+    """What a turn asks for that these sending calls do not bring to the model.
 
     A real Codex reads nothing of `sendUserMessage` but its items.
     """
-    chat, has_turn, has_message = turn.endpoint == "chat", sends != "message", sends != "turn" and not is_codex
+    chat, has_turn, has_message = turn.legacy_form == "chat", sends != "message", sends != "turn" and not is_codex
     has_effort = (has_turn and (chat or sends == "turn")) or (has_message and not chat)
     wanted = turn.output_format
     names = []
     if wanted is not None and (wanted.schema is None or not (has_turn or has_message)):
-        names.append("response_format" if chat else "text.format")
+        names.append("text.format")
     if turn.effort is not None and not has_effort:
-        names.append("reasoning_effort" if chat else "reasoning.effort")
+        names.append("reasoning.effort")
     if turn.summary is not None and not has_turn:
         names.append("reasoning.summary")
     return names
@@ -292,7 +256,7 @@ def build_send_user_turn(
         "model": turn.model,
         "summary": turn.summary or "auto",
     }
-    if turn.effort is not None and (turn.endpoint == "chat" or alone):
+    if turn.effort is not None and (turn.legacy_form == "chat" or alone):
         params["effort"] = turn.effort
     if turn.n is not None:
         params |= {"choiceCount": turn.n, "choice_count": turn.n}
@@ -307,7 +271,7 @@ def build_send_user_turn(
 
 def build_send_user_message(turn: Turn, settings: ChildSettings, conversation_id: str) -> dict[str, Any]:
     """Parameters of sendUserMessage (seed 003 §3)."""
-    chat = turn.endpoint == "chat"
+    chat = turn.legacy_form == "chat"
     temperature = turn.temperature if chat else None
     top_p = turn.top_p if chat else None
     params: dict[str, Any] = {
@@ -334,12 +298,12 @@ def build_send_user_message(turn: Turn, settings: ChildSettings, conversation_id
 def developer_instructions(turn: Turn) -> str | None:
     """The injected text, then `instructions`, then (responses only) the system and developer items."""
     guard = turn.parses_tool_calls
-    texts = system_texts(turn.items, guard_tags=guard) if turn.endpoint == "responses" else []
+    texts = system_texts(turn.items, guard_tags=guard) if not turn.system_messages_are_prompt else []
     return join_developer_text(tool_text(turn), client_instructions(turn, guard_tags=guard), *texts)
 
 
 def _base_instructions(turn: Turn, settings: ChildSettings) -> str | None:
-    if turn.endpoint != "chat" or settings.drops_system_prompt("chat", "legacy"):
+    if not turn.system_messages_are_prompt or settings.drops_system_prompt(turn, "legacy"):
         return None
     return join_developer_text(*system_texts(turn.items, guard_tags=turn.parses_tool_calls))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import fcntl
 import os
@@ -16,6 +17,7 @@ import trio
 
 from bridge.errors import NotReady
 
+STDERR_KEPT = 64 * 1024
 PIPE_SIZE = 1024 * 1024
 """Room in the child's stdout pipe. The default of 64 KiB means a wake-up per 200 deltas."""
 
@@ -65,6 +67,19 @@ class Process:
         """The exit code, negative for a signal; None while it runs."""
         return self._popen.poll()
 
+    def write_at_once(self, data: bytes) -> int:
+        """Write to its stdin as much as there is room for; how much that is.
+
+        A task of its own would write only after all other tasks have had their turn. A write to a child that has exited
+        counts as complete: the reader notices its end.
+        """
+        try:
+            return os.write(self.stdin.fileno(), data)  # trio has made it non-blocking
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)
+
     async def wait(self) -> int:
         """Wait for its end and reap it."""
         async with self._reaping:
@@ -109,7 +124,7 @@ async def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None 
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise NotReady(
             f"The Codex app-server could not be started ({os.path.basename(argv[0])}: {why}). "
-            "Check CODEX_BIN, or run `codex-bridge doctor`.",
+            "Check CODEX_BIN, or run `turnbridge doctor`.",
             code="backend_start_failed",
         ) from error
     try:
@@ -123,6 +138,30 @@ async def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None 
     with suppress(OSError, AttributeError):
         fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_SIZE)  # type: ignore[attr-defined, unused-ignore]
     return process
+
+
+class StderrTail:
+    """The end of what a child writes to its stderr, for the log and `doctor`."""
+
+    def __init__(self) -> None:
+        self._chunks: collections.deque[bytes] = collections.deque()
+        self._size = 0
+
+    async def read(self, stderr: trio.abc.ReceiveStream, drained: trio.Event) -> None:
+        """Read to the end, or a chatty child would block."""
+        try:
+            async for data in stderr:
+                self._chunks.append(bytes(data))
+                self._size += len(data)
+                while self._size > STDERR_KEPT and len(self._chunks) > 1:
+                    self._size -= len(self._chunks.popleft())
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        finally:
+            drained.set()
+
+    def text(self) -> str:
+        return b"".join(self._chunks).decode("utf-8", "replace")
 
 
 async def stop(process: Process, *, grace: float = 2.0) -> None:

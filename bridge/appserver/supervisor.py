@@ -9,24 +9,29 @@ from __future__ import annotations
 import collections
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import trio
 
 from bridge.appserver.child import GONE, Child
-from bridge.appserver.config_warning import INVALID, ConfigWarning, in_users_words
-from bridge.appserver.counts import ChildCounts
+from bridge.appserver.connection import ChildCounts, Tap
+from bridge.appserver.failures import INVALID_CONFIG, ConfigWarning
 from bridge.appserver.launch import Command, Launcher
 from bridge.appserver.process import spawn, stop
-from bridge.appserver.settings import ChildSettings
-from bridge.appserver.stream import Limits
-from bridge.appserver.tap import Tap
+from bridge.appserver.thread_cache import conversation_number
+from bridge.appserver.turn import ChildSettings, Limits
+from bridge.core.items import Item
 from bridge.errors import BackendCrashed, BridgeError, NotReady
 from bridge.redact import Redactor, harmless
 
 log = logging.getLogger("bridge.supervisor")
+
+FAVOUR = 4
+"""How many more turns a child may have and still be chosen for a conversation that it may know."""
+
 
 STOP_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL. Codex without tools of its own ends within 0.03 s."""
@@ -39,14 +44,96 @@ EXIT_DRAIN = 0.5
 """How long the output of a process that has ended may still be read."""
 
 State = Literal[
-    "worker_not_started",
-    "handshake_pending",
-    "handshake_complete",
-    "handshake_failed",
-    "restarting",
-    "degraded",
-    "shutdown_initiated",
-]
+    "handshake_complete", "handshake_pending", "worker_not_started", "restarting",
+    "handshake_failed", "degraded", "shutdown_initiated",
+]  # fmt: skip
+"""The state of a child, the most hopeful first."""
+_STATES: tuple[State, ...] = get_args(State)
+_NOT_SOON = _STATES[4:]
+"""States in which waiting for the child is useless."""
+
+
+class Pool:
+    """The supervisors of several children (`--workers`). A turn goes to the child that may know its conversation, or to
+    the least busy one."""
+
+    def __init__(self, supervisors: Sequence[Supervisor]) -> None:
+        self.supervisors = tuple(supervisors)
+
+    async def run(self) -> None:
+        first, *others = self.supervisors
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first.run)
+            if others:
+                # One after the other: on a fresh CODEX_HOME two Codexes get in each other's way.
+                with suppress(NotReady):
+                    await first.acquire()
+            for supervisor in others:
+                nursery.start_soon(supervisor.run)
+
+    async def acquire(self, items: Sequence[Item] = ()) -> Child:
+        """The child that takes the turns of a conversation with these `items`, or the least busy one where that has
+        much more to do.
+
+        Where none is ready, the first one to become so. Raises NotReady.
+        """
+        ready = self.children
+        if len(ready) == 1:
+            return ready[0]
+        if ready:
+            usual, idlest = ready[conversation_number(items) % len(ready)], min(ready, key=lambda child: child.turns)
+            return usual if usual.turns <= idlest.turns + FAVOUR else idlest
+        found: list[Child] = []
+        refusals: list[NotReady] = []
+
+        async def ask(supervisor: Supervisor) -> None:
+            try:
+                found.append(await supervisor.acquire())
+                nursery.cancel_scope.cancel()
+            except NotReady as refusal:
+                refusals.append(refusal)
+
+        async with trio.open_nursery() as nursery:
+            for supervisor in self.supervisors:
+                nursery.start_soon(ask, supervisor)
+        usable = [child for child in found if not child.closed]
+        if usable:
+            return usable[0]
+        raise refusals[0] if refusals else NotReady("The Codex app-server has just exited.", retry_after=1)
+
+    @property
+    def children(self) -> list[Child]:
+        """The children that can run a turn now."""
+        return [child for supervisor in self.supervisors if (child := supervisor.child) is not None]
+
+    @property
+    def child(self) -> Child | None:
+        """Any ready child, for data that all share (models, version)."""
+        return next(iter(self.children), None)
+
+    @property
+    def config_fault(self) -> str | None:
+        """Why the children ignore their config.toml; None where they do not, or where none runs."""
+        return self.child.config_fault if self.child is not None else None
+
+    @property
+    def turns(self) -> int:
+        return sum(child.turns for child in self.children)
+
+    def status(self) -> tuple[str, str]:
+        """(state, reason) of the best of them."""
+        best = min(self.supervisors, key=lambda supervisor: _STATES.index(supervisor.state))
+        return best.state, best.reason
+
+    async def drain(self) -> None:
+        """Wait until no turn runs anywhere."""
+        for supervisor in self.supervisors:
+            await supervisor.drain()
+
+    def shut_down(self) -> None:
+        """Fail the running turns and accept no more."""
+        for supervisor in self.supervisors:
+            supervisor.shut_down()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +148,7 @@ class RestartPolicy:
 
 
 class Supervisor:
-    """Owns one child at a time. `run` is its task; `acquire` waits for a child that can take a turn."""
+    """Owns one child at a time. `run` is its task; `acquire` waits for a child that can run a turn."""
 
     def __init__(
         self,
@@ -99,7 +186,7 @@ class Supervisor:
 
     @property
     def child(self) -> Child | None:
-        """The child that can take a turn now."""
+        """The child that can run a turn now."""
         return None if self._child is None or self._child.closed else self._child
 
     async def acquire(self) -> Child:
@@ -109,13 +196,12 @@ class Supervisor:
             while True:
                 if self.child is not None:
                     return self.child
-                if self.state in ("handshake_failed", "degraded", "shutdown_initiated"):
+                if self.state in _NOT_SOON:
                     break
                 await self._changed.wait()
         raise NotReady(f"The Codex app-server is not ready: {harmless(self.reason)}", code=self.state, retry_after=2)
 
     async def run(self) -> None:
-        """Start children until cancelled."""
         await self._wanted.wait()
         failures = 0
         while True:
@@ -123,10 +209,10 @@ class Supervisor:
             try:
                 restart_now = await self._run_once()
             except Exception:
-                # A mistake of ours, or of the system's: it costs this child, not the program.
-                log.exception("%s child: its supervision failed", self._launcher.name)
+                # A bug of ours or a fault of the system: it ends this child, not the program.
+                log.exception("%s child: the supervisor failed", self._launcher.name)
                 restart_now = False
-                self._become("handshake_failed", "the bridge could not start it; its log tells why.")
+                self._become("handshake_failed", "the bridge could not start it; see its log.")
             if self.state == "shutdown_initiated":
                 return
             if restart_now:
@@ -136,9 +222,9 @@ class Supervisor:
             self._deaths.append(now)
             self.restarts += 1
             delay = self._delay(now, failures)
-            log.warning("%s child: %s Next start in %.1f s.", self._launcher.name, _sentence(self.reason), delay)
-            if self._tap is not None:
-                self._tap.lifecycle("restart", {"reason": self.reason, "delay": round(delay, 3)})
+            reason = self.reason.removesuffix(".")
+            log.warning("%s child: %s. Next start in %.1f s.", self._launcher.name, reason, delay)
+            self._log("restart", {"reason": self.reason, "delay": round(delay, 3)})
             await trio.sleep(delay)
 
     async def drain(self) -> None:
@@ -147,14 +233,14 @@ class Supervisor:
             await self.child.idle.wait()
 
     def shut_down(self) -> None:
-        """Take no more turns; fail those that still run."""
+        """Accept no more turns; fail those that still run."""
         self._become("shutdown_initiated", "the bridge is shutting down")
         child, self._child = self._child, None
         if child is not None:
             child.close(NotReady("The bridge is shutting down.", code="shutdown_initiated", retry_after=5))
 
     async def _run_once(self) -> bool:
-        """One life of a child. True: it was ended on purpose, to be started again at once."""
+        """Start a child and wait for its end. True: it was ended on purpose, to be started again at once."""
         self._become("handshake_pending", "starting")
         try:
             command = await self._launcher.command()
@@ -163,36 +249,32 @@ class Supervisor:
             self._become("handshake_failed", error.message)
             return False
         child = Child(
-            process,
-            self._settings,
-            dialect=self._dialect,
-            limits=self._limits,
-            tap=self._tap,
-            counts=self.counts,
+            process, self._settings, dialect=self._dialect, limits=self._limits, tap=self._tap, counts=self.counts
         )
-        if self._tap is not None:
-            self._tap.lifecycle("backend_start", {"pid": process.pid, "argv": list(command.argv)})
+        self._log("backend_start", {"pid": process.pid, "argv": list(command.argv)})
         restart_now = False
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(child.pump)
                 nursery.start_soon(self._watch_exit, child)
+                if command.roots is not None:
+                    nursery.start_soon(self._watch_roots, child, command)
                 restart_now = await self._shake_hands(child, command)
                 if self._child is child:
                     await child.over.wait()
+                    restart_now = child.lacks_roots
                 child.close(BackendCrashed("The Codex app-server was restarted during the request. Try again."))
                 nursery.cancel_scope.cancel()
         finally:
             self._child = None
             child.close(BackendCrashed(GONE))
             if self.state == "handshake_complete":
-                self._become("restarting", "it did not answer any more" if child.hung else "it has ended")
+                self._become("restarting", "it stopped responding" if child.hung else "it has ended")
             grace = NATIVE_STOP_GRACE if self._settings.native_tools else STOP_GRACE
-            # One that hangs is not asked twice.
+            # A child that hangs gets no time.
             await stop(process, grace=0 if child.hung else grace)
-            if self._tap is not None:
-                about: dict[str, Any] = {"code": process.returncode, "stderr": child.stderr_tail()[-4000:]}
-                self._tap.lifecycle("backend_exit", about | {"ended_requests": child.ended_requests})
+            about: dict[str, Any] = {"code": process.returncode, "stderr": child.stderr_tail()[-4000:]}
+            self._log("backend_exit", about | {"ended_requests": child.ended_requests})
         if self.state == "restarting" and not child.hung:
             self._become("restarting", f"it ended with code {process.returncode}")
         return restart_now
@@ -204,6 +286,16 @@ class Supervisor:
             await child.over.wait()
         child.close(BackendCrashed(GONE))
 
+    async def _watch_roots(self, child: Child, command: Command) -> None:
+        """End a child that does not trust its provider. It would retry until its turns time out."""
+        while True:
+            await child.unconnected.wait()
+            if await self._launcher.lacks_roots(command):
+                child.lacks_roots = True
+                child.over.set()
+                return
+            child.unconnected = trio.Event()
+
     async def _shake_hands(self, child: Child, command: Command) -> bool:
         try:
             info = await child.handshake()
@@ -211,13 +303,13 @@ class Supervisor:
                 return True
             home = command.env.get("CODEX_HOME", "")
             child.config_warnings = [
-                in_users_words(warning, home, is_ours=command.has_own_home) for warning in child.config_warnings
+                warning.without_path(home, is_ours=command.has_own_home) for warning in child.config_warnings
             ]
             if command.config_fault is not None:
-                child.config_warnings.append(ConfigWarning(INVALID, command.config_fault))
+                child.config_warnings.append(ConfigWarning(INVALID_CONFIG, command.config_fault))
         except BridgeError as error:
             code = child.process.returncode
-            ended = "it ended before it was ready" + (f" (code {code})." if code is not None else ".")
+            ended = "it exited before it was ready" + (f" (code {code})." if code is not None else ".")
             what = ended if isinstance(error, BackendCrashed) else error.message
             self._become("handshake_failed", what + _last_words(child))
             return False
@@ -241,6 +333,10 @@ class Supervisor:
         doublings = float(2 ** min(max(0, failures - 1), 16))
         return min(policy.max_delay, policy.first_delay * doublings) * (0.75 + self._jitter() / 2)
 
+    def _log(self, kind: str, about: dict[str, Any]) -> None:
+        if self._tap is not None:
+            self._tap.lifecycle(kind, about)
+
     def _become(self, state: State, reason: str) -> None:
         if self.state == "shutdown_initiated":
             return
@@ -250,13 +346,9 @@ class Supervisor:
         self._changed = trio.Event()
 
 
-def _sentence(text: str) -> str:
-    return text if text.endswith(".") else text + "."
-
-
 def _last_words(child: Child) -> str:
     """The last line of the child's stderr, fit to be shown to a client."""
     lines = child.stderr_tail().strip().splitlines()
     if not lines:
         return ""
-    return " It said: " + Redactor().text(lines[-1][:300].encode()).decode("utf-8", "replace")
+    return " Its last output: " + Redactor().text(lines[-1][:300].encode()).decode("utf-8", "replace")

@@ -1,7 +1,8 @@
-"""What a person types. One file per command; each imports what it needs only when it runs."""
+"""The command line. A command is a module that is imported when it is used, and imports what it needs when it runs."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -9,35 +10,106 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 
 from bridge import __version__
 from bridge.errors import BridgeError, UsageError
 from bridge.logs import set_up
 
 CLICK_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
-"""The base of all errors of the command line; typer brings it along under changing names."""
+"""The base of all errors of the command line; typer ships it under changing names."""
 
 COMMANDS = {
-    "serve": None,
-    "exec": None,
-    "record": None,
-    "replay": None,
-    "auth": "The login of Codex: its status, and how to get one.",
-    "cap": "The Coreason Agent Protocol: ask in it, check its messages.",
-    "keys": "The keys of clients: make one, list them, take one away.",
+    "serve": "Serve the OpenAI API in front of a Codex app-server.",
+    "exec": "Run one prompt and print the answer or its events.",
+    "record": "Run a command with a bridge of its own and record it.",
+    "replay": "Replay recordings with today's code, and compare.",
+    "app-server": "Simulate a Codex app-server, without Codex or an account.",
+    "doctor": "Check the installation and say what to fix.",
+    "models": "List the models that requests can name, and their backends.",
+    "usage": "Show the tokens used, by day, key and model.",
+    "auth": "Show Codex's login, or log in.",
+    "cap": "Use the Coreason Agent Protocol: send requests, check messages.",
+    "keys": "Manage the keys of clients: add, list, revoke.",
     "lab": "Test prompts that teach a model to call tools.",
-    "log": "Look at event logs: list, show, follow, count, compare.",
-    "app-server": None,
-    "doctor": None,
-    "models": None,
-    "usage": None,
+    "log": "Inspect event logs: list, show, follow, count, compare.",
 }
-"""Each with a module of its name here. What a group of commands is for; a single command says it itself."""
+"""The commands and their short help, in the order in which --help lists them."""
+
+_MODULES = {
+    "cap": "bridge.cap.commands",
+    "lab": "bridge.lab.commands",
+    "log": "bridge.log.commands",
+    "record": "bridge.replay.record_command",
+    "replay": "bridge.replay.replay_command",
+}
+"""Commands that belong to a feature; the others are modules of this package."""
+
+
+class Command(TyperCommand):
+    """A command whose options are listed in groups (`rich_help_panel`), without loading rich."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        for param in self.get_params(ctx):
+            if (row := param.get_help_record(ctx)) is not None:
+                title = "Arguments" if param.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(param, "rich_help_panel", None) or title, []).append(row)
+        for title, rows in panels.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+class Group(TyperGroup):
+    """A group that lists the first sentence of each command's help in full, where typer would cut it."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.short_help_of(ctx, name)) for name in self.list_commands(ctx)])
+
+    def short_help_of(self, ctx: Any, name: str) -> str:
+        command: Any = self.get_command(ctx, name)
+        return str(command.get_short_help_str(limit=1000))
+
+
+class _Commands(Group):
+    """All commands. Only the one that is used is imported: a process that serves for weeks keeps what it has loaded."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]  # their names, for typer's suggestions
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def short_help_of(self, ctx: Any, name: str) -> str:
+        return COMMANDS[name]
+
+
+def load_command(name: str) -> Any:
+    """A command or group of commands, imported now."""
+    module = import_module(_MODULES.get(name) or f"bridge.cli.{name.replace('-', '_')}")
+    app: typer.Typer
+    if hasattr(module, "app"):
+        app = module.app
+        app.info.cls = Group
+        for command in app.registered_commands:
+            command.cls = Command
+        found: Any = get_group(app)
+        found.help = COMMANDS[name]
+    else:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        app.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(module.command)
+        found = get_command(app)
+    found.name, found.short_help = name, COMMANDS[name]
+    return found
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"codex-bridge {__version__}")
+        typer.echo(f"turnbridge {__version__}")
         raise typer.Exit
 
 
@@ -49,44 +121,43 @@ def _root(
     pass
 
 
-def build_app(arguments: list[str]) -> typer.Typer:
-    """The command line, as far as these arguments need it: one command where they name one, else all of them.
-
-    A process that serves for weeks keeps what it was started with in memory.
-    """
+def build_app(*, completion: bool = True) -> typer.Typer:
+    """The command line. `completion` adds the flags that install shell completion; a server does not need them."""
     app = typer.Typer(
-        name="codex-bridge",
-        help="Let any OpenAI client talk to a Codex app-server, as if it were a model API.",
+        name="turnbridge",
+        cls=_Commands,
+        help="Let any OpenAI client talk to a Codex app-server as if it were a model API.",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for name in arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS:
-        module = import_module(f"bridge.cli.{name.replace('-', '_')}")
-        if COMMANDS[name] is not None:
-            app.add_typer(module.app, name=name, help=COMMANDS[name])
-        else:
-            app.command(name, context_settings=getattr(module, "CONTEXT", None))(module.command)
     return app
 
 
 def main() -> None:
-    """The command's entry point. What goes wrong is one line on stderr and an exit code, never a traceback.
+    """The entry point. An error is one line on stderr and an exit code, never a traceback.
 
-    `exec --json` tells it as a line of stdout too, also when it was typed wrong.
+    `exec --json` also writes it to stdout as an event, even when the command line is invalid.
     """
     hold_standard_streams()
+    if sys.argv[1:2] == ["serve"]:
+        # Looking for plugins, pydantic reads the metadata of every installed package: 1 MB that a server would keep.
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+        # Nearly all that is loaded stays: collecting it again and again while it grows took a tenth of the start.
+        # What dies old, as connections do, is found after some two million more objects.
+        gc.set_threshold(20_000, 10, 10)
     if sys.argv[1:2] == ["exec"] or sys.argv[1:3] == ["cap", "run"]:
         from bridge.cli.exec import STOPPING
 
-        # A run answers signals in its own way; until it listens they wait.
+        # A run handles signals itself; they are held back until it listens.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     set_up()
     try:
-        code = build_app(sys.argv[1:])(prog_name="codex-bridge", standalone_mode=False)
+        named = sys.argv[1:] and sys.argv[1] in COMMANDS
+        code = build_app(completion=not named)(prog_name="turnbridge", standalone_mode=False)
     except BridgeError as error:
         code = _report(error)
     except CLICK_ERROR as error:
@@ -94,8 +165,8 @@ def main() -> None:
             error.show()
             code = error.exit_code
         else:
-            said = error.format_message()
-            code = _report(UsageError(f"{said}{'' if said.endswith(('.', '?')) else '.'} {_see_help(error)}"))
+            message = error.format_message()
+            code = _report(UsageError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {_see_help(error)}"))
     except (KeyboardInterrupt, typer.Abort):
         code = _interrupted()
     except BaseExceptionGroup as group:
@@ -106,18 +177,18 @@ def main() -> None:
 
 
 def hold_standard_streams() -> None:
-    """A closed stdin, stdout or stderr must not become another file: what is written there would land in it."""
+    """Keep the descriptors 0 to 2 taken: the next file opened would get the number of a closed one, and its output."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            # The wrong way round: to read from a closed stdin, or to write to a closed stdout, stays the error that it
-            # is. The lowest free number is given out.
+            # Opened the wrong way round, so that reading a closed stdin or writing to a closed stdout stays an error.
+            # The system gives out the lowest free number.
             os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY)
 
 
 def _report(error: BridgeError) -> int:
-    from bridge.cli.streams import say
+    from bridge.terminal import say
 
     arguments = sys.argv[1:]
     if arguments[:1] == ["exec"]:
@@ -135,5 +206,5 @@ def _interrupted() -> int:
 
 
 def _see_help(error: Any) -> str:
-    path = error.ctx.command_path if getattr(error, "ctx", None) else "codex-bridge"
-    return f"`{path} --help` lists what there is."
+    path = error.ctx.command_path if getattr(error, "ctx", None) else "turnbridge"
+    return f"See `{path} --help`."

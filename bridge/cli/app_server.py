@@ -1,10 +1,10 @@
-"""`codex-bridge app-server`: the built-in stand-in for Codex, or a recorded child, over stdin and stdout."""
+"""`turnbridge app-server`: the built-in stand-in for Codex, or a recorded app-server, over stdin and stdout."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, cast
 
 import typer
 
@@ -12,34 +12,37 @@ import typer
 def command(
     mode: Annotated[
         str,
-        typer.Option(help="What to answer: echo, text, tool-call or tool-loop. A mock-* model overrides it."),
+        typer.Option(metavar="[echo|text|tool-call|tool-loop]", help="What to answer; a mock-* model overrides it."),
     ] = "echo",
     script: Annotated[
         Path | None,
-        typer.Option(help="A JSON script of turns and faults to perform instead (see docs/standin.md)."),
+        typer.Option(metavar="FILE", help="Perform this JSON script of turns and faults (docs/standin.md)."),
     ] = None,
-    dialect: Annotated[str, typer.Option(help="Methods to offer: both, current or legacy.")] = "both",
+    dialect: Annotated[str, typer.Option(metavar="[both|current|legacy]", help="Methods to offer.")] = "both",
     replay: Annotated[
         Path | None,
-        typer.Option(help="Play the child of this event log (a file, a directory, or a JSON-RPC transcript) instead."),
+        typer.Option(
+            metavar="LOG", help="Play the app-server of this event log: a file, a directory or a JSON-RPC transcript."
+        ),
     ] = None,
     speed: Annotated[
-        float, typer.Option(help="With --replay: 0 as fast as possible, 1 as recorded, N so many times as fast.")
+        float, typer.Option(metavar="FACTOR", help="With --replay: 1 as recorded, 2 twice as fast, 0 without delays.")
     ] = 0.0,
     on_miss: Annotated[
         str,
         typer.Option(
-            help="With --replay, what a turn that is not in the log gets: error, or nearest (the most similar)."
+            metavar="[error|nearest]",
+            help="With --replay, the answer to a turn that was not recorded: an error, or the most similar one.",
         ),
     ] = "error",
     config: Annotated[
-        list[str] | None, typer.Option("-c", "--config", help="Taken and ignored, as Codex's overrides are.")
+        list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="Accepted and ignored.")
     ] = None,
 ) -> None:
-    """Play a Codex app-server, without a Codex or an account.
+    """Simulate a Codex app-server, without Codex or an account.
 
-    It speaks the protocol (JSON-RPC, one message a line) over stdin and stdout, and plays the mock models of `serve`
-    and the child in tests. Point CODEX_BIN at a program that runs this to use it in Codex's place.
+    Speaks the protocol (JSON-RPC, one message per line) over stdin and stdout. It answers the mock models of `serve`,
+    and replaces Codex in tests. To use it instead of Codex, point CODEX_BIN at a program that runs this.
     """
     from bridge.appserver.standin.script import MODES, parse_script
     from bridge.errors import ConfigError
@@ -50,7 +53,7 @@ def command(
         raise ConfigError(f"--dialect {dialect}: choose both, current or legacy")
     if replay is not None:
         if script is not None:
-            raise ConfigError("--replay and --script: choose one of them")
+            raise ConfigError("use either --replay or --script, not both")
         _replay(replay, speed, on_miss)
         return
     try:
@@ -63,9 +66,7 @@ def command(
     from bridge.appserver.standin.server import Standin, StandinDialect
 
     async def run() -> None:
-        spoken: Any = dialect
-        wanted: StandinDialect = spoken
-        await Standin(mode=mode, dialect=wanted, script=parsed).run()
+        await Standin(mode=mode, dialect=cast("StandinDialect", dialect), script=parsed).run()
 
     trio.run(run)
 
@@ -74,28 +75,26 @@ def _replay(path: Path, speed: float, on_miss: str) -> None:
     from bridge.errors import ConfigError
 
     if not (speed >= 0 and math.isfinite(speed)):
-        raise ConfigError(f"--speed {speed:g}: 0, or how many times as fast as recorded")
+        raise ConfigError(f"--speed {speed:g}: use a number, 0 or more")
     if on_miss not in ("error", "nearest"):
         raise ConfigError(f"--on-miss {on_miss}: choose error or nearest")
 
-    from bridge.cli.streams import say
-    from bridge.protolog.child_side import read_child
-    from bridge.protolog.read import RecordReader, played_files
+    from bridge.log.child_side import read_child
+    from bridge.log.read import RecordReader, played_files
+    from bridge.terminal import say
 
     reader = RecordReader(played_files(path))
     child = read_child(reader)
     for sentence in reader.trouble.sentences():
         say("warning", sentence)
-    if not child.tapes:
-        raise ConfigError(f"{path} holds no turn of an app-server: there is nothing to play.")
+    if not child.threads:
+        raise ConfigError(f"{path} contains no turn of an app-server to replay.")
 
     import trio
 
-    from bridge.appserver.standin.playback import OnMiss, Playback
+    from bridge.appserver.standin.replay import OnMiss, ReplayServer
 
     async def run() -> None:
-        chosen: Any = on_miss
-        wanted: OnMiss = chosen
-        await Playback(child, speed=speed, on_miss=wanted).run()
+        await ReplayServer(child, speed=speed, on_miss=cast("OnMiss", on_miss)).run()
 
     trio.run(run)

@@ -1,4 +1,4 @@
-"""`codex-bridge keys`: the keys of clients, each with a name, and with limits of its own."""
+"""`turnbridge keys`: manages the keys of clients, each with a name and its own limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from bridge.auth.key_store import ClientKey
+    from bridge.store.key_store import ClientKey
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -23,40 +23,38 @@ def add(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="A model that it may use, or a pattern such as 'gpt-5*'; several are separated by commas, or given "
-            "one by one. [every model]",
+            help="Model that the key may use, or a pattern such as 'gpt-5*'. Separate several with commas, or "
+            "repeat the flag. [all models]",
         ),
     ] = None,
-    max_turns: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Turns at once. [what the bridge has room for]")
-    ] = None,
+    max_turns: Annotated[int | None, typer.Option(min=1, metavar="N", help="Turns at once. [PROXY_MAX_TURNS]")] = None,
     max_requests: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Requests to a model that it may begin in a minute. [any]")
+        int | None, typer.Option(min=1, metavar="N", help="Requests per minute. [no limit]")
     ] = None,
     max_connections: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Requests and WebSockets open at once. [any]")
+        int | None, typer.Option(min=1, metavar="N", help="Open requests and WebSockets at once. [no limit]")
     ] = None,
     max_body: Annotated[
-        int | None, typer.Option(min=1024, metavar="BYTES", help="Size of a request. [PROXY_MAX_BODY]")
+        int | None, typer.Option(min=1024, metavar="BYTES", help="Size of a request body. [PROXY_MAX_BODY]")
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="When it ends: 2027-01-31, 2027-01-31T08:30, or in 12h, 30d. [never]"),
+        typer.Option(metavar="TIME", help="Expiry: 2027-01-31, 2027-01-31T08:30, or after 12h, 30d. [never]"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object, with the key in it.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object that contains the key.")] = False,
 ) -> None:
-    """Make a key for a client. It is printed on stdout, this once; only its hash is kept.
+    """Create a key for a client and print it. It is shown only once: only its hash is stored.
 
-    A bridge that runs as the same user lets it in at once, beside PROXY_API_KEY or the key that was made at first
-    start. What a client stores and uses belongs to its key, under the label that `keys list` shows.
+    A running bridge of the same user accepts the key at once, as well as PROXY_API_KEY or the key made at first start.
+    Stored responses and usage belong to the client's key, under the label that `keys list` shows.
     """
     from datetime import UTC, datetime
 
     import orjson
 
-    from bridge.auth.key_store import add_key
-    from bridge.cli.streams import say
-    from bridge.config import key_store_file
+    from bridge.settings import key_store_file
+    from bridge.store.key_store import add_key
+    from bridge.terminal import say
 
     now = datetime.now(UTC).replace(microsecond=0)
     key, kept = add_key(
@@ -74,24 +72,22 @@ def add(
         typer.echo(orjson.dumps({"key": key, **describe(kept)}).decode())
         return
     typer.echo(key)
-    say("note", f"this is the key of {name} ({kept.label}); it is not shown again")
+    say("note", f"the key of {name} ({kept.label}) is not shown again")
 
 
 @app.command("list")
-def list_keys(
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-) -> None:
-    """List the keys: names, labels, limits.
+def list_keys(json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False) -> None:
+    """List the keys made with `keys add`: names, labels and limits.
 
-    Those are listed that were made with `keys add`. The keys themselves are kept nowhere.
+    The keys themselves are not stored.
     """
     import time
 
     import orjson
 
-    from bridge.auth.key_store import read_keys
-    from bridge.cli.log.terminal import Screen
-    from bridge.config import key_store_file
+    from bridge.log.commands.terminal import Screen
+    from bridge.settings import key_store_file
+    from bridge.store.key_store import read_keys
 
     keys = read_keys(key_store_file())
     if json:
@@ -99,9 +95,9 @@ def list_keys(
             typer.echo(orjson.dumps(describe(key)).decode())
         return
     if not keys:
-        typer.echo("there are none; `codex-bridge keys add NAME` makes one", err=True)
+        typer.echo("no keys yet; `turnbridge keys add NAME` creates one", err=True)
         return
-    # A name is never cut: it is what a key is revoked by.
+    # A name is never cut: `keys revoke` needs it.
     name = max(12, *(len(key.name) for key in keys))
     typer.echo(f"{'name':{name}}  {'label':16}  {'made':10}  {'ends':10}  may use")
     for key in keys:
@@ -115,34 +111,34 @@ def list_keys(
 
 @app.command("revoke")
 def revoke(name: Annotated[str, NAME]) -> None:
-    """Take a key away. A running bridge refuses its requests at once, and ends what it answers in a second or two."""
-    from bridge.auth.key_store import revoke_key
-    from bridge.config import key_store_file
+    """Revoke a key. A running bridge refuses its requests at once and ends running ones within two seconds."""
+    from bridge.settings import key_store_file
+    from bridge.store.key_store import revoke_key
 
-    gone = revoke_key(key_store_file(), name)
-    typer.echo(f"revoked {gone.name} ({gone.label})")
+    revoked = revoke_key(key_store_file(), name)
+    typer.echo(f"revoked {revoked.name} ({revoked.label})")
 
 
 def describe(key: ClientKey) -> dict[str, Any]:
-    """What is known of a key, for programs."""
+    """A key as JSON, without its hash."""
     known = key.model_dump(mode="json", exclude={"sha256"})
     return {"name": known.pop("name"), "label": key.label, **known}
 
 
 def describe_allowance(key: ClientKey) -> str:
-    """What a key may use, in words."""
+    """The models and limits of a key, in words."""
     limits = [
         (key.max_turns, "{:,} at once"),
         (key.max_requests, "{:,} a minute"),
         (key.max_connections, "{:,} open"),
         (key.max_body, "{:,} bytes"),
     ]
-    said = [words.format(limit) for limit, words in limits if limit is not None]
-    return ", ".join([*(key.models or ("all models",)), *said])
+    given = [words.format(limit) for limit, words in limits if limit is not None]
+    return ", ".join([*(key.models or ("all models",)), *given])
 
 
 def parse_end(text: str, now: datetime) -> datetime:
-    """A time to come: ISO (in the zone of this machine unless it says another), or how far off. Raises UsageError."""
+    """A time in the future: ISO (local time unless it names a zone), or a duration. Raises UsageError."""
     import re
     from datetime import UTC, datetime, timedelta
 
@@ -158,15 +154,15 @@ def parse_end(text: str, now: datetime) -> datetime:
             end = datetime.fromisoformat(written).astimezone(UTC)
     except (ValueError, OverflowError):
         raise UsageError(
-            f"--expires {text} is no time. Write 2027-01-31, 2027-01-31T08:30, or how far off: 45m, 12h, 30d, 8w."
+            f"Invalid --expires {text}. Write 2027-01-31, 2027-01-31T08:30, or a duration: 45m, 12h, 30d, 8w."
         ) from None
     if end <= now:
-        raise UsageError(f"--expires {text} is over already.")
+        raise UsageError(f"--expires {text} is in the past.")
     return end
 
 
 def _day(moment: datetime) -> str:
-    """Its day on this machine; where that would be beyond the calendar, the day that was given."""
+    """The local date; the given one where local time is beyond the calendar."""
     try:
         return f"{moment.astimezone():%Y-%m-%d}"
     except OverflowError:

@@ -1,37 +1,45 @@
-"""`codex-bridge models`: what a request may name, who serves it, and why something is not there."""
+"""`turnbridge models`: the models that requests can name, their backends, and why a backend is off."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from bridge.settings import Settings
+    from bridge.settings.file import FileConfig
+from bridge.cli.flags import Flags, setting_flags
 
-def command(
-    config: Annotated[Path | None, typer.Option(help="As for serve. [PROXY_CONFIG]")] = None,
-    codex_bin: Annotated[str | None, typer.Option(help="As for serve. [CODEX_BIN]")] = None,
-    codex_home: Annotated[Path | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None,
-    mock_only: Annotated[bool | None, typer.Option("--mock-only", help="As for serve. [PROXY_MOCK_ONLY]")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
-    """List the models that a request may name, and the backend of each.
 
-    The backends are asked as `serve` would: Codex is started for it, and those with discovery are called. Then come the
-    patterns, and the backends that are off or do not answer, with the reason.
+@setting_flags(["config", "codex_bin", "codex_home", "mock_only"])
+def command(flags: Flags, json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """List the models that requests can name, and their backends.
+
+    Queries the backends as `serve` does: it starts Codex, and calls backends with discovery. After the models it lists
+    the patterns, and the backends that are off or do not answer, with the reason.
     """
     import orjson
     import trio
 
-    from bridge.config_file import load_configuration
-    from bridge.server.run import list_models
+    from bridge.settings.file import load_configuration
 
-    settings, file = load_configuration(config=config, codex_bin=codex_bin, codex_home=codex_home, mock_only=mock_only)
-    found = trio.run(list_models, settings, file)
+    settings, file = load_configuration(**flags)
+    found = trio.run(_list_models, settings, file)
     if json:
         typer.echo(orjson.dumps(found).decode())
         return
     _show(found)
+
+
+async def _list_models(settings: Settings, config: FileConfig) -> dict[str, Any]:
+    """What `serve` would serve: models with their backends, patterns, and the backends that are off."""
+    from bridge.app.app import open_app
+
+    unused = {"log_events": None, "store": "memory"}
+    async with open_app(settings.model_copy(update=unused), config) as app:
+        await app.router.wait_until_known(settings.rpc_timeout)
+        return app.router.describe()
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -44,6 +52,6 @@ def _show(found: dict[str, Any]) -> None:
             where = f"alias of {entry['model']}" if "model" in entry else entry["backend"]
             typer.echo(f"  {entry['pattern']:{max(width - 2, 12)}}  {where}")
     if found["off"]:
-        typer.echo("\nnot there")
+        typer.echo("\nnot available")
         for name, reason in found["off"].items():
             typer.echo(f"  {name}: {reason}")

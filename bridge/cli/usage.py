@@ -1,4 +1,4 @@
-"""`codex-bridge usage`: what was used, by day, key and model."""
+"""`turnbridge usage`: the tokens used, by day, key and model."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import typer
 
 
 def command(
-    days: Annotated[int, typer.Option(min=1, max=400, help="How many days back.")] = 30,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    days: Annotated[int, typer.Option(min=1, max=400, help="Number of days to show, up to today.")] = 30,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Show the tokens used through the bridge, by day, key and model.
+    """Show the tokens used, by day, key and model.
 
-    Counted are all requests of `serve` that reached a model, also while no event log is written. A key is shown by its
-    name, where `codex-bridge keys add` gave it one, or by its label (key- and the beginning of its SHA-256 digest),
-    never itself.
+    Counts all requests to `serve` that reached a model, with or without an event log. A key is shown by the name that
+    `turnbridge keys add` gave it, or by its label (`key-` and the start of its SHA-256 digest).
     """
     import math
     import time
@@ -24,16 +23,16 @@ def command(
     import orjson
     import trio
 
-    from bridge.auth.key_store import read_keys
-    from bridge.config import key_store_file, store_file
     from bridge.server.pages import usage_entry
+    from bridge.settings import key_store_file, store_file
+    from bridge.store.key_store import read_keys
     from bridge.store.sqlite import SqliteStore
 
     since = (datetime.now(UTC).date() - timedelta(days=days - 1)).isoformat()
     if not store_file().exists():
-        typer.echo("nothing was counted yet", err=True)
+        typer.echo("no usage recorded yet", err=True)
         return
-    # A reader must not clean up: nothing is too old for it, and nothing too much.
+    # Reading must not delete anything: nothing is too old, and nothing too much.
     store = SqliteStore(store_file(), ttl=math.inf, max_bytes=1 << 60, now=time.time)
 
     async def read() -> list[dict[str, object]]:

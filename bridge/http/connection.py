@@ -1,63 +1,44 @@
 """One client connection: requests one after the other, each answered by the handler in this task.
 
-Neither side can make the other wait for ever: head, body and writes have limits of time. What the kernel takes at once
-is written without a lock, a scope or a checkpoint, because two hundred slow streams are ten thousand small writes a
-second. One request may wait behind the one that is being answered; a connection on which more waits ends after the
-answer that is then under way.
+Neither side can make the other wait forever: head, body and writes have time limits. One request may wait behind the
+one that is being answered; a connection on which more waits ends after the current answer.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import math
 import socket
 import ssl
-import sys
-import termios
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
+from email.utils import formatdate
 from http import HTTPStatus
 
 import orjson
 import trio
 
 from bridge.errors import InvalidRequest, PayloadTooLarge
-from bridge.http.head import (
-    END,
-    HEAD_LIMIT,
-    TOO_LONG,
-    BadRequest,
-    Chunks,
-    Head,
-    begins_a_request,
-    fault_of_head,
-    parse_head,
-)
+from bridge.http.head import END, HEAD_LIMIT, TOO_LONG, BadRequest, Chunks, Head, check_part_of_head, parse_head
 from bridge.http.request import ClientGone, Handler, Headers, Request
 from bridge.http.watch import Watch
+from bridge.http.wire import READ, WOULD_BLOCK, Wire
 
 log = logging.getLogger("bridge.server")
 
-READ = 64 * 1024
 CHUNKED_AT_ONCE = 16 * 1024
-"""Bytes of a chunked body that are decoded before others have their turn: of chunks of one byte, 3 ms of work."""
+"""Bytes of a chunked body that are decoded before other tasks run: 3 ms of work if each chunk is one byte."""
 KEEP_ALIVE = 75.0
 """Seconds that a connection may stay open between two requests."""
 HEAD_SECONDS = 10.0
-"""How long the head of a request may take, from its first byte on; also the handshake of TLS."""
+"""The time limit for the head of a request, from its first byte, and for a TLS handshake."""
 BODY_PATIENCE, BODY_RATE, BODY_SECONDS = 10.0, 16 * 1024, 300.0
-"""A body must come at this many bytes a second, after so many seconds for its beginning, and in so many at most."""
+"""A body must arrive at this many bytes per second after an initial delay, and within a total time."""
 DRAIN_SECONDS, DRAIN_BYTES = 5.0, 256 * 1024 * 1024
-"""How much of a request is read and thrown away, after it has been answered."""
+"""How much of a request is read and discarded after it has been answered."""
 
 _STATUS = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
-_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-_DAYS = "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"
-_MONTHS = "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"
 
 
 @dataclass(slots=True)
@@ -71,177 +52,132 @@ class Edge:
     ping_interval: float = 15.0
     head_timeout: float = HEAD_SECONDS
     refused: Callable[[str], None] = lambda code: None
-    """Hears of what is refused here, before any handler could count it."""
+    """Called with the code of an error that is sent before any handler could count it."""
     tls: ssl.SSLContext | None = None
     watch: Watch = field(default_factory=Watch)
     is_stopping: bool = False
     _date: tuple[int, bytes] = (0, b"")
 
     def date(self) -> bytes:
-        """The Date header, made once a second. Not by strftime, which speaks the language of the system."""
+        """The Date header, built once a second."""
         now = int(time.time())
         if self._date[0] != now:
-            at = time.gmtime(now)
-            day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
-            clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
-            self._date = now, f"date: {day}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT\r\n".encode()
+            self._date = now, f"date: {formatdate(now, usegmt=True)}\r\n".encode()
         return self._date[1]
 
 
-class State(Enum):
-    """What a connection is doing."""
+@dataclass(slots=True, eq=False, repr=False)
+class Connection(Wire):
+    """`run` serves the connection to its end; `close` ends it at any time."""
 
-    IDLE = 1
-    """Waiting for a request."""
-    HEAD = 2
-    """Reading a request's head."""
-    ANSWERING = 3
-    """Running the handler: of a request, or of a WebSocket to its end."""
-    OVER = 4
-
-
-class Connection:
-    """`run` serves it to its end; `close` ends it at any time."""
-
-    __slots__ = (
-        "_body_left",
-        "_buffer",
-        "_chunks",
-        "_edge",
-        "_fd",
-        "_is_answered",
-        "_is_chunked",
-        "_is_gone",
-        "_is_last",
-        "_limit",
-        "_must_continue",
-        "_on_gone",
-        "_response",
-        "_sends_body",
-        "_socket",
-        "_version",
-        "_waited",
-        "_writing",
-        "idle_since",
-        "state",
-    )
-
-    def __init__(self, edge: Edge, connected: socket.socket) -> None:
-        self._edge = edge
-        self._socket = connected
-        self._fd = connected.fileno()
-        self._buffer = b""
-        """What has been received and belongs to no request yet."""
-        self._waited = False
-        """Whether the whole request was in the buffer while another was answered."""
-        self._is_last = False
-        """No request follows the present one."""
-        self._is_gone = False
-        self._on_gone: Callable[[], None] | None = None
-        self._writing: trio.Event | None = None
-        """Set when the writer that waits for the kernel is done."""
-        self._body_left = 0
-        self._chunks: Chunks | None = None
-        self.state = State.IDLE
-        self.idle_since = trio.current_time()
-        """Since when nothing is being answered, while that is so."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it may be closed to make room for another. One with only part of a head is idle, too."""
-        return self.state in (State.IDLE, State.HEAD)
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the client has left."""
-        return self._is_gone
-
-    async def run(self) -> None:
-        """Serve requests until either side ends it."""
-        try:
-            with trio.CancelScope(deadline=trio.current_time() + KEEP_ALIVE) as self._limit:
-                if self._edge.tls is not None:
-                    await self._shake_hands(self._edge.tls)
-                await self._serve()
-            if self._limit.cancelled_caught and self.state is State.HEAD and not self._edge.is_stopping:
-                await self._refuse(408, "The head of the request did not come in time.")
-            await self._end_our_side()
-        except (OSError, trio.ClosedResourceError):
-            pass  # the client has gone, or the listener has closed it
-        finally:
-            self.close()
+    is_idle: bool = True
+    """Whether it may be closed to make room for another. One with only part of a head is idle, too."""
+    idle_since: float = field(default_factory=trio.current_time)
+    _limit: trio.CancelScope | None = None
+    """The time limit of the next request's head; None while a request is answered."""
+    _waited: bool = False
+    """Whether the whole request was in the buffer while another was answered."""
+    _is_last: bool = False
+    """No request follows the present one."""
+    _version: bytes = b""
+    _body_left: int = 0
+    _chunks: Chunks | None = None
+    _must_continue: bool = False
+    _response: tuple[int, Headers] | None = None
+    _sends_body: bool = True
+    _is_chunked: bool = False
+    _is_answered: bool = False
 
     def close_if_idle(self) -> None:
-        """The listener stops."""
-        if self.is_idle:
+        """Called when the listener stops."""
+        if self._limit is not None:
             self._limit.cancel()
-
-    def close(self) -> None:
-        """End it now, whatever is under way."""
-        if self.state is State.OVER:
-            return
-        self.state = State.OVER
-        self._unwatch()
-        trio.lowlevel.notify_closing(self._socket)
-        self._socket.close()
-        self._left()
 
     # Requests
 
-    async def _serve(self) -> None:
-        while not self._is_last and not self._edge.is_stopping:
-            try:
-                head = await self._read_head()
-            except BadRequest as fault:
-                await self._refuse(fault.status, fault.message)
-                return
-            if head is None:
-                return
-            self.state = State.ANSWERING
-            self._limit.deadline = math.inf
-            await self._answer(head)
-            if self.state is State.OVER:
-                return
-            self.state = State.IDLE
-            self.idle_since = trio.current_time()
-            self._limit.deadline = self.idle_since + KEEP_ALIVE
+    async def run(self, ended: Callable[[Connection], None] = lambda connection: None) -> None:
+        """Serve requests until either side ends the connection, then call `ended`."""
+        try:
+            while not self._is_last and not self._edge.is_stopping:
+                request = await self._next_request()
+                if request is None:
+                    break
+                try:
+                    await self._edge.handler(request)
+                except Exception:
+                    log.exception("a request ended with an error")
+                finally:
+                    self._unwatch()
+                    self._on_gone = None
+                await self._finish(request)
+                self.is_idle, self.idle_since = True, trio.current_time()
+            await self._end_our_side()
+        except (OSError, trio.ClosedResourceError):
+            pass  # the client has left, or the listener has closed the connection
+        except Exception:
+            # A bug that one connection meets must not end the listener.
+            log.exception("a connection ended with an error")
+        finally:
+            self.close()
+            ended(self)
 
-    async def _read_head(self) -> Head | None:
+    async def _next_request(self) -> Request | None:
+        """The next request; None at the end of the connection, or after a refusal."""
+        head: Head | None = None
+        try:
+            # The scope ends before the handler runs: an open one would cost each waiting stream 700 bytes.
+            with trio.CancelScope(deadline=trio.current_time() + KEEP_ALIVE) as limit:
+                self._limit = limit
+                if self._edge.tls is not None and not isinstance(self._socket, ssl.SSLSocket):
+                    limit.deadline = trio.current_time() + HEAD_SECONDS
+                    await self._shake_hands(self._edge.tls)
+                    limit.deadline = trio.current_time() + KEEP_ALIVE
+                head = await self._read_head(limit)
+        except BadRequest as fault:
+            await self._refuse(fault.status, fault.message)
+        finally:
+            self._limit = None
+        if head is not None:
+            return self._begin(head)
+        if limit.cancelled_caught and self._buffer.strip() and not self._edge.is_stopping:
+            await self._refuse(408, "The head of the request did not arrive in time.")
+        return None
+
+    async def _read_head(self, limit: trio.CancelScope) -> Head | None:
         """The next request's head; None at the end of the connection."""
-        received, seen = self._buffer, 0
-        self._waited = bool(received)
-        if received:
-            # The other connections have their turn, however quickly this client asks.
+        seen, may_skip = 0, True
+        self._waited = bool(self._buffer)
+        if self._waited:
+            # Other connections get their turn, however quickly this client sends.
             await trio.lowlevel.checkpoint()
         while True:
-            if not seen and received.startswith(b"\r\n"):
-                received = received[2:]  # some clients send a line end after a body
-            end = received.find(END, max(0, seen - 3))
-            if end >= 0 or len(received) > HEAD_LIMIT:
+            if may_skip and self._buffer.startswith(b"\r\n"):
+                # Some clients send a line end after a body. One is skipped, however the bytes arrive: how a stream is
+                # framed must not depend on its packets.
+                self._buffer, may_skip = self._buffer[2:], False
+            end = self._buffer.find(END, max(0, seen - 3))
+            if end >= 0 or len(self._buffer) > HEAD_LIMIT:
                 break
-            if received and received != b"\r":
-                if (fault := fault_of_head(received, seen)) is not None:
-                    raise BadRequest(fault)
+            if self._buffer and self._buffer != b"\r":
+                check_part_of_head(self._buffer, seen)
                 if not seen:
-                    if not begins_a_request(received):
-                        raise BadRequest
-                    self.state = State.HEAD
-                    self._limit.deadline = trio.current_time() + self._edge.head_timeout
-                seen = len(received)
+                    limit.deadline = trio.current_time() + self._edge.head_timeout
+                seen = len(self._buffer)
             more = await self._receive()
             if not more:
                 return None
-            received += more
+            self._buffer += more
             self._waited = False
         end += len(END)
         if not len(END) <= end <= HEAD_LIMIT:
             raise BadRequest(TOO_LONG, 431)
-        self._buffer = received[end:]
-        return parse_head(received[:end])
+        raw, self._buffer = self._buffer[:end], self._buffer[end:]
+        return parse_head(raw)
 
-    async def _answer(self, head: Head) -> None:
+    def _begin(self, head: Head) -> Request:
+        self.is_idle = False
         self._version = head.version
-        self._response: tuple[int, Headers] | None = None
+        self._response = None
         self._is_answered = self._is_chunked = False
         self._sends_body = head.method != "HEAD"
         self._must_continue = head.expects_continue
@@ -253,22 +189,19 @@ class Connection:
             from bridge.http.websocket import WebSocket
 
             self._is_last = True
-            request.socket = WebSocket(self, self._edge, request, head)
-        try:
-            await self._edge.handler(request)
-        except Exception:
-            log.exception("a request ended with an error")
-        finally:
-            self._unwatch()
-            self._on_gone = None
+            request.socket = WebSocket(self, self._edge, request)
+        return request
+
+    async def _finish(self, request: Request) -> None:
+        """What is left to do after the handler has returned."""
         if request.socket is not None and request.socket.is_open:
             await request.socket.close(1011)
-        elif request.status is None and not self._is_gone:
-            # The handler answers whatever happens, so this is a mistake in the bridge.
+        elif request.status is None and not self.is_gone:
+            # The handler answers whatever happens, so this is a bug in the bridge.
             self._is_last = True
             self.start(500, [(b"content-length", b"0")])
             await self.send(b"", last=True)
-        if not self._is_answered or not self._is_body_read or self._is_gone:
+        if not self._is_answered or not self._is_body_read or self.is_gone:
             self._is_last = True
 
     # The body
@@ -278,7 +211,7 @@ class Connection:
         return self._body_left == 0 if self._chunks is None else self._chunks.done
 
     async def read_body(self, limit: int) -> bytes:
-        """The whole body; see Channel."""
+        """See Channel."""
         if self._body_left > limit:
             raise _too_large(limit)
         if self._chunks is None and len(self._buffer) >= self._body_left:
@@ -288,7 +221,7 @@ class Connection:
             if self._must_continue and not self._buffer:
                 await self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             body = await self._collect_body(limit)
-        self._note_what_follows()
+        self._limit_what_follows()
         return body
 
     async def _collect_body(self, limit: int) -> bytes:
@@ -304,8 +237,8 @@ class Connection:
                 pieces.append(piece)
         if too_slow.cancelled_caught:
             raise InvalidRequest(
-                f"The request's body came too slowly: at least {BODY_RATE // 1024} KiB a second are expected, "
-                f"and the whole of it within {BODY_SECONDS:g} s.",
+                f"The request body arrived too slowly. At least {BODY_RATE // 1024} KiB per second are required, "
+                f"and all of it within {BODY_SECONDS:g} s.",
                 code="timeout",
                 http_status=408,
             )
@@ -336,18 +269,18 @@ class Connection:
             await trio.lowlevel.checkpoint()
         return b"".join(pieces)
 
-    def _note_what_follows(self) -> None:
-        """The request is whole. One may wait behind it, unless it has waited itself."""
+    def _limit_what_follows(self) -> None:
+        """The request is complete. One may wait behind it, unless it has waited itself."""
         if self._buffer and (self._waited or self._is_last):
             self._buffer = b""
             self._is_last = True
 
     async def _end_our_side(self) -> None:
-        """Say that no more comes, and read what the client still sends.
+        """Send the end, and read what the client still sends.
 
         A connection that is closed with unread bytes is reset, and the client may lose its answer.
         """
-        if self.state is State.OVER or self._is_gone:
+        if self.is_gone:
             return
         with suppress(OSError, ValueError):
             if isinstance(self._socket, ssl.SSLSocket):
@@ -358,7 +291,7 @@ class Connection:
             while drained < DRAIN_BYTES and (data := await self._receive()):
                 drained += len(data)
 
-    # What happens while an answer is made
+    # What happens during an answer
 
     def on_gone(self, callback: Callable[[], None] | None) -> None:
         """See Channel."""
@@ -366,19 +299,16 @@ class Connection:
         self._on_gone = callback
         if callback is None:
             self._unwatch()
-        elif self._is_gone:
+        elif self.is_gone:
             callback()
         elif not is_watching and not self._is_answered:
-            self._edge.watch.add(self._fd, self._readable)
-
-    def _unwatch(self) -> None:
-        self._edge.watch.remove(self._fd)
+            self._edge.watch.add(self._socket.fileno(), self._readable)
 
     def _readable(self) -> None:
-        """Something comes while an answer is made: the next request, or the end."""
+        """Something arrives during an answer: the next request, or the end."""
         try:
             data = self._socket.recv(READ)
-        except _WOULD_BLOCK:
+        except WOULD_BLOCK:
             return
         except OSError:
             data = b""
@@ -389,13 +319,6 @@ class Connection:
             if len(self._buffer) > HEAD_LIMIT:
                 self._buffer = b""
                 self._is_last = True
-
-    def _left(self) -> None:
-        """The client has gone."""
-        self._is_gone = True
-        self._unwatch()
-        if self._on_gone is not None:
-            self._on_gone()
 
     # The answer
 
@@ -416,7 +339,7 @@ class Connection:
             # From here on the client may send its next request, of any size.
             self._is_answered = True
             self._unwatch()
-        if out and not self._is_gone:
+        if out and not self.is_gone:
             await self.write(out)
 
     def _first(self, status: int, headers: Headers, data: bytes, last: bool) -> bytes:
@@ -443,11 +366,11 @@ class Connection:
         return b"".join(lines)
 
     def _skip_body(self) -> None:
-        """The answer does not depend on the body. If all of it is here, the connection can go on after it."""
+        """The answer does not depend on the body. If all of it has arrived, the connection can continue after it."""
         if self._chunks is None and len(self._buffer) >= self._body_left and not self._must_continue:
             self._buffer = self._buffer[self._body_left :]
             self._body_left = 0
-            self._note_what_follows()
+            self._limit_what_follows()
 
     async def _refuse(self, status: int, message: str) -> None:
         """Answer what cannot be read as a request, and end the connection."""
@@ -455,106 +378,8 @@ class Connection:
         body = orjson.dumps(InvalidRequest(message, code="bad_http", http_status=status).body())
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n"
         await self.write(head % (_STATUS[status], len(body), self._edge.date()) + body)
-        # The rest of it, whatever it is, may be on its way.
+        # More of it may be on its way.
         self._chunks, self._body_left = None, 1
-
-    # Bytes
-
-    async def receive(self, until: float) -> bytes | None:
-        """For a WebSocket: what comes next; empty at the end, None when nothing has come by then."""
-        if self._buffer:
-            data, self._buffer = self._buffer, b""
-            return data
-        with trio.move_on_at(until):
-            return await self._receive()
-        return None
-
-    async def _receive(self) -> bytes:
-        """What comes next; empty when nothing will."""
-        has_waited = False
-        while True:
-            try:
-                data = self._socket.recv(READ)
-            except ssl.SSLWantWriteError:
-                wait = trio.lowlevel.wait_writable
-            except _WOULD_BLOCK:
-                wait = trio.lowlevel.wait_readable
-            except OSError:
-                return b""
-            else:
-                if not has_waited:
-                    # A client that is always ready must not hold up the others. What has been read is not to be lost.
-                    await trio.lowlevel.cancel_shielded_checkpoint()
-                return data
-            has_waited = True
-            try:
-                await wait(self._socket)
-            except trio.ClosedResourceError:
-                return b""
-
-    async def write(self, data: bytes) -> None:
-        """Send it whole, or notice that the client has gone."""
-        sent = 0
-        if self._writing is None:
-            try:
-                sent = self._socket.send(data)
-            except _WOULD_BLOCK:
-                # TLS may have sent some of it, and must be given the same bytes again.
-                sent = 0 if self._edge.tls is None else -1
-            except OSError:
-                self._left()
-                return
-            if sent == len(data):
-                return
-        if sent == 0:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        while self._writing is not None:
-            await self._writing.wait()
-        if self._is_gone:
-            return
-        self._writing = trio.Event()
-        try:
-            # Part of it may be out: no other write comes between, and it cannot be cancelled.
-            with trio.CancelScope(shield=True):
-                await self._write_rest(memoryview(data)[max(0, sent) :])
-        except (OSError, trio.ClosedResourceError):
-            self._left()
-        finally:
-            self._writing.set()
-            self._writing = None
-
-    async def _write_rest(self, data: memoryview) -> None:
-        while data:
-            unread = _unread_by(self._socket)
-            with trio.move_on_after(self._edge.write_timeout) as limit:
-                await trio.lowlevel.wait_writable(self._socket)
-            if limit.cancelled_caught:
-                # The kernel has room again only when much has been read; a client that reads slowly is not cut off.
-                if _unread_by(self._socket) >= unread:
-                    self.close()
-                    return
-                continue
-            try:
-                data = data[self._socket.send(data) :]
-            except ssl.SSLWantReadError:
-                await trio.lowlevel.wait_readable(self._socket)
-            except _WOULD_BLOCK:
-                pass
-
-    async def _shake_hands(self, tls: ssl.SSLContext) -> None:
-        """Begin TLS."""
-        self._limit.deadline = trio.current_time() + HEAD_SECONDS
-        self._socket = wrapped = tls.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
-        while True:
-            try:
-                wrapped.do_handshake()
-            except ssl.SSLWantReadError:
-                await trio.lowlevel.wait_readable(wrapped)
-            except ssl.SSLWantWriteError:
-                await trio.lowlevel.wait_writable(wrapped)
-            else:
-                self._limit.deadline = trio.current_time() + KEEP_ALIVE
-                return
 
 
 def _chunk(data: bytes, last: bool) -> bytes:
@@ -566,11 +391,3 @@ def _too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(
         f"The request body is larger than {limit:,} bytes (PROXY_MAX_BODY, or the limit of this key)."
     )
-
-
-def _unread_by(connection: socket.socket) -> int:
-    """How many bytes of what was sent the peer's system has not taken yet; 0 where that cannot be known."""
-    try:
-        return int.from_bytes(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-    except (OSError, ValueError):  # the latter for one that is closed
-        return 0

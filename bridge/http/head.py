@@ -1,4 +1,4 @@
-"""How a request is framed: its head, and the chunks of its body. Pure.
+"""How a request is framed: its head, and the chunks of its body. No I/O.
 
 Everything that two servers could read differently is refused, because a proxy in front of the bridge may read it the
 other way, and then part of one client's body becomes another client's request (request smuggling, RFC 9112 §11.2).
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 HEAD_LIMIT = 64 * 1024
-"""Bytes of a request's head, of the trailers of a body, and of what may wait behind a request."""
+"""Limit in bytes of a request's head, of the trailers of a body, and of what may wait behind a request."""
 END = b"\r\n\r\n"
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -33,7 +33,7 @@ MALFORMED = "Malformed HTTP/1.1 request."
 
 
 class BadRequest(Exception):
-    """The bytes are not a request that is served here. Nothing of them is repeated in `message`: it may be a key."""
+    """The bytes are not a supported request. `message` repeats none of them: they may contain a key."""
 
     def __init__(self, message: str = MALFORMED, status: int = 400) -> None:
         super().__init__(message)
@@ -61,16 +61,11 @@ class Head:
     expects_continue: bool = False
     is_websocket: bool = False
 
-    def header(self, name: bytes) -> bytes | None:
-        """The first value of a header."""
-        return next((value for key, value in self.headers if key == name), None)
-
 
 def fault_of_head(received: bytes, seen: int = 0) -> str | None:
-    """What is wrong with as much of a head as has been received (with the body behind it or not); None if nothing.
+    """What is wrong with as much of a head as has been received (with or without a body behind it); None if nothing.
 
-    The first `seen` bytes were checked before. So a
-    head that comes byte by byte is not read over and over.
+    The first `seen` bytes were checked before, so that a head that comes byte by byte is not read over and over.
     """
     end = received.find(END, max(0, seen - len(END)))
     start = max(0, seen - 2)
@@ -84,9 +79,12 @@ def fault_of_head(received: bytes, seen: int = 0) -> str | None:
     return None
 
 
-def begins_a_request(received: bytes) -> bool:
-    """Whether the first byte could be a method's. A client that speaks TLS or another protocol is told so at once."""
-    return _NOT_A_METHOD.match(received) is None
+def check_part_of_head(received: bytes, seen: int) -> None:
+    """Raises BadRequest as soon as the part of a head that has been received is wrong; see `fault_of_head`."""
+    if (fault := fault_of_head(received, seen)) is not None:
+        raise BadRequest(fault)
+    if not seen and _NOT_A_METHOD.match(received):
+        raise BadRequest  # TLS, or another protocol: answer at once
 
 
 def parse_head(raw: bytes) -> Head:

@@ -1,4 +1,4 @@
-"""Sockets that accept connections, also while the system or the bridge has no room for them."""
+"""Accepts connections, also when the system or the bridge has no room for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAUSE = 0.1
 REMIND = 60.0
 """Seconds after which a shortage that lasts is logged again."""
 MAX_TURNED_AWAY, TURN_AWAY_SECONDS = 64, 2.0
-"""Clients that are told at the same time that all connections are taken; more than that are told nothing."""
+"""Clients that get a 503 at the same time when all connections are in use; more than that are closed silently."""
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _BODY = orjson.dumps(
@@ -36,11 +36,11 @@ TURNED_AWAY = (
 
 
 def notice_vanished_peers(listener: socket.socket, seconds: float) -> None:
-    """Let connections of this socket break when their peer has been gone for `seconds` without a farewell.
+    """Break connections of this socket when their peer has been unreachable for `seconds`.
 
-    A machine that was switched off, or behind a router that forgot it, sends no end. What is written to it fits into
-    the socket's buffer for hours, so that no limit on writes helps; by itself the system gives up after a quarter of
-    an hour, and without anything to write never. On systems other than Linux the options have other names, or none.
+    A machine that was switched off, or is behind a router that forgot it, sends no end. What is written to it fits into
+    the socket's buffer for hours, so a limit on writes does not help; by default the system gives up after a quarter of
+    an hour, and never if there is nothing to write. On systems other than Linux the options have other names, or none.
     """
     pause = max(1, min(15, math.floor(seconds / 4)))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -86,21 +86,21 @@ class Listener:
             connection.close_if_idle()
 
     async def wait_closed(self) -> None:
-        """Until no connection is open (after `stop_accepting`)."""
+        """Wait until no connection is open (after `stop_accepting`)."""
         while self._open:
             self._none_open = trio.Event()
             await self._none_open.wait()
 
     def abort(self) -> None:
-        """Close what is still open, also under a write that cannot be cancelled."""
+        """Close what is still open, even during a write that cannot be cancelled."""
         for connection in list(self._open):
             connection.close()
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
         """Accept until cancelled.
 
-        Where the system has no room for a connection (too many open files), clients wait in the queue of the socket
-        and it is tried again soon. trio's own loop would log a traceback each time.
+        When the system has no room for a connection (too many open files), clients wait in the queue of the socket
+        until the next attempt. trio's own loop would log a traceback each time.
         """
         try:
             while True:
@@ -117,40 +117,37 @@ class Listener:
                             os.strerror(error.errno),
                         )
                         await trio.sleep(PAUSE)
-                    else:  # the client's own accident, before it was ours (accept(2))
+                    else:  # the connection failed before it was accepted; see accept(2)
                         await trio.lowlevel.checkpoint()
                 else:
                     connected.setblocking(False)
-                    nursery.start_soon(self._serve, connected)
+                    self._start(connected, nursery)
                     await trio.lowlevel.checkpoint()
         finally:
             trio.lowlevel.notify_closing(listener)
             listener.close()
 
-    async def _serve(self, connected: socket.socket) -> None:
-        if len(self._open) >= self._max_connections and not self._make_room():
-            await self._turn_away(connected)
-            return
-        connection = Connection(self._edge, connected)
-        self._open.add(connection)
-        try:
-            await connection.run()
-        except Exception:
-            # One connection's accident must not end the listener.
-            log.exception("a connection ended with an error")
-        finally:
-            self._open.discard(connection)
-            if not self._open:
-                self._none_open.set()
+    def _start(self, connected: socket.socket, nursery: trio.Nursery) -> None:
+        if len(self._open) < self._max_connections or self._make_room():
+            connection = Connection(self._edge, connected)
+            self._open.add(connection)
+            nursery.start_soon(connection.run, self._ended)
+        else:
+            nursery.start_soon(self._turn_away, connected)
+
+    def _ended(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if not self._open:
+            self._none_open.set()
 
     def _make_room(self) -> bool:
         """Close the connection that has been idle for longest; False when all are busy.
 
-        So a client cannot keep others out by holding connections on which it asks for nothing.
+        So a client cannot lock others out by holding connections without requests.
         """
         self._warn(
             logging.WARNING,
-            "all %d connections are taken (PROXY_MAX_CONNECTIONS): idle ones are closed for new ones",
+            "all %d connections are in use (PROXY_MAX_CONNECTIONS): closing idle ones for new ones",
             self._max_connections,
         )
         idle = [connection for connection in self._open if connection.is_idle]
@@ -168,13 +165,13 @@ class Listener:
             log.log(level, message, about)
 
     async def _turn_away(self, connected: socket.socket) -> None:
-        """Answer 503 and close it, in two seconds at most, whatever the client does."""
+        """Answer 503 and close the connection, within two seconds, whatever the client does."""
         self._edge.refused(Overloaded.code)
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(connected))
         if self._turned_away < MAX_TURNED_AWAY and self._edge.tls is None:
             self._turned_away += 1
             with trio.move_on_after(TURN_AWAY_SECONDS), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                # One that is closed with unread bytes is reset, and the client never sees why.
+                # A connection that is closed with unread bytes is reset, and the client never sees why.
                 await stream.receive_some()
                 await stream.send_all(TURNED_AWAY)
                 await stream.send_eof()

@@ -1,8 +1,9 @@
-"""A request as its handler sees it: what was asked, and the way back to the client."""
+"""A request as its handler sees it: what the client sent, and the channel for the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -13,7 +14,17 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class ClientGone(Exception):
-    """The client has left before its request was whole."""
+    """The client left before its request was complete."""
+
+
+class Sink(Protocol):
+    """Takes an answer: a request, or a recorder in place of a client."""
+
+    def start(self, status: int, headers: Headers) -> None:
+        """See Channel."""
+
+    async def send(self, data: bytes, *, last: bool = False) -> None:
+        """See Channel."""
 
 
 class Channel(Protocol):
@@ -31,57 +42,43 @@ class Channel(Protocol):
     async def send(self, data: bytes, *, last: bool = False) -> None:
         """The next bytes of the body; with none, the head alone goes out.
 
-        There is no error when the client has left: `on_gone` tells that.
+        It is not an error if the client has left: `on_gone` reports that.
         """
 
 
+# No repr: its headers have the client's key.
+@dataclass(slots=True, eq=False, repr=False)
 class Request:
-    """One request. The gate and the routes fill in what they know of it."""
+    """One request. The gate and the routes fill in what they know about it."""
 
-    # A stream that waits should cost little.
-    __slots__ = (
-        "_channel",
-        "answer_headers",
-        "headers",
-        "key",
-        "max_body",
-        "method",
-        "params",
-        "path",
-        "query",
-        "refused",
-        "route",
-        "scheme",
-        "socket",
-        "status",
-        "subprotocols",
-    )
+    head: InitVar[Head]
+    _channel: Channel
+    scheme: str = "http"
+    socket: WebSocket | None = None
+    """The WebSocket that is requested. Until it is accepted, the request can be answered like any other."""
+    method: str = field(init=False)
+    path: str = field(init=False)
+    query: bytes = field(init=False)
+    headers: Headers = field(init=False)
+    subprotocols: Sequence[str] = ()
+    """What a WebSocket offers."""
+    key: str = ""
+    """The label of the client's key."""
+    max_body: int | None = None
+    """The limit that the client's key sets for bodies."""
+    route: str | None = None
+    """The pattern that the path matches."""
+    params: Mapping[str, str] = field(default_factory=dict)
+    """The variable parts of the path."""
+    refused: str | None = None
+    """The code of the error that the request was refused with, without a turn."""
+    status: int | None = None
+    """The answer's."""
+    answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Further headers of the answer, unless it has them itself."""
 
-    def __init__(self, head: Head, channel: Channel, scheme: str = "http", socket: WebSocket | None = None) -> None:
-        self.method = head.method
-        self.path = head.path
-        self.query = head.query
-        self.headers = head.headers
-        self.scheme = scheme
-        self.socket = socket
-        """The WebSocket that is asked for. Until it is accepted, the request can be answered as any other."""
-        self.subprotocols: list[str] = []
-        """What a WebSocket offers."""
-        self._channel = channel
-        self.key = ""
-        """The label of the client's key."""
-        self.max_body: int | None = None
-        """The limit of bodies that the client's key sets."""
-        self.route: str | None = None
-        """The pattern that the path matches."""
-        self.params: Mapping[str, str] = {}
-        """The variable parts of the path."""
-        self.refused: str | None = None
-        """The code of the error that the request was refused with, without a turn."""
-        self.status: int | None = None
-        """The answer's."""
-        self.answer_headers: list[tuple[bytes, bytes]] = []
-        """Further headers of the answer, for those that it does not name itself."""
+    def __post_init__(self, head: Head) -> None:
+        self.method, self.path, self.query, self.headers = head.method, head.path, head.query, head.headers
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header (names are lower case)."""
@@ -107,6 +104,8 @@ class Request:
             named = {name for name, _ in headers}
             headers = [*headers, *(each for each in self.answer_headers if each[0] not in named)]
         self._channel.start(status, headers)
+        # A stream may wait for long; what the client sent is not needed any more.
+        self.headers, self.answer_headers = (), []
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
         """See Channel."""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import orjson
 
-from bridge.config import APP
+from bridge import APP
 from bridge.errors import ConfigError
 
 BACKLOG = 512
 PATIENCE = 1.0
-"""Seconds that whoever has the port may take to say what it is."""
+"""Seconds that the program on an occupied port has to identify itself."""
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
 

@@ -1,25 +1,26 @@
-"""Clients that leave, or say more, while they are answered: one task watches all their sockets.
+"""Clients that leave, or send more, during an answer: one task watches all their sockets.
 
 A task per answer would cost a nursery, a spawn and a cancelled wait per request, about 45 µs. Here a socket is added to
-a poller of our own, whose file trio waits for.
+our own poller, and trio waits for the poller's file descriptor.
 """
 
 from __future__ import annotations
 
 import select
+import selectors
 from collections.abc import Callable
 
 import trio
 
 MOST = 256
-"""Sockets whose callbacks run before other tasks have their turn."""
+"""Sockets whose callbacks run before other tasks get their turn."""
 
 
 class Watch:
-    """`add` a socket's file, and its callback runs whenever there is something to read or an end, until `remove`."""
+    """Calls back whenever a socket has something to read or has ended, from `add` to `remove`."""
 
-    def __init__(self) -> None:
-        self._poller = _Epoll() if hasattr(select, "epoll") else _Kqueue()
+    def __init__(self, poller: EpollPoller | SelectorPoller | None = None) -> None:
+        self._poller = poller or (EpollPoller() if hasattr(select, "epoll") else SelectorPoller())
         self._callbacks: dict[int, Callable[[], None]] = {}
 
     def add(self, fd: int, callback: Callable[[], None]) -> None:
@@ -42,7 +43,7 @@ class Watch:
             self._poller.close()
 
 
-class _Epoll:
+class EpollPoller:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self.fileno, self.close, self.remove = self._epoll.fileno, self._epoll.close, self._epoll.unregister
@@ -54,21 +55,16 @@ class _Epoll:
         return [fd for fd, _ in self._epoll.poll(0, MOST)]
 
 
-class _Kqueue:
-    """The same on macOS and the BSDs."""
+class SelectorPoller:
+    """The same on systems without epoll: macOS and the BSDs. It needs more time per socket."""
 
     def __init__(self) -> None:
-        self._kqueue = select.kqueue()  # type: ignore[attr-defined]
-        self.fileno, self.close = self._kqueue.fileno, self._kqueue.close
+        self._selector = selectors.DefaultSelector()
+        self.fileno: Callable[[], int] = self._selector.fileno
+        self.close, self.remove = self._selector.close, self._selector.unregister
 
     def add(self, fd: int) -> None:
-        self._change(fd, select.KQ_EV_ADD)  # type: ignore[attr-defined]
-
-    def remove(self, fd: int) -> None:
-        self._change(fd, select.KQ_EV_DELETE)  # type: ignore[attr-defined]
+        self._selector.register(fd, selectors.EVENT_READ)
 
     def ready(self) -> list[int]:
-        return [event.ident for event in self._kqueue.control(None, MOST, 0)]
-
-    def _change(self, fd: int, flags: int) -> None:
-        self._kqueue.control([select.kevent(fd, select.KQ_FILTER_READ, flags)], 0)  # type: ignore[attr-defined]
+        return [key.fd for key, _ in self._selector.select(0)[:MOST]]

@@ -17,7 +17,6 @@ from bridge.http.request import ClientGone, Request
 
 if TYPE_CHECKING:
     from bridge.http.connection import Connection, Edge
-    from bridge.http.head import Head
 
 FAREWELL = 5.0
 """Seconds that a client has to answer our close frame."""
@@ -27,20 +26,20 @@ class WebSocket:
     """`accept` it, then `receive` and `send` messages. No extension is negotiated: a compressed message could be
     unpacked to any size."""
 
-    def __init__(self, connection: Connection, edge: Edge, request: Request, head: Head) -> None:
+    def __init__(self, connection: Connection, edge: Edge, request: Request) -> None:
         self._connection = connection
         self._edge = edge
         self._request = request
-        self._key = head.header(b"sec-websocket-key") or b""
-        request.subprotocols = split_comma_header(head.header(b"sec-websocket-protocol") or b"")
+        self._key = request.header(b"sec-websocket-key") or b""
+        request.subprotocols = split_comma_header(request.header(b"sec-websocket-protocol") or b"")
         self.default_subprotocol: str | None = None
-        """The one that is chosen where the handler names none."""
+        """The one that is accepted if the handler names none."""
         self._frames: Frames | None = None
         self._events: Iterator[Event] = iter(())
         self._parts: list[bytes] = []
         self._size = 0
         self._ends_at = math.inf
-        """When the connection is closed, although the client has not answered our close frame."""
+        """When the connection is closed even if the client has not answered our close frame."""
         self.is_open = False
 
     async def accept(self, subprotocol: str | None = None) -> None:
@@ -83,14 +82,16 @@ class WebSocket:
         raise ClientGone
 
     async def _add(self, event: TextMessage | BytesMessage) -> bytes | None:
-        """A part of a message; the whole of it, when this is the last."""
+        """Add a part of a message. Returns the whole message if this is the last part."""
         if self._ends_at < math.inf:
-            return None  # whatever comes after our farewell
+            return None  # we have sent a close frame
         data = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
         self._size += len(data)
         if self._size > self._edge.max_message:
             self._parts = []
-            await self.close(CloseReason.MESSAGE_TOO_BIG, f"messages have at most {self._edge.max_message:,} bytes")
+            await self.close(
+                CloseReason.MESSAGE_TOO_BIG, f"a message may have at most {self._edge.max_message:,} bytes"
+            )
             return None
         self._parts.append(data)
         if not event.message_finished:
@@ -99,18 +100,18 @@ class WebSocket:
         return b"".join(parts)
 
     async def _answer_close(self, event: CloseConnection) -> None:
-        """The client says goodbye, or has broken a rule; wsproto says which, and why."""
+        """The client closes the WebSocket, or has broken a rule; wsproto says which, and why."""
         assert self._frames is not None
         self.is_open = False
         is_theirs = self._frames.state is ConnectionState.REMOTE_CLOSING
         await self._send_event(event.response() if is_theirs else CloseConnection(event.code, event.reason))
 
     async def send(self, text: str) -> None:
-        """A message. Nothing happens when the client has left: `receive` tells that."""
+        """Send a message. Nothing happens if the client has left: `receive` reports that."""
         await self._send_event(TextMessage(data=text))
 
     async def close(self, code: int, reason: str | None = None) -> None:
-        """Say goodbye. `receive` then waits for the client's answer for a while."""
+        """Send a close frame. `receive` then waits for the client's answer for a while."""
         if self._ends_at == math.inf:
             self._ends_at = trio.current_time() + FAREWELL
             self.is_open = False

@@ -1,6 +1,6 @@
-"""The laboratory: does a model, with this injected text, call the tools that it should, in the form that it should?
+"""The laboratory measures whether a model makes the right tool calls in the right form.
 
-What another program needs to score answers of its own is here:
+Other programs can score answers of their own:
 
     from bridge.lab import Called, Sample, case_from_dict, load_suite, score, SHIPPED
 
@@ -8,9 +8,9 @@ What another program needs to score answers of its own is here:
     print(score(case, SHIPPED["spec"], Sample(texts=(answer,))))
 """
 
-from bridge.lab.case import Case, Expect, ExpectedCall
-from bridge.lab.sample import Called, Sample
-from bridge.lab.score import CHECKS, FORMS, Score, score
+from bridge.lab.case import Called, Case, Expect, ExpectedCall, Sample
+from bridge.lab.checks import CHECKS
+from bridge.lab.score import FORMS, Score, score
 from bridge.lab.suite import case_from_dict, load_suite
 from bridge.lab.variant import SHIPPED, LabVariant
 

@@ -1,52 +1,44 @@
-"""A cell, asked of a backend: the tools are offered as its variant says, the answer comes as the model wrote it."""
+"""Ask cells, or score recorded answers again.
+
+A cell is one case, in one variant, asked of one model. Tools are offered as the variant says, and the answer comes back
+as the model wrote it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 import trio
 
-from bridge.appserver.transcript import client_instructions, flatten, system_texts
-from bridge.backends.app_server import AppServerBackend
-from bridge.backends.base import Backend
-from bridge.backends.router import Router
+from bridge.app.app import App
+from bridge.appserver.backend import AppServerBackend
+from bridge.appserver.prompt import client_instructions, flatten, system_texts
+from bridge.core.backend import Backend
+from bridge.core.events import Finished, TurnEvent, Usage
+from bridge.core.items import Message
+from bridge.core.models import ModelChoice
+from bridge.core.observer import TurnFacts
+from bridge.core.turn import AUTO, Turn
 from bridge.errors import BackendProtocolError, BridgeError
-from bridge.lab.case import Case
-from bridge.lab.result import Cell
-from bridge.lab.sample import Failure, Sample, failure_of, sample_of
+from bridge.ids import new_id
+from bridge.lab.case import Case, Failure, Sample, failure_of, sample_of
+from bridge.lab.result import Cell, Result, score_sample
 from bridge.lab.variant import LabVariant
-from bridge.protolog.record import Recorder
-from bridge.protolog.turn_records import turn_end, turn_start
+from bridge.log.record import LogObserver
+from bridge.log.recording import Recording
+from bridge.playback.backend import ReplayBackend, recorded_end
 from bridge.tools.instructions import join_developer_text
-from bridge.turn.events import Finished, TurnEvent, Usage
-from bridge.turn.items import Message
-from bridge.turn.models import ModelChoice
-from bridge.turn.turn import AUTO, Turn
 
 PATH = "lab"
-"""What the log calls the place that such requests come from."""
-
-
-class Texts:
-    """The injected texts, each made once: it takes a while for many tools."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[str, str], str] = {}
-
-    def of(self, case: Case, variant: LabVariant) -> str:
-        """What a variant injects for a case."""
-        key = case.id, variant.name
-        if key not in self._made:
-            self._made[key] = variant.text_for(case)
-        return self._made[key]
+"""The path of the lab's requests in an event log."""
 
 
 def make_turn(case: Case, variant: LabVariant, choice: ModelChoice, text: str, *, offers_text: bool) -> Turn:
-    """The turn of a cell. A backend that does not offer tools in text itself gets the text as instructions."""
+    """The turn of a cell. A backend that does not offer tools in text itself gets `text` as instructions."""
+    # Verbatim: calls stay in the text and are scored by the parser that clients get. Otherwise the form could not be
+    # judged, nor the same text be scored again from a log.
     turn = Turn(
-        endpoint="responses",
         model=choice.effective,
         requested_model=choice.requested,
         items=case.items,
@@ -63,7 +55,7 @@ def make_turn(case: Case, variant: LabVariant, choice: ModelChoice, text: str, *
     )
     if variant.native or offers_text or not case.tools:
         return turn
-    # As a child that takes no history gets it: what the system says is part of the instructions.
+    # As for a child without history: system messages become part of the instructions.
     system = system_texts(case.items, guard_tags=True)
     instructions = join_developer_text(turn.tool_text, client_instructions(turn, guard_tags=True), *system)
     message = Message("user", tuple(flatten(case.items, guard_tags=True)))
@@ -71,62 +63,59 @@ def make_turn(case: Case, variant: LabVariant, choice: ModelChoice, text: str, *
 
 
 class Asker:
-    """Asks cells of whatever backend serves their models; notes them in the log where there is one."""
+    """Asks cells of the backends that serve their models, and records them if there is an event log."""
 
-    def __init__(
-        self, router: Router, new_id: Callable[[str], str], *, timeout: float, recorder: Recorder | None = None
-    ) -> None:
-        self._router = router
-        self._new_id = new_id
+    def __init__(self, app: App, *, timeout: float) -> None:
+        self._router = app.router
         self._timeout = timeout
-        self._recorder = recorder
-        self._texts = Texts()
+        self._log = None if app.log is None else LogObserver(app.log.recorder)
+        # Kept, because building the text for many tools takes a while.
+        self._texts: dict[tuple[str, str], str] = {}
 
     async def ask(self, cell: Cell, case: Case, variant: LabVariant) -> tuple[Sample, str]:
-        """(what came back, the id under which the log has it). Whatever goes wrong is the sample's failure."""
-        req_id = self._new_id("req")
-        self._note(req_id, "http_ingress", "in", "client_request", {"path": PATH, "body": cell._asdict()})
-        started = trio.current_time()
+        """The answer and its request id in the log. An error becomes the sample's failure."""
+        facts = TurnFacts(new_id("req"), "", trio.current_time())
+        if self._log is not None:
+            self._log.arrived(facts, {"path": PATH, "body": cell._asdict()})
+        end = Finished("completed")
         try:
             with trio.fail_after(self._timeout):
-                await self._router.wait_for(cell.model)
-                choice = self._router.resolve(cell.model)
-                backend = self._router.backend(choice.backend)
-                text = self._texts.of(case, variant)
-                turn = make_turn(case, variant, choice, text, offers_text=isinstance(backend, AppServerBackend))
-                await check_native(backend, turn)
-                start = turn_start(turn, backend.name, await backend.drops(turn))
-                self._note(req_id, "turn", "none", "turn_start", start)
-                sample = sample_of(await _collect(backend, turn, req_id), trio.current_time() - started)
+                sample = await self._answer(cell, case, variant, facts)
         except trio.TooSlowError:
             sample = Sample(failure=Failure("timeout", f"No answer within {self._timeout:g} s."))
         except BridgeError as error:
             sample = Sample(failure=failure_of(error))
-        end = Finished("completed")
         if sample.failure is not None:
             end = Finished("failed", error=BridgeError(sample.failure.message, code=sample.failure.code))
-        usage = Usage(sample.input_tokens, 0, sample.output_tokens)
-        total = round(trio.current_time() - started, 6)
-        self._note(req_id, "turn", "none", "turn_end", turn_end(end, usage, (), None, total))
-        return sample, req_id
+        if self._log is not None:
+            self._log.ended(facts, end, Usage(sample.input_tokens, 0, sample.output_tokens), trio.current_time())
+        return sample, facts.id
 
-    def _note(self, req_id: str, phase: str, direction: str, kind: str, payload: dict[str, Any]) -> None:
-        if self._recorder is not None:
-            self._recorder.event(phase, direction, kind, req_id, payload)
+    async def _answer(self, cell: Cell, case: Case, variant: LabVariant, facts: TurnFacts) -> Sample:
+        await self._router.wait_for(cell.model)
+        choice = self._router.resolve(cell.model)
+        backend = self._router.backend(choice.backend)
+        key = case.id, variant.name
+        if key not in self._texts:
+            self._texts[key] = variant.text_for(case)
+        turn = make_turn(case, variant, choice, self._texts[key], offers_text=isinstance(backend, AppServerBackend))
+        await check_native(backend, turn)
+        facts.turn, facts.backend, facts.dropped = turn, backend.name, tuple(await backend.drops(turn))
+        if self._log is not None:
+            self._log.starting(facts)
+        return sample_of(await _collect(backend, turn, facts.id), trio.current_time() - facts.arrived)
 
 
 async def check_native(backend: Backend, turn: Turn) -> None:
-    """A child that cannot be offered tools natively is offered them in text, which is another variant.
-
-    Raises BackendProtocolError.
-    """
+    """Raise BackendProtocolError if a native turn would be offered its tools in text: that is another variant."""
     if not turn.native or not turn.functions or not isinstance(backend, AppServerBackend):
         return
     await backend.wait_until_known()
     child = backend.pool.child
     if child is not None and not child.offers_natively(turn):
         raise BackendProtocolError(
-            "This Codex cannot be offered tools natively (Codex can, from 0.145 on; a mock cannot).", code="not_native"
+            "This Codex does not support native tools (Codex 0.145 and later does; a mock does not).",
+            code="not_native",
         )
 
 
@@ -139,3 +128,59 @@ async def _collect(backend: Backend, turn: Turn, req_id: str) -> list[TurnEvent]
     finally:
         stream.close()
     return events
+
+
+# Recorded cells
+
+
+def cell_of(recording: Recording) -> Cell | None:
+    """The cell of a recorded request; None if the request does not come from the lab."""
+    match recording.body if recording.path == PATH else None:
+        case {"model": str(model), "variant": str(variant), "case": str(name), "repeat": int(repeat)}:
+            return Cell(model, variant, name, repeat)
+    return None
+
+
+async def rescore(
+    recording: Recording,
+    cases: Mapping[str, Case],
+    variants: Mapping[str, LabVariant],
+    models: Collection[str] = (),
+    *,
+    narrowed: bool = False,
+) -> Result | str | None:
+    """The result of a recorded cell, or why it has none; None for a request that does not come from the lab.
+
+    `models` limits the models, if there are any. `narrowed`: the cases are only some of the suite's.
+    """
+    cell = cell_of(recording)
+    if cell is None:
+        return None
+    case, variant = cases.get(cell.case), variants.get(cell.variant)
+    if case is None:
+        return "their cases are not selected" if narrowed else f"the suite has no case {cell.case}"
+    if variant is None:
+        return f"the variant {cell.variant} is not selected; use -V with its name or file"
+    if models and cell.model not in models:
+        return f"they come from another model, {cell.model}"
+    if not recording.complete:
+        return "the log ends before they do"
+    return score_sample(cell, case, variant, await _replay(recording, case, variant), recording.id)
+
+
+async def _replay(recording: Recording, case: Case, variant: LabVariant) -> Sample:
+    backend = ReplayBackend(recording, new_id=lambda prefix: f"{prefix}_replayed")
+    try:
+        choice = backend.resolve(str((recording.start or {}).get("requested_model", "")))
+        # The recorded frames decide how they are read: those of an upstream hold native calls.
+        upstream = any(frame.kind.startswith("upstream") for frames in recording.attempts.values() for frame in frames)
+        turn = make_turn(case, variant, choice, "", offers_text=not upstream)
+        events = await _collect(backend, turn, recording.id)
+    except BridgeError as error:
+        return Sample(failure=failure_of(error))
+    total = (recording.end or {}).get("total_s")
+    sample = sample_of(events, float(total) if isinstance(total, int | float) else 0.0)
+    end = recorded_end(recording)
+    if sample.failure is None and end.error is not None:
+        return Sample(failure=failure_of(end.error))
+    return sample

@@ -1,47 +1,118 @@
-"""A case: what a model is asked, with which tools, and what a right answer does. Pure."""
+"""Cases (what a model is asked, and what a right answer does) and samples (what it answered). Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
+from unicodedata import normalize
 
-from bridge.turn.items import FunctionTool, Item, ToolChoice
-from bridge.turn.turn import AUTO
+from bridge.core.collect import Result, TextOutput
+from bridge.core.events import TurnEvent
+from bridge.core.items import FunctionTool, Item, ToolChoice
+from bridge.core.turn import AUTO
+from bridge.errors import BridgeError
 
-Order = Literal["any", "exact"]
-Leak = Literal["forbidden", "allowed"]
+KeyPath = tuple[str | int, ...]
+"""The keys and indices that lead to a value."""
+OTHERS = "*"
+"""Among expected arguments: all arguments that are not named."""
+
+EMPTY = "empty_response"
+"""The error that a client gets for an empty answer. Here it is an answer without calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call that a model made. `arguments` is the JSON text as it came."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no answer to score. This is never counted against the model."""
+
+    code: str
+    message: str
+    permanent: bool = False
+    """Every further request would fail in the same way until the operator fixes the cause."""
+
+
+def failure_of(error: BridgeError) -> Failure:
+    """The failure of a request that an error ended.
+
+    The severity alone does not say what is permanent: a prompt that is too long is fatal only for its case.
+    """
+    no_access = error.http_status == 401 or (error.http_status == 403 and error.cause is None)
+    permanent = error.severity == "fatal" and (no_access or error.code in ("model_not_found", "insufficient_quota"))
+    return Failure(error.code, error.message, permanent)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One answer. `texts` are its messages as the model wrote them, with tags; `calls` are native calls."""
+
+    texts: tuple[str, ...] = ()
+    calls: tuple[Called, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+    failure: Failure | None = None
+
+
+def sample_of(events: Iterable[TurnEvent], seconds: float = 0.0) -> Sample:
+    """The sample of a turn whose text was not parsed for tool calls."""
+    result = Result()
+    result.add(events)
+    usage, end = result.usage, result.end
+    failure = None
+    if end is None:
+        failure = Failure("no_end", "The answer did not end.")
+    elif end.error is not None and end.error.code != EMPTY:
+        failure = failure_of(end.error)
+    elif end.outcome == "cancelled":
+        failure = Failure("cancelled", "The turn was interrupted.")
+    return Sample(
+        tuple(output.text for output in result.outputs if isinstance(output, TextOutput)),
+        tuple(Called(call.name, call.arguments) for call in result.calls),
+        usage.input if usage else 0,
+        usage.output if usage else 0,
+        seconds,
+        failure,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:
-    """A call that is due. `arguments` are matchers by name (see `bridge.lab.match`); what they do not name must not be
-    there, unless `optional` names it or the matcher of `*` takes it."""
+    """A call that a right answer makes. `arguments` are values or rules by name. Any argument that they do not name is
+    wrong, unless `optional` names it or the rule for `*` accepts it."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     optional: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments that may be left out; where they are given they must match."""
+    """Arguments that may be absent; if present, they must match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """What a right answer does."""
-
     calls: tuple[ExpectedCall, ...] = ()
-    """The calls that are due; none: a call would be wrong."""
-    order: Order = "any"
+    """The expected calls. If there are none, any call is wrong."""
+    order: Literal["any", "exact"] = "any"
     contains: tuple[str, ...] = ()
-    """Texts that the visible answer must hold, in any case."""
+    """Texts that the visible answer must contain, ignoring case."""
     lacks: tuple[str, ...] = ()
-    leak: Leak = "forbidden"
-    """Whether tags may stand in the visible text: only where the talk is of them."""
+    leak: Literal["forbidden", "allowed"] = "forbidden"
+    """Whether tags may appear in the visible text, because the conversation is about them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One question. `items` is the whole conversation up to the answer that is scored."""
+    """One case. `items` is the whole conversation before the answer that is scored."""
 
     id: str
     category: str
@@ -57,6 +128,170 @@ class Case:
     line: int = field(default=0, compare=False)
 
     @property
-    def calls_due(self) -> bool:
-        """Whether a right answer calls anything."""
+    def expects_calls(self) -> bool:
         return bool(self.expect.calls)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with everything in a case that matters to its results."""
+        parts = (self.items, self.expect, self.tools, self.instructions, self.tool_choice, self.parallel)
+        return digest(repr(parts))
+
+
+def digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def some(names: Sequence[str]) -> str:
+    """The first of many names, for a sentence."""
+    return ", ".join(names[:5]) + (" and more" if len(names) > 5 else "")
+
+
+# Rules
+
+Wanted = TypeVar("Wanted")
+Given = TypeVar("Given")
+
+_TYPES: Mapping[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "null": lambda value: value is None,
+}
+
+
+def check_rule(rule: Any) -> str | None:
+    """What is wrong with a rule; None if nothing is."""
+    if isinstance(rule, dict):
+        named = _rule(rule)
+        if named is not None:
+            return _check_named(*named)
+        if unknown := [name for name in rule if isinstance(name, str) and name.startswith("$")]:
+            return f"unknown rule {', '.join(unknown)}; a rule is an object with exactly one of {', '.join(_RULES)}"
+    members = rule.values() if isinstance(rule, dict) else rule if isinstance(rule, list) else ()
+    return next((wrong for member in members if (wrong := check_rule(member))), None)
+
+
+def _check_named(name: str, wanted: Any) -> str | None:
+    if not _RULES[name].accepts(wanted):
+        return f"{name} takes {_RULES[name].takes}"
+    if name == "$regex":
+        try:
+            re.compile(wanted)
+        except re.error as error:
+            return f"$regex {wanted!r}: {error}"
+    return check_rule(wanted) if isinstance(wanted, list) else None
+
+
+def matches(rule: Any, value: Any) -> bool:
+    """Whether a value matches a rule that has been checked."""
+    named = _rule(rule) if isinstance(rule, dict) else None
+    if named is not None:
+        return _RULES[named[0]].matches(named[1], value)
+    if isinstance(rule, dict):
+        return (
+            isinstance(value, dict)
+            and rule.keys() == value.keys()
+            and all(matches(member, value[name]) for name, member in rule.items())
+        )
+    if isinstance(rule, list):
+        return (
+            isinstance(value, list)
+            and len(rule) == len(value)
+            and all(matches(one, other) for one, other in zip(rule, value, strict=True))
+        )
+    # In Python True == 1 == 1.0; in JSON only the last two are equal.
+    return isinstance(rule, bool) == isinstance(value, bool) and bool(rule == value)
+
+
+def holds_text(text: str, part: str) -> bool:
+    """Whether a text contains another, ignoring case."""
+    return _folded(part) in _folded(text)
+
+
+def count_pairs(wanted: Sequence[Wanted], given: Sequence[Given], fits: Callable[[Wanted, Given], bool]) -> int:
+    """The size of the largest matching between `wanted` and `given`."""
+    partner: dict[int, int] = {}
+    """The wanted one that each given one is paired with."""
+
+    def pair(index: int, seen: set[int]) -> bool:
+        for at, one in enumerate(given):
+            if at not in seen and fits(wanted[index], one):
+                seen.add(at)
+                if at not in partner or pair(partner[at], seen):
+                    partner[at] = index
+                    return True
+        return False
+
+    return sum(pair(index, set()) for index in range(len(wanted)))
+
+
+def _folded(text: str) -> str:
+    # An accented letter may be one code point, or a letter and a combining accent.
+    return normalize("NFC", text.casefold())
+
+
+def _rule(rule: Mapping[str, Any]) -> tuple[str, Any] | None:
+    if len(rule) != 1:
+        return None
+    ((name, wanted),) = rule.items()
+    return (name, wanted) if name in _RULES else None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value)
+
+
+def _is_number(value: Any) -> bool:
+    return _TYPES["number"](value)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _matches_set(wanted: list[Any], value: Any) -> bool:
+    same_length = isinstance(value, list) and len(value) == len(wanted)
+    return same_length and count_pairs(wanted, value, matches) == len(wanted)
+
+
+class _Rule(NamedTuple):
+    takes: str
+    """What stands beside its name in a suite."""
+    accepts: Callable[[Any], bool]
+    matches: Callable[[Any, Any], bool]
+
+
+def _text_rule(test: Callable[[str, str], bool]) -> _Rule:
+    return _Rule("text", _is_text, lambda wanted, value: _is_text(value) and test(wanted, value))
+
+
+# docs/lab.md says what each rule means.
+_RULES: Mapping[str, _Rule] = {
+    "$any": _Rule("a list", _is_list, lambda wanted, value: any(matches(rule, value) for rule in wanted)),
+    "$regex": _text_rule(lambda wanted, value: re.search(wanted, value) is not None),
+    "$contains": _text_rule(lambda wanted, value: holds_text(value, wanted)),
+    "$same": _text_rule(lambda wanted, value: _folded(wanted).split() == _folded(value).split()),
+    "$lines": _text_rule(lambda wanted, value: wanted.removesuffix("\n") == value.removesuffix("\n")),
+    "$number": _Rule("a number", _is_number, lambda wanted, value: _is_number(value) and value == wanted),
+    "$near": _Rule("two numbers", _is_pair, lambda near, value: _is_number(value) and abs(value - near[0]) <= near[1]),
+    "$type": _Rule(
+        f"one of {', '.join(_TYPES)}",
+        lambda wanted: _is_text(wanted) and wanted in _TYPES,
+        lambda wanted, value: _TYPES[wanted](value),
+    ),
+    "$length": _Rule(
+        "two numbers",
+        _is_pair,
+        lambda limits, value: isinstance(value, str | list) and limits[0] <= len(value) <= limits[1],
+    ),
+    "$set": _Rule("a list", _is_list, _matches_set),
+    "$anything": _Rule("true", lambda wanted: wanted is True, lambda wanted, value: True),
+}

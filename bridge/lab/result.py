@@ -1,33 +1,37 @@
-"""Results of a run, one JSON object a line, appended as they come: a broken run goes on where it was.
+"""The result of a request, and the file of a run's results, so that a run can be continued.
 
-The first line tells what was run, and so does each line that begins a run of more cases or variants. A line that is
-torn, or not ours, is passed over and counted.
+The file has one JSON object per line, appended as results come. The first line describes the run; a run that adds cases
+or variants appends another such line. Lines that are torn or not results are skipped and counted.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from sys import intern
 from typing import Any, Literal, NamedTuple
 
 import orjson
+from pydantic import TypeAdapter
 
+from bridge.core.items import FunctionTool
 from bridge.errors import BridgeError, ConfigError
-from bridge.lab.sample import Called, Sample
-from bridge.lab.score import CHECKS, FORMS, Form, Score
+from bridge.lab.case import Called, Case, Expect, Sample
+from bridge.lab.checks import CHECKS, explain
+from bridge.lab.score import Form, Reading, read_answer, score
+from bridge.lab.variant import LabVariant
 
 FORMAT = 1
 _HEAD = b'{"lab":'
-"""How a line begins that tells what was run."""
-Status = Literal["scored", "error"]
+"""How a line that describes a run begins."""
 
 
 class Cell(NamedTuple):
-    """One of the things to be done: a case, asked of a model in a variant, for the n-th time."""
+    """One request of a run: a case, asked of a model in a variant, for the n-th time."""
 
     model: str
     variant: str
@@ -37,10 +41,10 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a cell came to. An error of the machinery has no form and no checks."""
+    """The result of a cell. A failed request has an error, but no form and no checks."""
 
     cell: Cell
-    status: Status
+    status: Literal["scored", "error"]
     form: Form | None = None
     passed: bool = False
     repairs: tuple[str, ...] = ()
@@ -57,124 +61,104 @@ class Result:
 
     @property
     def failed_checks(self) -> tuple[str, ...]:
-        """The checks of its meaning that failed."""
         return tuple(name for name in CHECKS if self.checks.get(name) is False)
 
+    def explain(self, case: Case | None, variant: LabVariant) -> tuple[Reading, list[tuple[str, str]]]:
+        """The answer, read again, and (check, sentence) for each reason why it failed.
 
-def scored(cell: Cell, sample: Sample, score: Score, req_id: str | None = None) -> Result:
-    """The result of a sample that has a score."""
+        Without its case, whose suite may have moved, an answer is read as if what it calls were offered.
+        """
+        offered = tuple(FunctionTool(name) for name in dict.fromkeys(call.name for call in self.calls))
+        reading = read_answer(case or Case(self.cell.case, "", (), Expect(), offered), variant, Sample(self.texts))
+        return reading, explain(self.failed_checks, case, self.calls, reading.visible)
+
+
+def score_sample(cell: Cell, case: Case, variant: LabVariant, sample: Sample, req_id: str | None = None) -> Result:
+    """The result of a cell, whether there is an answer or not."""
+    spent: dict[str, Any] = {
+        "input_tokens": sample.input_tokens,
+        "output_tokens": sample.output_tokens,
+        "seconds": round(sample.seconds, 3),
+        "req_id": req_id,
+    }
+    if sample.failure is not None:
+        return Result(cell, "error", error={"code": sample.failure.code, "message": sample.failure.message}, **spent)
+    found = score(case, variant, sample)
     return Result(
         cell,
         "scored",
-        score.form,
-        score.passed,
-        score.repairs,
-        score.rejections,
-        score.checks,
-        round(score.f1, 4),
-        score.calls,
+        found.form,
+        found.passed,
+        found.repairs,
+        found.rejections,
+        found.checks,
+        round(found.f1, 4),
+        found.calls,
         sample.texts,
-        None,
-        sample.input_tokens,
-        sample.output_tokens,
-        round(sample.seconds, 3),
-        req_id,
-    )
-
-
-def failed(cell: Cell, sample: Sample, req_id: str | None = None) -> Result:
-    """The result of a sample that never came."""
-    assert sample.failure is not None
-    error = {"code": sample.failure.code, "message": sample.failure.message}
-    return Result(
-        cell,
-        "error",
-        error=error,
-        input_tokens=sample.input_tokens,
-        output_tokens=sample.output_tokens,
-        seconds=round(sample.seconds, 3),
-        req_id=req_id,
+        **spent,
     )
 
 
 _MEMBERS = tuple(member.name for member in fields(Result) if member.name != "cell")
+_RESULT = TypeAdapter(Result)
 
 
 def to_line(result: Result) -> bytes:
-    """A result as a line of the file."""
     return orjson.dumps(result.cell._asdict() | {name: getattr(result, name) for name in _MEMBERS}) + b"\n"
 
 
 def from_line(line: bytes) -> Result | None:
-    """A line as a result; None for one that is none."""
+    """The result in a line; None if there is none."""
     try:
         data = orjson.loads(line)
-        cell = Cell(str(data["model"]), str(data["variant"]), str(data["case"]), int(data["repeat"]))
-        form = data["form"]
-        return Result(
-            cell,
-            "scored" if data["status"] == "scored" and form in FORMS else "error",
-            form if form in FORMS else None,
-            data["passed"] is True,
-            tuple(map(str, data["repairs"])),
-            tuple(map(str, data["rejections"])),
-            {name: value for name, value in data["checks"].items() if value in (True, False, None)},
-            float(data["f1"]),
-            tuple(Called(str(call["name"]), str(call["arguments"])) for call in data["calls"]),
-            tuple(map(str, data["texts"])),
-            {str(name): str(value) for name, value in data["error"].items()} if data["error"] is not None else None,
-            int(data["input_tokens"]),
-            int(data["output_tokens"]),
-            float(data["seconds"]),
-            data["req_id"],
-        )
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+        return _RESULT.validate_python({**data, "cell": {name: data[name] for name in Cell._fields}})
+    except (KeyError, TypeError, ValueError):
         return None
 
 
 class ResultsLost(BridgeError):
-    """What came back cannot be kept, so nothing more is asked."""
+    """Results cannot be written, so nothing more is asked."""
 
     code = "results_lost"
 
 
 class ResultFile:
-    """Appends results; reads them back one by one. Raises ConfigError for what is no file of results.
+    """Appends results and reads them one by one. Raises ConfigError for a file without results.
 
-    With `own_directory` the directory is the program's own, and made with the file; else it must exist.
+    With `own_directory` the directory is created with the file; otherwise it must exist.
     """
 
     def __init__(self, path: Path, *, own_directory: bool = False) -> None:
         self.path = path
         self._own_directory = own_directory
         self.unread = 0
-        """Lines that were no results."""
+        """Lines that are not results."""
         self._descriptor: int | None = None
 
-    def open(self, about: Mapping[str, Any], *, anew: bool = False) -> None:
-        """Make ready to append, after a line that tells what follows, unless there is nothing to tell.
+    def open(self, about: Mapping[str, Any], *, truncate: bool = False) -> None:
+        """Prepare to append, after a line that describes the run, unless `about` is empty. `truncate` empties it first.
 
-        One run at a time has the file: two would ask everything twice. `anew` empties it.
+        Only one run at a time has the file: two would ask everything twice.
         """
         try:
             if self._own_directory:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if anew:
+            if truncate:
                 os.ftruncate(self._descriptor, 0)
             size = os.fstat(self._descriptor).st_size
             if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
                 self._write(b"\n")
         except BlockingIOError:
-            raise ConfigError(f"Another run is writing its results to {self.path}; name another file.") from None
+            raise ConfigError(f"Another run is writing its results to {self.path}. Choose another file.") from None
         except OSError as error:
-            raise ConfigError(f"The results cannot be written to {self.path}: {error.strerror}.") from error
+            raise ConfigError(f"Cannot write results to {self.path}: {error.strerror}.") from error
         if about:
             self._write(orjson.dumps({"lab": FORMAT, **about}) + b"\n")
 
     def append(self, result: Result) -> None:
-        """Write one result. Raises ResultsLost; what was written of it then is a torn line."""
+        """Write one result. Raises ResultsLost, which may leave a torn line."""
         self._write(to_line(result))
 
     def _write(self, line: bytes) -> None:
@@ -184,31 +168,30 @@ class ResultFile:
         except OSError as error:
             why = error.strerror
         if why is not None:
-            raise ResultsLost(f"The results cannot be written to {self.path}: {why}.")
+            raise ResultsLost(f"Cannot write results to {self.path}: {why}.")
 
     def close(self) -> None:
-        """Nothing more is appended."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def header(self) -> dict[str, Any]:
-        """What the file says of itself."""
+        """The first line."""
         try:
             with self.path.open("rb") as file:
                 head = orjson.loads(file.readline(1024 * 1024))
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be read: {error.strerror}.") from error
+            raise ConfigError(f"Cannot read {self.path}: {error.strerror}.") from error
         except orjson.JSONDecodeError:
             head = None
         if not isinstance(head, dict) or not isinstance(head.get("lab"), int):
-            raise ConfigError(f"{self.path} holds no results of `lab run`.")
+            raise ConfigError(f"{self.path} does not hold results of `lab run`.")
         if head["lab"] > FORMAT:
-            raise ConfigError(f"{self.path} was written by a newer program than this.")
+            raise ConfigError(f"{self.path} was written by a newer version of this program.")
         return head
 
     def known(self, name: str) -> dict[str, Any]:
-        """All that the lines which tell what was run say under a name."""
+        """The members of `name` in all lines that describe a run."""
         self.header()
         found: dict[str, Any] = {}
         with self.path.open("rb") as file:
@@ -228,3 +211,57 @@ class ResultFile:
                     self.unread += bool(line.strip()) and not line.startswith(_HEAD)
                 else:
                     yield result
+
+
+class Only(NamedTuple):
+    """Which results of a file are wanted. An empty collection means all."""
+
+    cases: Collection[str] = ()
+    variants: Collection[str] = ()
+    models: Collection[str] = ()
+
+    def accepts(self, cell: Cell) -> bool:
+        return (
+            (not self.cases or cell.case in self.cases)
+            and (not self.variants or cell.variant in self.variants)
+            and (not self.models or cell.model in self.models)
+        )
+
+
+ALL = Only()
+
+
+class CountedResults:
+    """The results of a file that count, one per cell. Each iteration reads the file again.
+
+    If a cell was asked again its last result counts; an error counts only if there is no score. Raises ConfigError for
+    a file without results.
+    """
+
+    def __init__(self, file: ResultFile, only: Only = ALL) -> None:
+        self._file = file
+        self._replaced: set[int] = set()
+        """The results that do not count. Only line numbers are kept in memory, one per cell."""
+        self.left_out = 0
+        """How many results are not wanted."""
+        unread = file.unread
+        best: dict[Cell, tuple[int, bool]] = {}
+        for number, result in enumerate(file):
+            model, variant, case, repeat = result.cell
+            # Every line has the same few names: keep each once.
+            cell = Cell(intern(model), intern(variant), intern(case), repeat)
+            scored = result.status == "scored"
+            known, known_scored = best.get(cell, (-1, False))
+            if not only.accepts(cell):
+                self._replaced.add(number)
+                self.left_out += 1
+            elif known_scored and not scored:
+                self._replaced.add(number)
+            else:
+                self._replaced.add(known)
+                best[cell] = (number, scored)
+        self.unread = file.unread - unread
+        """How many lines are not results."""
+
+    def __iter__(self) -> Iterator[Result]:
+        return (result for number, result in enumerate(self._file) if number not in self._replaced)

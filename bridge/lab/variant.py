@@ -1,44 +1,46 @@
-"""Variants: the wordings of the injected text that are compared. Pure."""
+"""Variants: the wordings of the injected text that are compared, shipped or from a file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from typing import NamedTuple
 
-from bridge.lab.case import Case
+from bridge.errors import UsageError
+from bridge.lab.case import Case, digest
+from bridge.lab.suite.document import ENDINGS, Faults, read_document
+from bridge.lab.suite.models import TextFile, VariantShape, shape_faults
 from bridge.tools.instructions import SPEC, Variant, build_instructions
-from bridge.tools.tags import TAG
+from bridge.tools.payload import TAG
 
 
 class Tags(NamedTuple):
-    """The tags of a call: `<name>` and `</name>`."""
+    """The tags around a call."""
 
     name: str
 
     @property
     def open(self) -> str:
-        """Before a call."""
         return f"<{self.name}>"
 
     @property
     def close(self) -> str:
-        """After it."""
         return f"</{self.name}>"
 
 
 TAGS = Tags(TAG)
 OBJECT_ARGUMENTS = frozenset({"arguments_coerced"})
-"""The repairs that are none where arguments are asked for as an object."""
+"""Repairs that do not count if the wording asks for arguments as an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabVariant:
     """How tools are offered: in a `wording`, or natively.
 
-    With `nonce` each case has tags of its own, which nothing in its texts can forge. `allows` are repairs that are none
-    here, because the wording asks for that form.
+    With `nonce` each case has tags of its own, which no text can forge. `allows` are repairs that do not count because
+    the wording asks for that form.
     """
 
     name: str
@@ -47,14 +49,19 @@ class LabVariant:
     nonce: bool = False
     allows: frozenset[str] = frozenset()
 
+    @property
+    def fingerprint(self) -> str:
+        """Changes with everything in a variant that matters to its results."""
+        return digest(repr((self.wording, self.nonce)))
+
     def tags_for(self, case: Case) -> Tags:
-        """The tags that calls have in this case, the same every time."""
+        """The tags of calls in this case, the same every time."""
         if not self.nonce:
             return TAGS
         return Tags(f"tool_call_{blake2b(case.id.encode(), digest_size=3).hexdigest()}")
 
     def text_for(self, case: Case) -> str:
-        """The text that is injected; empty when there is none."""
+        """The injected text; empty if there is none."""
         if self.native or not case.tools:
             return ""
         return build_instructions(
@@ -72,20 +79,19 @@ The client executes the calls; a read-only sandbox does not prevent them. Never 
 Nothing else stands between the tags: no array, no code fence, no comment. One call per pair of tags.
 If no tool is needed, answer in plain text."""
 
-_OBJECT_RULES = r"""Always emit <tool_call> blocks exactly as shown; the client executes them.
-Do NOT call internal tools directly (shell, apply_patch, web_search, view_image); only emit <tool_call>.
-Read-only sandbox or approval restrictions do NOT prevent emitting <tool_call> output.
-Use EXACT parameter names from the schema; do NOT invent or rename keys.
-Do not add any extra characters before or after the JSON (no trailing ">", no code fences).
-Use exactly one opening <tool_call> and one closing </tool_call> tag.
-Output must be valid JSON. Do not add extra braces or trailing characters.
-Do NOT wrap the JSON object in an array (no leading "[" or trailing "]").
-$bad_example
-Never repeat the closing tag.
-Example (exact): <tool_call>{"name":"webSearch","arguments":{"query":"example","chatHistory":[]}}</tool_call>
-The "arguments" field must be a JSON object.
-If a tool has no parameters, use arguments {}.
-If no tool is needed, respond with plain text."""
+
+def _with_object_arguments(block: str) -> str:
+    """A block of the specification that asks for arguments as an object, not as a JSON string."""
+    text = SPEC.blocks[block]
+    for old, new in (
+        (r'"{\"query\":\"example\",\"chatHistory\":[]}"', '{"query":"example","chatHistory":[]}'),
+        ('"{...}"', "{...}"),
+        ('arguments "{}"', "arguments {}"),
+        ("a JSON string", "a JSON object"),
+    ):
+        text = text.replace(old, new)
+    return text
+
 
 SHIPPED: Mapping[str, LabVariant] = {
     variant.name: variant
@@ -97,13 +103,7 @@ SHIPPED: Mapping[str, LabVariant] = {
             "json-args-object",
             Variant(
                 "json-args-object",
-                {
-                    "format": """\
-Format: <tool_call>{"name":"TOOL_NAME","arguments":{...}}</tool_call>
-Inside <tool_call>...</tool_call>, output ONLY a JSON object with keys "name" and "arguments".""",
-                    "rules": _OBJECT_RULES,
-                    "bad_example": 'Bad: <tool_call>[{"name":"tool","arguments":{...}}]</tool_call>',
-                },
+                {block: _with_object_arguments(block) for block in ("format", "rules", "bad_example")},
                 arguments="object",
             ),
             allows=OBJECT_ARGUMENTS,
@@ -112,4 +112,52 @@ Inside <tool_call>...</tool_call>, output ONLY a JSON object with keys "name" an
         LabVariant("native", native=True),
     )
 }
-"""The variants that come with the program. `spec` is the document's text, byte for byte."""
+"""The shipped variants. `spec` is the text of the specification, byte for byte."""
+
+
+def find_variants(texts: Iterable[str]) -> dict[str, LabVariant]:
+    """The variants of shipped names or files, by name. Raises UsageError, also for different ones of the same name."""
+    found: dict[str, LabVariant] = {}
+    for text in texts:
+        variant = find_variant(text)
+        if found.setdefault(variant.name, variant) != variant:
+            raise UsageError(f"--variant {text}: another variant is also called {variant.name}. Give it a `name`.")
+    return found
+
+
+def find_variant(text: str) -> LabVariant:
+    """The variant of a shipped name or of a file. Raises UsageError with one line per fault."""
+    if text in SHIPPED:
+        return SHIPPED[text]
+    path = Path(text)
+    if path.suffix not in ENDINGS:
+        raise UsageError(f"--variant {text[:80]}: choose {', '.join(SHIPPED)} or a .yaml file.")
+    faults = Faults()
+    data = None
+    if (document := read_document(path, faults)) is not None:
+        data = document.data
+        for at, message in shape_faults(data, "variant"):
+            faults.add(document.fault(at, message))
+    faults.raise_any()
+    shape = VariantShape.model_validate(data)
+    base, name = SHIPPED[shape.base], shape.name or path.stem
+    if name in SHIPPED:
+        raise UsageError(f"{path}: {name} is the name of a shipped variant. Choose another name.")
+    blocks = {block: _text(given, path).rstrip("\n") for block, given in shape.blocks.items()}
+    arguments = shape.arguments if "arguments" in shape.model_fields_set else base.wording.arguments
+    try:
+        wording = Variant(name, {**base.wording.blocks, **blocks}, arguments)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
+    nonce = shape.nonce if "nonce" in shape.model_fields_set else base.nonce
+    return LabVariant(name, wording, nonce=nonce, allows=OBJECT_ARGUMENTS if arguments == "object" else frozenset())
+
+
+def _text(given: str | TextFile, path: Path) -> str:
+    if isinstance(given, str):
+        return given
+    try:
+        return (path.parent / given.file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: {given.file}: {why}") from None

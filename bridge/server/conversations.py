@@ -1,4 +1,4 @@
-"""/v1/conversations: lists of items that grow with each response made in them."""
+"""/v1/conversations: lists of items that grow with each response."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from time import time
 from typing import Any
 
 from bridge import exact_json
-from bridge.api.body import Body, validate
-from bridge.api.items import read_items
-from bridge.api.reading import parse_json
+from bridge.app.continuation import conversation_not_found
 from bridge.errors import InvalidRequest
-from bridge.server.continuation import conversation_not_found, item_objects
-from bridge.server.http import Page, PageRequest, json_page, list_page
+from bridge.http.pages import Page, PageRequest, json_page, list_page
+from bridge.protocols.items import read_items
+from bridge.protocols.reading import Body, parse_json, validate
+from bridge.protocols.responses.build import build_stored_items
 from bridge.store.base import Conversation, Store
 
 MAX_ITEMS = 20
-"""Items that one request may add, as in the API."""
+"""Items that one request may add, as in OpenAI's API."""
 
 
 class _Create(Body):
@@ -25,7 +25,7 @@ class _Create(Body):
 
 
 class ConversationPages:
-    """The pages; each raises BridgeError for what it cannot show."""
+    """The pages. Each raises BridgeError for what it cannot show."""
 
     def __init__(self, store: Store, new_id: Callable[[str], str], *, enabled: bool) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class ConversationPages:
         """POST /v1/conversations."""
         if not self._enabled:
             raise InvalidRequest(
-                "Conversations are not stored here (PROXY_STORE=off): send the whole conversation in 'input'.",
+                "Conversations are not stored (PROXY_STORE=off). Send the whole conversation in 'input'.",
                 code="unsupported_parameter",
             )
         body = validate(_Create, parse_json(request.body) if request.body.strip() else {})
@@ -74,7 +74,7 @@ class ConversationPages:
         before = await self._items(request)
         items = self._read(body.items or [], before)
         if not items:
-            raise InvalidRequest("'items' is empty: send at least one.", param="items")
+            raise InvalidRequest("'items' must not be empty.", param="items")
         await self._store.add_items(request.key, request.path["id"], [exact_json.dumps(item) for item in items])
         return list_page(items, {"order": "asc", "limit": "100"})
 
@@ -100,9 +100,9 @@ class ConversationPages:
 
     def _read(self, given: list[Any], before: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
         if len(given) > MAX_ITEMS:
-            raise InvalidRequest(f"'items' takes at most {MAX_ITEMS} at once.", param="items")
+            raise InvalidRequest(f"'items' must have at most {MAX_ITEMS} entries.", param="items")
         known = read_items(before or (), "previous")
-        return item_objects(read_items(given, "items", known)[len(known) :], self._new_id)
+        return build_stored_items(read_items(given, "items", known)[len(known) :], self._new_id)
 
 
 def _object(conversation: Conversation) -> dict[str, Any]:

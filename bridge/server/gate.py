@@ -1,7 +1,7 @@
-"""Who is let in: Host and Origin first, then the key. A handler around everything.
+"""Access control, as a handler around all others: the Host and the Origin first, then the key.
 
-The handler behind it finds in `request.key` which key was used: `key-` and the first twelve hex digits of its SHA-256.
-That tells keys apart and can be written down. It is empty for the paths that need no key.
+`request.key` is then the label of the key: `key-` and the first twelve hex digits of its SHA-256, which identifies the
+key and may be logged. It is empty on paths that need no key.
 """
 
 from __future__ import annotations
@@ -9,62 +9,183 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import trio
 
-from bridge.auth import key_store
-from bridge.auth.key_store import ClientKey
+from bridge.app.keys import Keyring
+from bridge.cap import ASSIST_PATHS
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached, Unauthorized
-from bridge.http.request import Handler, Request
-from bridge.server.cap.places import PLACES
-from bridge.server.cors import (
-    answer_preflight,
-    is_cross_site,
-    is_own_page,
-    is_preflight,
-    listed_origin,
-    origins_of,
-    readable_by,
-)
-from bridge.server.keys import Keyring
-from bridge.server.refusals import refuse
+from bridge.http.request import Handler, Headers, Request
+from bridge.server.dispatch import refuse
+from bridge.store import key_store
+from bridge.store.key_store import ClientKey
 from bridge.urls import is_loopback
 
 if TYPE_CHECKING:
     from bridge.http.websocket import WebSocket
 
+# Web pages (CORS): which origins may use the bridge, and the headers that make their browser allow it.
+#
+# A browser first sends a preflight and then looks for headers in every answer; without them the page can neither send
+# a key nor read a byte. A page is allowed by its exact origin, and needs a key like any other client. Cookies are not
+# used here, so credentials are never allowed.
+
+METHODS = b"GET, POST, DELETE, OPTIONS"
+MAX_AGE = b"7200"
+"""Seconds that a browser may cache a preflight. The requests themselves are checked each time."""
+
+MAX_HEADERS = 64
+MAX_HEADERS_SIZE = 2048
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
+
+HEADERS = b", ".join(
+    [
+        *(b"accept", b"authorization", b"content-type", b"x-api-key", b"api-key", b"user-agent", b"idempotency-key"),
+        *(b"openai-organization", b"openai-project", b"openai-beta", b"x-client-request-id", b"x-request-id"),
+        *(b"dangerously-allow-browser", b"x-requested-with", b"http-referer", b"x-title"),
+        *(b"x-stainless-arch", b"x-stainless-async", b"x-stainless-lang", b"x-stainless-os"),
+        *(b"x-stainless-package-version", b"x-stainless-runtime", b"x-stainless-runtime-version"),
+        *(b"x-stainless-retry-count", b"x-stainless-timeout", b"x-stainless-read-timeout"),
+        *(b"x-stainless-helper-method", b"x-stainless-stream-helper", b"x-stainless-raw-response"),
+        *(b"x-stainless-poll-helper", b"x-stainless-custom-poll-interval", b"x-stainless-custom-event-handler"),
+    ]
+)
+"""What OpenAI's clients send; for a preflight that names no headers, or invalid ones."""
+
+EXPOSED = b", ".join(
+    [
+        *(
+            b"x-request-id",
+            b"x-client-request-id",
+            b"x-bridge-dropped",
+            b"x-bridge-model-rerouted",
+            b"retry-after",
+            b"retry-after-ms",
+            b"x-should-retry",
+        ),
+        *(b"openai-model", b"openai-organization", b"openai-processing-ms", b"openai-version"),
+        *(
+            b"x-ratelimit-%b-%b" % (what, unit)
+            for what in (b"limit", b"remaining", b"reset")
+            for unit in (b"requests", b"tokens")
+        ),
+        *(
+            b"x-codex-%b-%b" % (window, what)
+            for window in (b"primary", b"secondary")
+            for what in (b"used-percent", b"window-minutes", b"reset-at", b"reset-after-seconds")
+        ),
+        *(b"x-codex-plan-type", b"x-codex-active-limit", b"x-codex-rate-limit-reached-type"),
+        *(b"x-codex-credits-has-credits", b"x-codex-credits-unlimited", b"x-codex-credits-balance"),
+    ]
+)
+"""The headers of an answer that a page may read, besides those that are always readable."""
+
+
+def origins_of(request: Request) -> list[bytes]:
+    """All Origin headers of a request, in lower case. A browser sends at most one."""
+    return [value.lower() for name, value in request.headers if name == b"origin"]
+
+
+def listed_origin(request: Request, allowed: Container[bytes]) -> bytes | None:
+    """The origin of a request as it was sent if it is allowed, otherwise None."""
+    named = origins_of(request)
+    return request.header(b"origin") if len(named) == 1 and named[0] in allowed else None
+
+
+def is_own_page(request: Request) -> bool:
+    """Whether a request comes from a page that the bridge itself has served: its Origin matches its Host.
+
+    This proves nothing unless the Host has been checked.
+    """
+    host = request.header(b"host")
+    return (
+        host is not None
+        and origins_of(request) == [f"{request.scheme}://".encode() + host.lower()]
+        and request.method in ("GET", "POST")
+        and not is_cross_site(request)
+    )
+
+
+def is_cross_site(request: Request) -> bool:
+    """Whether the browser reports that a page of another site sent the request."""
+    return any(name == b"sec-fetch-site" and value.lower() == b"cross-site" for name, value in request.headers)
+
+
+def is_preflight(request: Request) -> bool:
+    """Whether a request is a CORS preflight. One with a body is not."""
+    return (
+        request.method == "OPTIONS"
+        and request.header(b"access-control-request-method") is not None
+        and not request.has_body
+    )
+
+
+async def answer_preflight(request: Request, origin: bytes) -> None:
+    """Allow the page of an allowed origin to send its request."""
+    headers = [
+        *_open_to(origin),
+        (b"access-control-allow-methods", METHODS),
+        (b"access-control-allow-headers", _requested_headers(request) or HEADERS),
+        (b"access-control-max-age", MAX_AGE),
+    ]
+    if (request.header(b"access-control-request-private-network") or b"").lower() == b"true":
+        headers.append((b"access-control-allow-private-network", b"true"))
+    request.start(204, headers)
+    await request.send(b"", last=True)
+
+
+def readable_by(origin: bytes) -> Headers:
+    """Headers that let a page of `origin` read the answer."""
+    return [*_open_to(origin), (b"access-control-expose-headers", EXPOSED)]
+
+
+def _open_to(origin: bytes) -> Headers:
+    return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
+
+
+def _requested_headers(request: Request) -> bytes | None:
+    """The header names in a preflight, to be sent back; None if they are too many or invalid."""
+    asked = b",".join(value for name, value in request.headers if name == b"access-control-request-headers")
+    if len(asked) > MAX_HEADERS_SIZE:
+        return None
+    names = [name.strip(b" \t").lower() for name in asked.split(b",")]
+    if len(names) > MAX_HEADERS or not all(_TOKEN.fullmatch(name) for name in names):
+        return None
+    return b", ".join(names)
+
+
 _HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d{1,5})?")
 
 RETRY_AFTER = 2.0
-"""Seconds after which a client with too many open requests may ask again."""
+"""Seconds after which a client with too many open requests may retry."""
 
 FAREWELL = 1.0
-"""Seconds in which a WebSocket whose key is gone can still tell how its answers ended."""
+"""Seconds that a WebSocket has to finish after its key was revoked."""
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/health", "/v1/health", "/openapi.json"})
-"""Probes carry no key and reveal nothing but up or down and which bridge it is, nor does the description of the API."""
+"""Paths without a key: probes, which reveal only the state, and the description of the API."""
 
 KEY_PROTOCOL = "openai-insecure-api-key."
-"""A page cannot set headers on a WebSocket; OpenAI's clients put the key behind this, among the subprotocols."""
+"""A page cannot set headers on a WebSocket: OpenAI's clients send the key as a subprotocol with this prefix."""
 
 
 def label_of(key: str) -> str:
-    """The name under which a key may be written down."""
+    """The label of a key, which may be logged."""
     return key_store.label_of(hashlib.sha256(key.encode()).digest())
 
 
 class Gate:
-    """Lets a request or a WebSocket through to `handler`, or answers it.
+    """Passes a request or a WebSocket to `handler`, or refuses it.
 
     With `check_host` the Host must be a loopback name or one of `allowed_hosts` (as `Settings` spells them), so that no
-    web page can reach the bridge by a name of its own (DNS rebinding). A request with an Origin comes from a web page:
-    it is refused, even with a key, unless the origin is one of `allowed_origins` (spelled likewise) or, where the Host
-    is checked, the bridge's own.
+    web page can reach the bridge under a name of its own (DNS rebinding). A request with an Origin comes from a web
+    page: it is refused, even with a key, unless the origin is one of `allowed_origins` (spelled likewise) or, if the
+    Host is checked, the bridge's own.
 
-    A WebSocket is refused by an HTTP answer in place of its handshake. What it offers is in `request.subprotocols`
-    alone, without the key. One whose key is revoked is closed (1008).
+    A WebSocket is refused with an HTTP answer instead of a handshake. `request.subprotocols` has what it offers,
+    without the key. It is closed (1008) when its key is revoked.
     """
 
     def __init__(
@@ -79,7 +200,7 @@ class Gate:
         self._handler = handler
         self._keys = keys
         self._open: Counter[str] = Counter()
-        """Requests and WebSockets that are being served, by the labels of their keys."""
+        """Open requests and WebSockets by the label of their key."""
         self._sockets: dict[trio.CancelScope, str] = {}
         keys.on_gone.append(self._end_sockets)
         self._check_host = check_host
@@ -88,11 +209,11 @@ class Gate:
 
     async def __call__(self, request: Request) -> None:
         page = listed_origin(request, self._allowed_origins)
-        refusal = self._wrong_place(request, page)
+        refusal = self._wrong_origin(request, page)
         if refusal is None and page is not None and is_preflight(request):
             await answer_preflight(request, page)
             return
-        refusal = refusal or await self._wrong_visitor(request)
+        refusal = refusal or await self._wrong_key(request)
         if request.socket is not None:
             _hide_key(request)
         elif page is not None:
@@ -112,7 +233,7 @@ class Gate:
                 del self._open[request.key]
 
     async def _serve_socket(self, request: Request, socket: WebSocket) -> None:
-        """Serve a WebSocket for as long as its key is let in."""
+        """Serve a WebSocket for as long as its key is valid."""
         with trio.CancelScope() as serving:
             self._sockets[serving] = request.key
             try:
@@ -120,25 +241,24 @@ class Gate:
             finally:
                 del self._sockets[serving]
         if serving.cancelled_caught:
-            await socket.close(1008, "The API key is not let in any more.")
+            await socket.close(1008, "The API key was revoked or has expired.")
 
     def _end_sockets(self, label: str) -> None:
         for serving, key in self._sockets.items():
             if key == label:
                 serving.deadline = trio.current_time() + FAREWELL
 
-    def _wrong_place(self, request: Request, page: bytes | None) -> BridgeError | None:
-        """Why a request is refused whoever sends it; None when it is not. `page` is its origin, if that is listed."""
+    def _wrong_origin(self, request: Request, page: bytes | None) -> BridgeError | None:
+        """Why a request is refused whatever its key; None if it is not. `page` is its origin, if that is allowed."""
         if self._check_host and not self._is_our_host(request.header(b"host")):
             return Forbidden(
-                "This Host is not served here: use http://127.0.0.1 or http://localhost. "
-                "PROXY_ALLOWED_HOSTS lists the other names that are.",
+                "Host not allowed. Use http://127.0.0.1 or http://localhost, or add the host to PROXY_ALLOWED_HOSTS.",
                 code="host_not_allowed",
             )
         is_from_web = bool(origins_of(request)) or is_cross_site(request)
         if is_from_web and page is None and not (self._check_host and is_own_page(request)):
             return Forbidden(
-                "Requests from this web page are not allowed. PROXY_ALLOWED_ORIGINS lists the origins that are.",
+                "Requests from this web page are not allowed. Add its origin to PROXY_ALLOWED_ORIGINS.",
                 code="origin_not_allowed",
             )
         return None
@@ -150,8 +270,8 @@ class Gate:
         name = found["host"].removesuffix(".")
         return name in self._allowed_hosts or is_loopback(name.strip("[]"))
 
-    async def _wrong_visitor(self, request: Request) -> BridgeError | None:
-        """Why a request that came the right way is refused; None when it is not, and then it names its key."""
+    async def _wrong_key(self, request: Request) -> BridgeError | None:
+        """Why a request is refused; None if it is not, and then `request.key` is set."""
         if request.socket is None and request.path in OPEN_PATHS:
             return None
         try:
@@ -162,7 +282,7 @@ class Gate:
         is_full = key.max_connections is not None and self._open[key.label] >= key.max_connections
         if is_full and not _ends_an_answer(request):
             return KeyLimitReached(
-                f"This key may have {key.max_connections} request(s) open at once, and has. Wait for one to end.",
+                f"Too many open requests: this key allows {key.max_connections} at once. Wait for one to end.",
                 retry_after=RETRY_AFTER,
             )
         if request.method == "POST" and request.has_body:
@@ -182,10 +302,10 @@ class Gate:
         return None
 
     async def _key_used(self, request: Request) -> ClientKey:
-        """The one key that a request carries. Raises Unauthorized when it carries none, several, or a wrong one.
+        """The key of a request. Raises Unauthorized if it has none, a wrong one, or several.
 
-        Some clients send the same key in both headers: that is one key. The same header twice is refused all the same,
-        because a proxy in front of us may have checked the other one.
+        Some clients send the same key in both headers: that is one key. The same header twice is refused even so,
+        because a proxy in front of the bridge may have checked the other one.
         """
         given = list(_keys_in(request))
         places = {place for place, _ in given}
@@ -198,18 +318,18 @@ class Gate:
 
 
 def _ends_an_answer(request: Request) -> bool:
-    """Whether a request makes room: a client with as many open as it may have must be able to end one of them."""
-    return request.method == "DELETE" and request.path.startswith(f"{PLACES[0]}/")
+    """Whether a request frees a slot: a client that has reached its limit must be able to end an answer."""
+    return request.method == "DELETE" and request.path.startswith(f"{ASSIST_PATHS[0]}/")
 
 
 def _is_utf_8(parameter: bytes) -> bool:
-    """Whether a parameter of a content type names no other charset than JSON's."""
+    """Whether a parameter of a content type is not a charset other than UTF-8."""
     name, _, value = parameter.partition(b"=")
     return name.strip() != b"charset" or value.strip().strip(b'"') in (b"utf-8", b"utf8", b"us-ascii")
 
 
 def _keys_in(request: Request) -> Iterator[tuple[bytes, bytes]]:
-    """(header, key) for every key in a request; an Authorization of another kind is an empty key."""
+    """(header, key) for every key in a request; an Authorization with another scheme counts as an empty key."""
     for name, value in request.headers:
         if name == b"x-api-key":
             yield name, value.strip()
@@ -222,10 +342,10 @@ def _keys_in(request: Request) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _hide_key(request: Request) -> None:
-    """Leave only what is no key of the subprotocols that a WebSocket offers, so that it is never written down.
+    """Remove the key from the subprotocols that a WebSocket offers, so that it is never logged.
 
-    Whoever sends the key as a subprotocol must be answered with one: a browser closes the connection otherwise. When
-    the handler names none, it is the first that is not the key, or else the key's own.
+    A browser closes the connection unless one of the offered subprotocols is accepted. If the handler accepts none, it
+    is the first that is not the key, or else the key's own.
     """
     assert request.socket is not None
     keys = [each for each in request.subprotocols if each.startswith(KEY_PROTOCOL)]

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from time import monotonic
 from typing import Any
 
-import orjson
-
-from bridge import __version__
-from bridge.config import APP
+from bridge import APP, __version__
+from bridge.app.admission import resolve_visible, visible_models
+from bridge.app.rate_limits import limits_object
+from bridge.app.service import Service
 from bridge.errors import ModelNotFound
-from bridge.server.http import Page, PageRequest, json_page, query_number
-from bridge.server.memory import CODE as MEMORY_PRESSURE
-from bridge.server.ratelimits import limits_object
-from bridge.server.service import Service
-from bridge.server.visible import resolve_visible, visible_models
+from bridge.http.pages import Page, PageRequest, json_page, query_number
 from bridge.store.base import USAGE_DAYS, UsageRow
+from bridge.telemetry.memory_limit import CODE as MEMORY_PRESSURE
 
-DAYS = 30
+DEFAULT_DAYS = 30
 NO_TURNS = ("shutdown_initiated", MEMORY_PRESSURE)
-"""What is wrong with the bridge when it takes no turn."""
+"""Faults with which the bridge accepts no turns."""
 
 
 class Pages:
@@ -41,12 +37,23 @@ class Pages:
         self._now = now
         self._began = monotonic()
         self._agent_id = service.cap.agent_id
+        self._listed: list[str] = []
+        self._model_pages: dict[tuple[str, ...], Page] = {}
+        """GET /v1/models by the models that a key allows."""
 
     async def models(self, request: PageRequest) -> Page:
-        """GET /v1/models: what a request may name now."""
+        """GET /v1/models: the models that a request may name now."""
         await self._router.wait_until_known(patience=2)
-        names = visible_models(self._router, self._admission.key(request.key), aliases=self._lists_aliases)
-        return json_page({"object": "list", "data": [self._entry(name) for name in names]})
+        listed = self._router.models(aliases=self._lists_aliases)
+        if listed is not self._listed:
+            # The router returns the same list until a backend's models change.
+            self._listed, self._model_pages = listed, {}
+        key = self._admission.key(request.key)
+        allowed = () if key is None else key.models
+        if allowed not in self._model_pages:
+            names = visible_models(self._router, key, aliases=self._lists_aliases)
+            self._model_pages[allowed] = json_page({"object": "list", "data": [self._entry(name) for name in names]})
+        return self._model_pages[allowed]
 
     async def model(self, request: PageRequest) -> Page:
         """GET /v1/models/{id}: any name that a request may use, listed or not."""
@@ -61,7 +68,7 @@ class Pages:
 
     async def usage(self, request: PageRequest) -> Page:
         """GET /v1/usage: what this key has used, by day and model."""
-        days = query_number(request.query, "days", default=DAYS, largest=USAGE_DAYS)
+        days = query_number(request.query, "days", default=DEFAULT_DAYS, largest=USAGE_DAYS)
         today = datetime.fromtimestamp(self._now(), UTC).date()
         since = (today - timedelta(days=days - 1)).isoformat()
         rows = [row for row in await self._store.usage(since=since) if row.key == request.key]
@@ -79,30 +86,26 @@ class Pages:
         return json_page(limits_object(await self._router.read_rate_limits(), self._now()))
 
     async def health(self, request: PageRequest) -> Page:
-        """Alive, and in which state. Always 200 while the program runs; readiness is another question."""
+        """GET /healthz: the state. Always 200 while the program runs; see `ready`."""
         ready, reason = self._status()
         fault = self._fault()
         return json_page({"status": "ok" if ready and fault is None else "degraded", "reason": fault or reason})
 
     async def cap_health(self, request: PageRequest) -> Page:
-        """GET /health: the same in CAP's words."""
-        from bridge.api.cap.envelope import HealthCheckResponse, HealthCheckStatus
+        """GET /health: the same in CAP's format."""
+        from bridge.protocols.cap.models import HealthCheckResponse, HealthCheckStatus
 
         fault = self._fault()
-        status = HealthCheckStatus.OK if self._status()[0] and fault is None else HealthCheckStatus.DEGRADED
+        status: HealthCheckStatus = "ok" if self._status()[0] and fault is None else "degraded"
         if fault == "shutdown_initiated":
-            status = HealthCheckStatus.MAINTENANCE
+            status = "maintenance"
         uptime = round(monotonic() - self._began, 3)
         health = HealthCheckResponse(status=status, agent_id=self._agent_id, version=__version__, uptime_seconds=uptime)
-        served = status != HealthCheckStatus.MAINTENANCE
+        served = status != "maintenance"
         return Page(health.to_json().encode(), 200 if served else 503, [(b"cache-control", b"no-store")])
 
-    async def openapi(self, request: PageRequest) -> Page:
-        """GET /openapi.json: what is served, for programs."""
-        return Page(_description())
-
     async def live(self, request: PageRequest) -> Page:
-        """GET /livez. Another bridge that is to use the same port finds out that it is taken by one."""
+        """GET /livez. A second bridge on the same port recognizes the first by it."""
         return json_page({"status": "ok", "service": APP})
 
     async def ready(self, request: PageRequest) -> Page:
@@ -111,7 +114,7 @@ class Pages:
         return json_page({"status": "ready" if ready else "not_ready", "reason": reason}, 200 if ready else 503)
 
     def _status(self) -> tuple[bool, str]:
-        """The state's name alone: its explanation may hold paths, and probes carry no key."""
+        """Whether turns are accepted, and the name of the state. Not its explanation, which may hold paths."""
         fault = self._fault()
         if fault in NO_TURNS:
             return False, fault
@@ -119,22 +122,14 @@ class Pages:
         return ready, reason.partition(":")[0]
 
     def _entry(self, name: str) -> dict[str, Any]:
-        entry = {"id": name, "object": "model", "created": self._started_at, "owned_by": "codex-bridge"}
+        entry = {"id": name, "object": "model", "created": self._started_at, "owned_by": "turnbridge"}
         with suppress(ModelNotFound):
             entry |= self._router.details(name)
         return entry
 
 
-@cache
-def _description() -> bytes:
-    """Made once: whoever has no key may ask for it as often as he likes."""
-    from bridge.api.openapi.document import document  # large, and seldom wanted
-
-    return orjson.dumps(document(__version__))
-
-
 def usage_entry(row: UsageRow) -> dict[str, Any]:
-    """One row, in the words of the API."""
+    """One row of GET /v1/usage."""
     return {"day": row.day, "key": row.key, "model": row.model, **_counts(row)}
 
 

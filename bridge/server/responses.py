@@ -1,35 +1,33 @@
-"""What else there is under /v1/responses: retrieval, deletion, cancelling, input items, compaction, token counts."""
+"""The other endpoints under /v1/responses: retrieve, delete, cancel, input items, compact, input tokens."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import trio
 
 from bridge import exact_json
-from bridge.api.compaction import PROMPT, compaction_item
-from bridge.api.reading import parse_json
-from bridge.api.responses.events import ResponsesEncoder
-from bridge.api.responses.response import usage_object
-from bridge.api.shape import parse_request
+from bridge.app.admission import resolve_visible
+from bridge.app.continuation import Continuation, find_continuation
+from bridge.app.exchange import wait_for_model
+from bridge.app.openai_exchange import UNFINISHED, OpenAiExchange, as_interrupted
+from bridge.app.service import Service
+from bridge.core.events import Usage
+from bridge.core.items import Message
+from bridge.core.turn import estimate_input
 from bridge.errors import BridgeError, InvalidRequest
-from bridge.server.background import UNFINISHED, as_interrupted
-from bridge.server.continuation import Continuation, find_continuation, item_objects
-from bridge.server.exchange import wait_for_model
-from bridge.server.http import Page, PageRequest, json_page, list_page
-from bridge.server.openai_exchange import OpenAiExchange
-from bridge.server.service import Service
-from bridge.server.visible import resolve_visible
-from bridge.turn.estimate import estimate_input
-from bridge.turn.events import Usage
-from bridge.turn.items import Message
+from bridge.http.pages import Page, PageRequest, json_page, list_page
+from bridge.protocols.items import PROMPT, compaction_item
+from bridge.protocols.reading import parse_json, parse_request
+from bridge.protocols.responses.build import build_stored_items
+from bridge.protocols.responses.encoder import RESPONSES, ResponsesEncoder
+from bridge.protocols.responses.response import usage_object
 
 CANCEL_SECONDS = 10.0
 
 
 class ResponsePages:
-    """The pages; each raises BridgeError for what it cannot show."""
+    """The pages. Each raises BridgeError if it cannot answer."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -38,7 +36,7 @@ class ResponsePages:
         """GET /v1/responses/{id}."""
         if request.query.get("stream") in ("true", "1"):
             raise InvalidRequest(
-                "A stored response is not streamed again: leave out 'stream'.",
+                "A stored response cannot be streamed again. Remove 'stream'.",
                 param="stream",
                 code="unsupported_parameter",
             )
@@ -55,7 +53,7 @@ class ResponsePages:
         return json_page({"id": name, "object": "response", "deleted": True})
 
     async def cancel(self, request: PageRequest) -> Page:
-        """POST /v1/responses/{id}/cancel: ends a response that is being written; one that has ended stays as it is."""
+        """POST /v1/responses/{id}/cancel: ends a response in progress; a finished one stays as it is."""
         running = self._service.running.get((request.key, request.path["id"]))
         if running is None:
             return json_page(await self._find(request))
@@ -76,16 +74,16 @@ class ResponsePages:
         return list_page(items + exact_json.loads(chain[-1].input), request.query)
 
     async def input_tokens(self, request: PageRequest) -> Page:
-        """POST /v1/responses/input_tokens: an estimate, since no tokenizer is at hand; it says so."""
+        """POST /v1/responses/input_tokens: an estimate, marked as such, because there is no tokenizer."""
         data = parse_json(request.body)
         await wait_for_model(self._service.router, data.get("model"))
         key = self._service.admission.key(request.key)
-        resolve = partial(resolve_visible, self._service.router, key, keyed=request.provider_key is not None)
-        turn = parse_request(data, "responses", resolve, (await self._continue(request, data)).context)
+        turn = parse_request(data, "responses", (await self._continue(request, data)).context)
+        resolve_visible(self._service.router, key, turn.model, keyed=request.provider_key is not None)
         return json_page({"object": "response.input_tokens", "input_tokens": estimate_input(turn), "estimated": True})
 
     async def compact(self, request: PageRequest) -> Page:
-        """POST /v1/responses/compact: the user's messages, and everything else as a summary that the model writes."""
+        """POST /v1/responses/compact: the user's messages, and a summary of everything else written by the model."""
         if self._service.player is not None:
             self._service.player.check("/v1/responses/compact")
         data = parse_json(request.body)
@@ -95,7 +93,7 @@ class ResponsePages:
             raise InvalidRequest("Invalid 'input': expected a string or a list of items.", param="input")
         items = [{"role": "user", "content": given}] if isinstance(given, str) and given else list(given or ())
         if not items and not known.count:
-            raise InvalidRequest("'input' is empty: there is nothing to compact.", param="input")
+            raise InvalidRequest("'input' is empty. Send the conversation to compact.", param="input")
         asked: dict[str, Any] = {
             "model": data.get("model"),
             "instructions": data.get("instructions"),
@@ -103,7 +101,7 @@ class ResponsePages:
             "store": False,
             "stream": False,
         }
-        exchange = OpenAiExchange(self._service, "responses", request.key, request.url, request.provider_key)
+        exchange = OpenAiExchange(self._service, RESPONSES, request.key, request.url, request.provider_key)
         try:
             exchange.arrived({"body": data})
             await exchange.open(asked, known)
@@ -120,13 +118,13 @@ class ResponsePages:
         assert isinstance(encoder, ResponsesEncoder)
         assert turn is not None
         new_id = self._service.new_id
-        said = [item for item in turn.items if isinstance(item, Message) and item.role == "user"]
+        messages = [item for item in turn.items if isinstance(item, Message) and item.role == "user"]
         return json_page(
             {
                 "id": new_id("resp"),
                 "object": "response.compaction",
                 "created_at": encoder.created_at,
-                "output": [*item_objects(said, new_id), compaction_item(new_id("cmp"), encoder.text)],
+                "output": [*build_stored_items(messages, new_id), compaction_item(new_id("cmp"), encoder.text)],
                 "usage": usage_object(encoder.usage or Usage()),
             },
             headers=exchange.headers,

@@ -1,7 +1,7 @@
-"""POST of a turn over HTTP: a stream of events, or a JSON object.
+"""A turn over HTTP: answers a POST with a stream of events or with a JSON object.
 
-Until the first piece of the answer the status is still open, so that a failure can be an HTTP error; but no longer than
-`hold` seconds, then the stream begins and a failure is an event in it. Silence is broken by comments.
+The status stays open until the first piece of the answer, so that a failure can be an HTTP error, but for at most
+`hold` seconds: then the stream begins, and a failure is an event in it. Comments keep a silent stream alive.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from typing import Any
 
 import trio
 
-from bridge.api.reading import parse_json
-from bridge.api.sse import KEEPALIVE
-from bridge.backends.tool_modes import HEADER as TOOL_MODE
+from bridge.app.openai_exchange import OpenAiExchange, run_in_background
+from bridge.app.service import Service
+from bridge.core.events import TextDelta, TurnEvent
 from bridge.errors import BridgeError
-from bridge.http.request import ClientGone, Headers, Request
-from bridge.server.background import run_in_background
-from bridge.server.http import Page, error_page, provider_key, send_page
-from bridge.server.openai_exchange import OpenAiExchange
-from bridge.server.service import Service
-from bridge.turn.events import TextDelta, TurnEvent
-from bridge.turn.turn import Endpoint
+from bridge.http.pages import Page, error_page, provider_key, send_page
+from bridge.http.request import ClientGone, Headers, Request, Sink
+from bridge.protocols.client import ClientProtocol
+from bridge.protocols.reading import parse_json
+from bridge.protocols.sse import KEEPALIVE
+from bridge.routing.router import TOOL_MODE_HEADER as TOOL_MODE
 
 SSE = b"text/event-stream; charset=utf-8"
 SSE_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -29,13 +28,13 @@ SSE_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", 
 class TurnEndpoint:
     """Answers turns in one protocol."""
 
-    def __init__(self, path: Endpoint, service: Service) -> None:
-        self._path = path
+    def __init__(self, protocol: ClientProtocol, service: Service) -> None:
+        self._protocol = protocol
         self._service = service
 
     async def __call__(self, request: Request) -> None:
-        exchange = OpenAiExchange(self._service, self._path, request.key, request.path)
-        answer = _Answer(self._service, exchange, request)
+        exchange = OpenAiExchange(self._service, self._protocol, request.key, request.path)
+        answer = Delivery(self._service, exchange, request)
         try:
             exchange.provider_key = provider_key(request)
             exchange.tool_mode = request.header(TOOL_MODE)
@@ -52,17 +51,17 @@ class TurnEndpoint:
                 exchange.end()
 
 
-class _Answer:
-    """An exchange over one HTTP connection."""
+class Delivery:
+    """The answer of an exchange, from its body to the last byte that `sink` gets."""
 
-    __slots__ = ("_exchange", "_request", "_service", "handed_over")
+    __slots__ = ("_exchange", "_service", "_sink", "handed_over")
 
-    def __init__(self, service: Service, exchange: OpenAiExchange, request: Request) -> None:
+    def __init__(self, service: Service, exchange: OpenAiExchange, sink: Sink) -> None:
         self._service = service
         self._exchange = exchange
-        self._request = request
+        self._sink = sink
         self.handed_over = False
-        """The exchange goes on without us."""
+        """Whether the exchange continues in the background."""
 
     async def serve(self, body: bytes) -> None:
         """Answer the request, whatever happens."""
@@ -94,18 +93,12 @@ class _Answer:
 
     async def _answer_error(self, error: BridgeError) -> None:
         self._exchange.fail(error)
-        await send_page(self._request, self._recorded(error_page(error, self._exchange.headers)))
+        await self._send(error_page(error, self._exchange.headers, self._exchange.error_body(error)))
 
     async def refuse(self, error: BridgeError) -> None:
         """Answer a request whose body was not read to its end."""
         self._exchange.arrived({"unread": True})
-        self._exchange.fail(error)
-        await send_page(self._request, self._recorded(error_page(error, self._exchange.headers)))
-
-    def _recorded(self, page: Page) -> Page:
-        self._exchange.record_start(page.status, page.headers)
-        self._exchange.record_json(page.body)
-        return page
+        await self._answer_error(error)
 
     async def _background(self) -> None:
         body = await run_in_background(self._service, self._exchange)
@@ -123,32 +116,35 @@ class _Answer:
         await self._send_json(exchange.encoder.body())
 
     async def _send_json(self, body: bytes) -> None:
-        await send_page(self._request, self._recorded(Page(body, 200, self._exchange.headers)))
+        await self._send(Page(body, 200, self._exchange.headers))
+
+    async def _send(self, page: Page) -> None:
+        self._exchange.record_start(page.status, page.headers)
+        self._exchange.record_json(page.body)
+        await send_page(self._sink, page)
 
     async def _stream(self) -> None:
-        exchange = self._exchange
+        exchange, service = self._exchange, self._service
         out = await exchange.begin()
         headers = [*SSE_HEADERS, *exchange.headers]
         exchange.record_start(200, headers)
-        self._request.start(200, [(b"content-type", SSE), *headers])
-        await self._write(out)
-        del out  # it would be held for as long as the stream lasts
-        while not exchange.finished:
-            await self._write_next()
-
-    async def _write_next(self) -> None:
-        out, events = await self._exchange.next(self._service.keepalive)
-        if not events:
-            self._service.counts.keepalives += 1
-            out = KEEPALIVE
-        await self._write(out, _said(events) if self._service.recorder and events else None)
-
-    async def _write(self, out: bytes, said: str | None = None) -> None:
-        self._exchange.record_sse(out, said)
-        await self._request.send(out, last=self._exchange.finished)
+        self._sink.start(200, [(b"content-type", SSE), *headers])
+        text: str | None = None
+        while True:
+            exchange.record_sse(out, text)
+            await self._sink.send(out, last=exchange.finished)
+            if exchange.finished:
+                return
+            del out, text  # a stream that waits holds nothing
+            out, events = await exchange.next(service.keepalive)
+            if not events:
+                service.counts.keepalives += 1
+                out = KEEPALIVE
+            text = _only_text(events) if service.recorder and events else None
+            del events
 
 
-def _said(events: list[TurnEvent]) -> str | None:
-    """The text of a batch that is nothing but text."""
+def _only_text(events: list[TurnEvent]) -> str | None:
+    """The text of a batch that consists of nothing else."""
     texts = ["".join(event.pieces) for event in events if isinstance(event, TextDelta)]
     return "".join(texts) if len(texts) == len(events) else None

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import trio
 
-from bridge.api.reading import parse_json
-from bridge.api.responses.events import ResponsesEncoder
-from bridge.backends.tool_modes import HEADER as TOOL_MODE
+from bridge.app.continuation import Continuation, find_continuation
+from bridge.app.openai_exchange import OpenAiExchange
+from bridge.app.service import Service
 from bridge.errors import BridgeError, InvalidRequest
+from bridge.http.pages import provider_key
 from bridge.http.request import ClientGone, Request
-from bridge.server.continuation import Continuation, find_continuation
-from bridge.server.http import provider_key
-from bridge.server.openai_exchange import OpenAiExchange
-from bridge.server.service import Service
+from bridge.protocols.reading import parse_json
+from bridge.protocols.responses.encoder import RESPONSES, ResponsesEncoder
+from bridge.routing.router import TOOL_MODE_HEADER as TOOL_MODE
 
 if TYPE_CHECKING:
     from bridge.http.websocket import WebSocket
 
 MAX_LANES = 16
 MAX_WAITING = 64
-"""Requests of one connection that may wait for their turn."""
+"""Requests of one connection that may wait or run."""
 SPARE = 1024 * 1024
-"""Bytes that they may have together, beyond those of one largest message."""
+"""Bytes that these requests may have together, in addition to one message of maximum size."""
 MAX_IDLE = 3600.0
 """How long a connection may be kept open without a request."""
 REMEMBERED = 8
-"""Responses that a connection remembers without their being stored; the last ones."""
+"""How many of its last responses a connection remembers without storing them."""
 
 
 class ResponsesSocket:
@@ -68,14 +68,14 @@ class _Connection:
         self._lanes: dict[str | None, trio.Lock] = {}
         self._waiting = 0
         self._held = 0
-        """Bytes of the messages that wait or are being answered."""
+        """Bytes of the messages that wait or run."""
         self._closing = False
         self._idle = trio.Event()
         self._used_at = trio.current_time()
         self._remembered: collections.OrderedDict[str, Continuation] = collections.OrderedDict()
 
     async def receive(self, message: bytes, nursery: trio.Nursery) -> None:
-        """Take one message of the client's. What comes after our farewell is not looked at."""
+        """Handle one message of the client. Messages after our close frame are ignored."""
         if self._closing:
             return
         self._used_at = trio.current_time()
@@ -83,7 +83,7 @@ class _Connection:
         try:
             if len(message) > self._max_message:
                 raise InvalidRequest(
-                    f"The message is larger than {self._max_message:,} bytes (PROXY_MAX_BODY, or this key's own limit)."
+                    f"The message is larger than {self._max_message:,} bytes (PROXY_MAX_BODY, or this key's limit)."
                 )
             data = parse_json(message)
             lane = _lane(data)
@@ -97,7 +97,7 @@ class _Connection:
         nursery.start_soon(self._serve, data, lane, len(message))
 
     async def close_in_time(self) -> None:
-        """Close the connection when it has been idle for long, or when the bridge stops and nothing is left to say."""
+        """Close the connection after a long idle time, or when the bridge stops and no request is left."""
         stopping = self._service.stopping
         while not stopping.is_set() or self._waiting:
             if self._waiting:
@@ -113,12 +113,11 @@ class _Connection:
     def _check(self, data: dict[str, Any], lane: str | None, size: int) -> None:
         kind = data.pop("type", None)
         if kind != "response.create":
-            raise InvalidRequest(
-                f"Messages of type {str(kind)[:100]!r} are not understood; send 'response.create'.", param="type"
-            )
+            raise InvalidRequest(f"Unknown message type {str(kind)[:100]!r}. Send 'response.create'.", param="type")
         if self._waiting >= MAX_WAITING or self._held + size > self._max_message + SPARE:
             raise InvalidRequest(
-                "Too many requests wait on this connection, or too large ones: wait for an answer first.",
+                f"At most {MAX_WAITING} requests of {self._max_message + SPARE:,} bytes in total may wait on a "
+                "connection. Wait for an answer first.",
                 code="rate_limit_exceeded",
                 http_status=429,
             )
@@ -140,7 +139,7 @@ class _Connection:
                 self._idle.set()
 
     async def _answer(self, data: dict[str, Any], lane: str | None) -> None:
-        exchange = OpenAiExchange(self._service, "responses", self._key, self._url)
+        exchange = OpenAiExchange(self._service, RESPONSES, self._key, self._url)
         try:
             exchange.arrived({"body": data})
             exchange.provider_key = provider_key(self._request)
@@ -148,7 +147,7 @@ class _Connection:
             body = _body(data)
             generate = body.pop("generate", True)
             service = self._service
-            # The gate has seen the key when the connection was made, which may be long ago.
+            # The gate checked the key when the connection was opened, which may be long ago.
             await service.admission.check_key(self._key)
             known = await find_continuation(
                 service.store, self._key, body, enabled=service.keeps_responses, remembered=self._remembered
@@ -182,7 +181,7 @@ class _Connection:
             out, _ = await exchange.next()
 
     async def _send_events(self, stream: bytes, lane: str | None) -> None:
-        """Each event of a piece of a stream as one message. JSON has no newline of its own."""
+        """Send each event of a piece of a stream as one message. Its JSON contains no line break."""
         for frame in stream.split(b"\n\n"):
             _, found, data = frame.partition(b"data: ")
             if not found:
@@ -204,7 +203,7 @@ class _Connection:
         assert isinstance(encoder, ResponsesEncoder)
         try:
             self._remembered[encoder.id] = exchange.continuation()
-        except InvalidRequest:  # with this answer it has become too long to be continued
+        except InvalidRequest:  # this answer has made the conversation too long to continue
             return
         while len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
@@ -212,8 +211,8 @@ class _Connection:
     def _forget(self, data: dict[str, Any]) -> None:
         """A request that continues a response has failed.
 
-        Our memory of that response is as good as before. But the Open Responses specification demands that it is
-        forgotten, as OpenAI's API does, and clients know what to do: they send the whole conversation.
+        The response could still be continued. But the Open Responses specification demands that it is forgotten, as
+        OpenAI's API does, and clients rely on that: they send the whole conversation.
         """
         previous = _body(data).get("previous_response_id")
         if isinstance(previous, str):
@@ -221,7 +220,7 @@ class _Connection:
 
 
 def _body(data: dict[str, Any]) -> dict[str, Any]:
-    """The request in a message; some clients put it into a member of its own. It is always streamed."""
+    """The request in a message; some clients nest it in `response`. It is always streamed."""
     nested = data.get("response")
     given = nested if isinstance(nested, dict) else data
     return {name: value for name, value in given.items() if name not in ("stream_id", "background")} | {"stream": True}
@@ -230,5 +229,5 @@ def _body(data: dict[str, Any]) -> dict[str, Any]:
 def _lane(data: dict[str, Any]) -> str | None:
     lane = data.get("stream_id")
     if lane is not None and (not isinstance(lane, str) or len(lane) > 256):
-        raise InvalidRequest("'stream_id' is a text of at most 256 characters.", param="stream_id")
+        raise InvalidRequest("'stream_id' must be a string of at most 256 characters.", param="stream_id")
     return lane

@@ -1,1 +1,1 @@
-"""What outlives a request: responses, conversations and the count of what was used. It knows nothing of HTTP."""
+"""What outlives a request: responses, conversations, usage, client keys. Independent of HTTP."""

@@ -1,10 +1,10 @@
-"""What a store keeps, and what every store can do."""
+"""The data that a store keeps, and the interface of every store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -27,20 +27,19 @@ class StoredResponse:
     """The id of the response that this one continues."""
     conversation: str | None = None
     item_ids: tuple[str, ...] | None = field(default=None, compare=False)
-    """The ids of its items, each once, where whoever stores it knows them."""
+    """The ids of its items, each once, if the caller knows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A list of items that grows by itself; the items are asked for separately."""
+    """A conversation without its items, which are read separately."""
 
     id: str
     created_at: int
     metadata: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRow:
+class UsageRow(NamedTuple):
     """What one client key used of one model on one day."""
 
     day: str
@@ -62,22 +61,22 @@ class Store(Protocol):
     A `scope` is an opaque string, one for each client key: nothing of one scope is visible in another, and the same id
     in two scopes means two things.
 
-    A response lives for the time to live after it was put or was last part of a `chain`; a conversation after any use.
-    What has expired is gone for readers at once. Beyond the bound of bytes, the responses that were not used for the
-    longest time go first, then conversations; a response larger than the whole bound is not kept at all.
+    A response expires when it was neither put nor part of a `chain` for the time to live, a conversation when it was
+    not used. Expired entries are invisible at once. Beyond the bound of bytes, the least recently used responses are
+    evicted first, then conversations; a response larger than the whole bound is not stored at all.
 
-    Changes are seen by every later call, also before they are on disk. A store that keeps a file raises `NotReady`
-    when it has to look something up there and cannot. `put` and `count` never raise.
+    Every later call sees a change, even before it is on disk. A store with a file raises `NotReady` when it has to
+    read the file and cannot. `put` and `count` never raise.
     """
 
     fault: str | None
-    """Why it cannot write at the moment; None when all is well."""
+    """Why it cannot write at the moment, or None."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The owner task: writes behind and cleans up until cancelled; what waits then is still written."""
+        """Write and clean up until cancelled; then write what is still queued."""
 
     async def put(self, scope: str, response: StoredResponse) -> None:
-        """Keep a response, in the place of one with the same id. Waits while too much is waiting to be written."""
+        """Store a response, replacing one with the same id. Waits while too much is queued to be written."""
 
     async def get(self, scope: str, id: str) -> StoredResponse | None:
         """One response. Does not renew its time to live."""
@@ -89,22 +88,21 @@ class Store(Protocol):
         """
 
     async def delete(self, scope: str, id: str) -> bool:
-        """Forget a response; whether there was one. Chains that go through it end with this."""
+        """Delete a response; whether there was one. This breaks chains through it."""
 
     async def find_item(self, scope: str, item_id: str) -> bytes | None:
-        """The JSON of an input or output item of a stored response; of the newest where several have it."""
+        """The JSON of an input or output item of a stored response; of the newest if several have it."""
 
     async def create_conversation(self, scope: str, conversation: Conversation, items: Sequence[bytes]) -> None:
-        """Begin a conversation, in the place of one with the same id. Items are JSON objects with an `id`."""
+        """Create a conversation, replacing one with the same id. Items are JSON objects with an `id`."""
 
-    async def get_conversation(self, scope: str, id: str) -> Conversation | None:
-        """The conversation without its items."""
+    async def get_conversation(self, scope: str, id: str) -> Conversation | None: ...
 
     async def update_conversation(self, scope: str, id: str, metadata: Mapping[str, str]) -> Conversation | None:
-        """Replace the metadata; the conversation as it is then, None when there is no such one."""
+        """Replace the metadata and return the conversation; None when there is no such conversation."""
 
     async def delete_conversation(self, scope: str, id: str) -> bool:
-        """Forget a conversation and its items; whether there was one. Responses made in it stay."""
+        """Delete a conversation and its items; whether there was one. Its responses stay."""
 
     async def add_items(self, scope: str, id: str, items: Sequence[bytes]) -> bool:
         """Append items (JSON objects with an `id`); False when there is no such conversation.
@@ -116,7 +114,7 @@ class Store(Protocol):
         """All items in order; None when there is no such conversation."""
 
     async def delete_item(self, scope: str, id: str, item_id: str) -> bool:
-        """Take one item out of a conversation; whether it was there."""
+        """Delete one item of a conversation; whether it was there."""
 
     def count(self, row: UsageRow) -> None:
         """Add to the row of that day, key and model. Immediate; never blocks."""

@@ -1,40 +1,27 @@
-"""A store in memory: for as long as the process lives."""
+"""A store in memory: it is lost with the process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from typing import Any
 
 import trio
 
 from bridge.store.base import Conversation, StoredResponse, UsageRow
-from bridge.store.items import find_item
-from bridge.store.kept import (
-    AddItems,
-    DeleteItem,
-    Drop,
-    KeptConversation,
-    KeptResponse,
-    SetMetadata,
-    Step,
-    apply,
+from bridge.store.entries import (
+    Change,
+    ConversationEntry,
+    ResponseEntry,
+    UsageTable,
     create,
-    keep_response,
+    find_item,
+    make_entry,
+    oldest_day,
     response_size,
     with_ids,
 )
-from bridge.store.usage import UsageTable, oldest_day
 
 CLEANUP = 60.0
-
-
-def _exact(data: bytes) -> bytes:
-    """The same bytes, in no more memory than they need.
-
-    Those of orjson keep the buffer that they were written into, which may be ten times as large.
-    """
-    return bytes(memoryview(data))
-
 
 Key = tuple[str, str]
 """Scope and id."""
@@ -43,7 +30,7 @@ Key = tuple[str, str]
 class MemoryStore:
     """See `Store`. Never at fault.
 
-    Both dicts are in the order of use: what expires or has to go is always at their beginning.
+    Both dicts are in the order of use: what expires or is evicted is always at their beginning.
     """
 
     def __init__(self, *, ttl: float, max_bytes: int, now: Callable[[], float]) -> None:
@@ -51,8 +38,8 @@ class MemoryStore:
         self._ttl = ttl
         self._max_bytes = max_bytes
         self._now = now
-        self._responses: dict[Key, KeptResponse] = {}
-        self._conversations: dict[Key, KeptConversation] = {}
+        self._responses: dict[Key, ResponseEntry] = {}
+        self._conversations: dict[Key, ConversationEntry] = {}
         self._holders: dict[Key, dict[str, None]] = {}
         """By scope and item id: the responses that hold the item, in the order in which they were put."""
         self._usage = UsageTable()
@@ -78,31 +65,30 @@ class MemoryStore:
         self._forget(key)
         if response_size(response) > self._max_bytes:
             return
-        response = replace(response, body=_exact(response.body), input=_exact(response.input))
-        kept = self._responses[key] = keep_response(response, self._now())
-        self._size += kept.size
-        for item_id in kept.item_ids:
+        entry = self._responses[key] = make_entry(response, self._now())
+        self._size += entry.size
+        for item_id in entry.item_ids:
             self._holders.setdefault((scope, item_id), {})[response.id] = None
         self._clean()
 
     async def get(self, scope: str, id: str) -> StoredResponse | None:
-        kept = self._response(scope, id)
-        return kept.response if kept else None
+        entry = self._response(scope, id)
+        return entry.response if entry else None
 
     async def chain(self, scope: str, id: str) -> list[StoredResponse] | None:
-        links: dict[str, KeptResponse] = {}
+        links: dict[str, ResponseEntry] = {}
         cursor: str | None = id
         while cursor is not None:
-            kept = self._response(scope, cursor)
-            if kept is None or cursor in links:
+            entry = self._response(scope, cursor)
+            if entry is None or cursor in links:
                 return None
-            links[cursor] = kept
-            cursor = kept.response.previous
+            links[cursor] = entry
+            cursor = entry.response.previous
         now = self._now()
         for link in reversed(links.values()):
             key = scope, link.response.id
             del self._responses[key]
-            self._responses[key] = KeptResponse(link.response, now, link.item_ids)
+            self._responses[key] = ResponseEntry(link.response, now, link.item_ids)
         return [link.response for link in reversed(links.values())]
 
     async def delete(self, scope: str, id: str) -> bool:
@@ -112,46 +98,41 @@ class MemoryStore:
 
     async def find_item(self, scope: str, item_id: str) -> bytes | None:
         for id in reversed(self._holders.get((scope, item_id), {})):
-            if kept := self._response(scope, id):
-                return find_item(kept.response, item_id)
+            if entry := self._response(scope, id):
+                return find_item(entry.response, item_id)
         return None
 
     # Conversations
 
     async def create_conversation(self, scope: str, conversation: Conversation, items: Sequence[bytes]) -> None:
-        self._step(scope, conversation.id, create(conversation, [_exact(item) for item in items]))
+        self._change((scope, conversation.id), create(conversation, items, self._now()))
         self._clean()
 
     async def get_conversation(self, scope: str, id: str) -> Conversation | None:
-        kept = self._conversation(scope, id)
-        return kept.conversation if kept else None
+        entry = self._conversation(scope, id)
+        return entry.conversation if entry else None
 
     async def update_conversation(self, scope: str, id: str, metadata: Mapping[str, str]) -> Conversation | None:
-        kept = self._conversation(scope, id) and self._step(scope, id, SetMetadata(dict(metadata)))
-        return kept.conversation if kept else None
+        entry = self._conversation(scope, id, metadata=dict(metadata))
+        return entry.conversation if entry else None
 
     async def delete_conversation(self, scope: str, id: str) -> bool:
-        found = self._conversation(scope, id) is not None
-        self._step(scope, id, Drop())
-        return found
+        return self._conversation(scope, id, delete=True) is not None
 
     async def add_items(self, scope: str, id: str, items: Sequence[bytes]) -> bool:
-        step = AddItems(with_ids([_exact(item) for item in items]))
-        if self._conversation(scope, id) is None:
-            return False
-        self._step(scope, id, step)
+        found = self._conversation(scope, id, items=with_ids(items)) is not None
         self._clean()
-        return True
+        return found
 
     async def list_items(self, scope: str, id: str) -> list[bytes] | None:
-        kept = self._conversation(scope, id)
-        return list(kept.items.values()) if kept else None
+        entry = self._conversation(scope, id)
+        return list(entry.items.values()) if entry else None
 
     async def delete_item(self, scope: str, id: str, item_id: str) -> bool:
-        kept = self._conversation(scope, id)
-        if kept is None or item_id not in kept.items:
+        entry = self._conversation(scope, id)
+        if entry is None or item_id not in entry.items:
             return False
-        self._step(scope, id, DeleteItem(item_id))
+        self._conversation(scope, id, delete_item=item_id)
         return True
 
     # Usage
@@ -162,53 +143,47 @@ class MemoryStore:
     async def usage(self, *, since: str) -> list[UsageRow]:
         return self._usage.rows(max(since, oldest_day(self._now())))
 
-    # The rest
+    def _response(self, scope: str, id: str) -> ResponseEntry | None:
+        entry = self._responses.get((scope, id))
+        return entry if entry and not self._expired(entry) else None
 
-    def _response(self, scope: str, id: str) -> KeptResponse | None:
-        kept = self._responses.get((scope, id))
-        return kept if kept and not self._expired(kept) else None
-
-    def _conversation(self, scope: str, id: str) -> KeptConversation | None:
-        """The conversation, which counts as used by this."""
-        key = scope, id
-        kept = self._conversations.get(key)
-        if kept is None or self._expired(kept):
+    def _conversation(self, scope: str, id: str, **change: Any) -> ConversationEntry | None:
+        """The conversation, changed if it exists; this counts as a use. The arguments are those of `Change`."""
+        entry = self._conversations.get((scope, id))
+        if entry is None or self._expired(entry):
             return None
-        kept.used = self._now()
-        self._conversations[key] = self._conversations.pop(key)
-        return kept
+        self._change((scope, id), Change(self._now(), **change))
+        return entry
 
-    def _step(self, scope: str, id: str, step: Step) -> KeptConversation | None:
-        key = scope, id
+    def _change(self, key: Key, change: Change) -> None:
         before = self._conversations.pop(key, None)
         self._size -= before.size if before else 0
-        after = apply(step, before, self._now())
+        after = change.apply(before)
         if after is not None:
             self._conversations[key] = after
             self._size += after.size
-        return after
 
-    def _expired(self, kept: KeptResponse | KeptConversation) -> bool:
-        return kept.used <= self._now() - self._ttl
+    def _expired(self, entry: ResponseEntry | ConversationEntry) -> bool:
+        return entry.used <= self._now() - self._ttl
 
     def _clean(self) -> None:
-        """Let go of what has expired, then of what is too much."""
+        """Remove what has expired, then the oldest beyond the bound of bytes."""
         while (key := next(iter(self._conversations), None)) and self._expired(self._conversations[key]):
-            self._step(*key, Drop())
+            self._change(key, Change(0, delete=True))
         while (key := next(iter(self._responses), None)) and (self._full() or self._expired(self._responses[key])):
             self._forget(key)
         while (key := next(iter(self._conversations), None)) and self._full():
-            self._step(*key, Drop())
+            self._change(key, Change(0, delete=True))
 
     def _full(self) -> bool:
         return self._size > self._max_bytes
 
     def _forget(self, key: Key) -> None:
-        kept = self._responses.pop(key, None)
-        if kept is None:
+        entry = self._responses.pop(key, None)
+        if entry is None:
             return
-        self._size -= kept.size
-        for item_id in kept.item_ids:
+        self._size -= entry.size
+        for item_id in entry.item_ids:
             holders = self._holders[key[0], item_id]
             del holders[key[1]]
             if not holders:

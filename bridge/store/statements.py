@@ -1,39 +1,30 @@
-"""What is read from and written to a store's file. Every function takes the connection first and blocks."""
+"""The SQL that reads and writes a store's file. Every function takes the connection first and blocks."""
 
 from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
 
 import orjson
 
 from bridge.store.base import Conversation, StoredResponse, UsageRow
-from bridge.store.kept import (
-    AddItems,
-    Create,
-    DeleteItem,
-    Drop,
-    Items,
-    KeptConversation,
-    KeptResponse,
-    SetMetadata,
-    Step,
-)
-from bridge.store.schema import transaction
-from bridge.store.waiting import Batch, Gone, Journal, Put, ResponseChange, Touch
+from bridge.store.changes import Batch, Key, ResponseChange
+from bridge.store.database import transaction
+from bridge.store.entries import Change, ConversationEntry, ResponseEntry
 
 CLEANED = 500
-"""How many rows one transaction removes at least of a table before it leaves the rest to the next."""
+"""How many rows of a table one transaction removes, at least, before it leaves the rest to the next."""
+ROWS = 1_000
+"""How many rows one statement writes. SQLite accepts 32,766 values at a time."""
 SHRUNK = 2_500
-"""How many free pages are given back at a time."""
+"""How many free pages are returned to the file system at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What may stay in the file."""
+    """What may stay in the file; the rest is removed."""
 
     used_after: float
     """Responses and conversations that were not used since then have expired."""
@@ -44,7 +35,7 @@ class Bounds:
 # Reading
 
 
-def read_response(connection: sqlite3.Connection, scope: str, id: str) -> KeptResponse | None:
+def read_response(connection: sqlite3.Connection, scope: str, id: str) -> ResponseEntry | None:
     """A response, expired or not."""
     row = connection.execute(
         """SELECT created_at, previous, conversation, used, body, input
@@ -53,22 +44,19 @@ def read_response(connection: sqlite3.Connection, scope: str, id: str) -> KeptRe
     ).fetchone()
     if row is None:
         return None
-    created_at, previous, conversation, used, body, input = row
-    response = StoredResponse(id, created_at, body, input, _text(previous), _text(conversation))
-    return KeptResponse(response, used)
+    created_at, *linked, used, body, input = row
+    previous, conversation = (None if each is None else _text(each) for each in linked)
+    return ResponseEntry(StoredResponse(id, created_at, body, input, previous, conversation), used)
 
 
-def read_links(connection: sqlite3.Connection, scope: str, id: str) -> list[KeptResponse]:
-    """A response and what it continues, newest first, as far as the file has it; each once."""
-    links: dict[str, KeptResponse] = {}
+def read_chain(connection: sqlite3.Connection, scope: str, id: str) -> dict[str, ResponseEntry]:
+    """A response and what it continues by their ids, as far as the file has it."""
+    links: dict[str, ResponseEntry] = {}
     cursor: str | None = id
-    while cursor is not None and cursor not in links:
-        kept = read_response(connection, scope, cursor)
-        if kept is None:
-            break
-        links[cursor] = kept
-        cursor = kept.response.previous
-    return list(links.values())
+    while cursor is not None and cursor not in links and (entry := read_response(connection, scope, cursor)):
+        links[cursor] = entry
+        cursor = entry.response.previous
+    return links
 
 
 def read_holders(connection: sqlite3.Connection, scope: str, item_id: str) -> list[str]:
@@ -83,7 +71,7 @@ def read_holders(connection: sqlite3.Connection, scope: str, item_id: str) -> li
 
 def read_conversation(
     connection: sqlite3.Connection, scope: str, id: str, *, items: bool = False, item: str | None = None
-) -> KeptConversation | None:
+) -> ConversationEntry | None:
     """A conversation, expired or not, with all its items, or with that one, or with none."""
     row = connection.execute(
         "SELECT number, created_at, metadata, used FROM conversation WHERE scope = ? AND id = ?",
@@ -92,14 +80,14 @@ def read_conversation(
     if row is None:
         return None
     number, created_at, metadata, used = row
-    kept = KeptConversation(Conversation(id, created_at, orjson.loads(metadata)), used)
+    entry = ConversationEntry(Conversation(id, created_at, orjson.loads(metadata)), used)
     if items or item is not None:
         rows = connection.execute(
             "SELECT id, body FROM conversation_item WHERE conversation = ? AND (? OR id = ?) ORDER BY number",
-            (number, items, _blob(item)),
+            (number, items, _blob(item or "")),
         )
-        kept.items.update((_text(id), body) for id, body in rows.fetchall())
-    return kept
+        entry.items.update((_text(id), body) for id, body in rows.fetchall())
+    return entry
 
 
 def read_usage(connection: sqlite3.Connection, since: str) -> list[UsageRow]:
@@ -112,18 +100,17 @@ def read_usage(connection: sqlite3.Connection, since: str) -> list[UsageRow]:
 
 
 def write(connection: sqlite3.Connection, batch: Batch, bounds: Bounds) -> bool:
-    """Write the changes and remove what is outside the bounds, all in one transaction; whether more has to go."""
+    """Write a batch and remove what is outside the bounds, in one transaction; whether more has to be removed."""
     with transaction(connection):
-        for (scope, id), change in batch.responses.items():
-            _write_response(connection, _blob(scope), _blob(id), change)
-        for (scope, id), journal in batch.conversations.items():
-            _write_conversation(connection, _blob(scope), _blob(id), journal)
+        _write_responses(connection, batch.responses)
+        for (scope, id), changes in batch.conversations.items():
+            _write_conversation(connection, scope, id, changes)
         _write_usage(connection, batch.usage)
         return _clean(connection, bounds, CLEANED + len(batch))
 
 
 def shrink(connection: sqlite3.Connection) -> None:
-    """Give some space back when much of the file is free."""
+    """Return some space to the file system when much of the file is free."""
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     if free > SHRUNK and free > pages // 4:
@@ -131,70 +118,72 @@ def shrink(connection: sqlite3.Connection) -> None:
         connection.executescript(f"PRAGMA incremental_vacuum({SHRUNK}); PRAGMA wal_checkpoint")
 
 
-def _write_response(connection: sqlite3.Connection, scope: bytes, id: bytes, change: ResponseChange) -> None:
-    match change:
-        case Touch(used):
-            connection.execute("UPDATE response SET used = max(used, ?) WHERE scope = ? AND id = ?", (used, scope, id))
-        case Gone():
-            connection.execute("DELETE FROM response WHERE scope = ? AND id = ?", (scope, id))
-        case Put(kept):
-            connection.execute("DELETE FROM response WHERE scope = ? AND id = ?", (scope, id))
-            response = kept.response
-            row = (scope, id, response.created_at, _blob(response.previous), _blob(response.conversation))
-            number = connection.execute(
-                """INSERT INTO response (scope, id, created_at, previous, conversation, used, size)
-                VALUES (?, ?, ?, ?, ?, ?, ?)""",
-                (*row, kept.used, kept.size),
-            ).lastrowid
-            connection.execute("INSERT INTO content VALUES (?, ?, ?)", (number, response.body, response.input))
-            connection.executemany(
-                "INSERT INTO response_item VALUES (?, ?, ?)",
-                [(scope, _blob(item_id), number) for item_id in kept.item_ids],
-            )
+def _write_responses(connection: sqlite3.Connection, changes: Mapping[Key, ResponseChange]) -> None:
+    """Write responses, delete them and note their use, with few statements.
+
+    Each statement releases the interpreter's lock, and a busy event loop holds it for 5 ms before it gives it back.
+    With a statement per row, a bridge under load stored more slowly than it answered.
+    """
+    used = [(change, *map(_blob, key)) for key, change in changes.items() if isinstance(change, float)]
+    connection.executemany("UPDATE response SET used = max(used, ?) WHERE scope = ? AND id = ?", used)
+    replaced = [tuple(map(_blob, key)) for key, change in changes.items() if not isinstance(change, float)]
+    _with_rows(connection, "DELETE FROM response WHERE (scope, id) IN (VALUES {rows})", replaced)
+    last: int = connection.execute("SELECT coalesce(max(number), 0) FROM response").fetchone()[0]
+    responses, contents, items = [], [], []
+    put = [(_blob(scope), entry) for (scope, _), entry in changes.items() if isinstance(entry, ResponseEntry)]
+    for number, (scope, entry) in enumerate(put, last + 1):
+        response = entry.response
+        linked = (None if each is None else _blob(each) for each in (response.previous, response.conversation))
+        responses.append((number, scope, _blob(response.id), *linked, response.created_at, entry.used, entry.size))
+        contents.append((number, response.body, response.input))
+        items += [(scope, _blob(item_id), number) for item_id in entry.item_ids]
+    _with_rows(
+        connection,
+        """INSERT INTO response (number, scope, id, previous, conversation, created_at, used, size)
+        VALUES {rows}""",
+        responses,
+    )
+    _with_rows(connection, "INSERT INTO content VALUES {rows}", contents)
+    _with_rows(connection, "INSERT INTO response_item VALUES {rows}", items)
 
 
-def _write_conversation(connection: sqlite3.Connection, scope: bytes, id: bytes, journal: Journal) -> None:
-    row = connection.execute("SELECT number FROM conversation WHERE scope = ? AND id = ?", (scope, id)).fetchone()
+def _with_rows(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+    """Run a statement once for every `ROWS` rows, which replace `{rows}`."""
+    for start in range(0, len(rows), ROWS):
+        some = rows[start : start + ROWS]
+        marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
+        connection.execute(statement.format(rows=marks), [value for row in some for value in row])
+
+
+def _write_conversation(connection: sqlite3.Connection, scope: str, id: str, changes: Sequence[Change]) -> None:
+    key = _blob(scope), _blob(id)
+    row = connection.execute("SELECT number FROM conversation WHERE scope = ? AND id = ?", key).fetchone()
     number: int | None = row[0] if row else None
-    for step in journal.steps:
-        number = _write_step(connection, scope, id, number, step, journal.used)
-    connection.execute("UPDATE conversation SET used = max(used, ?) WHERE number = ?", (journal.used, number))
-
-
-def _write_step(
-    connection: sqlite3.Connection, scope: bytes, id: bytes, number: int | None, step: Step, used: float
-) -> int | None:
-    """One step on the conversation's row; the number of its row after it."""
-    match step:
-        case Create(conversation, items):
+    for change in changes:
+        if change.is_whole:
             connection.execute("DELETE FROM conversation WHERE number = ?", (number,))
+            number = None
+        if (new := change.create) is not None:
             number = connection.execute(
                 "INSERT INTO conversation (scope, id, created_at, metadata, used) VALUES (?, ?, ?, ?, ?)",
-                (scope, id, conversation.created_at, orjson.dumps(conversation.metadata), used),
+                (*key, new.created_at, orjson.dumps(new.metadata), change.used),
             ).lastrowid
-            _write_items(connection, number, items)
-        case Drop():
-            connection.execute("DELETE FROM conversation WHERE number = ?", (number,))
-            return None
-        case SetMetadata(metadata):
+        if number is None:
+            continue
+        if change.metadata is not None:
+            metadata = orjson.dumps(change.metadata)
+            connection.execute("UPDATE conversation SET metadata = ? WHERE number = ?", (metadata, number))
+        connection.executemany(
+            """INSERT INTO conversation_item (conversation, id, body) VALUES (?, ?, ?)
+            ON CONFLICT (conversation, id) DO UPDATE SET body = excluded.body""",
+            [(number, _blob(item_id), item) for item_id, item in change.items],
+        )
+        if change.delete_item is not None:
             connection.execute(
-                "UPDATE conversation SET metadata = ? WHERE number = ?", (orjson.dumps(metadata), number)
+                "DELETE FROM conversation_item WHERE conversation = ? AND id = ?", (number, _blob(change.delete_item))
             )
-        case AddItems(items) if number is not None:
-            _write_items(connection, number, items)
-        case DeleteItem(item_id):
-            connection.execute(
-                "DELETE FROM conversation_item WHERE conversation = ? AND id = ?", (number, _blob(item_id))
-            )
-    return number
-
-
-def _write_items(connection: sqlite3.Connection, number: int | None, items: Items) -> None:
-    connection.executemany(
-        """INSERT INTO conversation_item (conversation, id, body) VALUES (?, ?, ?)
-        ON CONFLICT (conversation, id) DO UPDATE SET body = excluded.body""",
-        [(number, _blob(id), item) for id, item in items],
-    )
+    used = max(change.used for change in changes)
+    connection.execute("UPDATE conversation SET used = max(used, ?) WHERE number = ?", (used, number))
 
 
 def _write_usage(connection: sqlite3.Connection, rows: Sequence[UsageRow]) -> None:
@@ -207,18 +196,12 @@ def _write_usage(connection: sqlite3.Connection, rows: Sequence[UsageRow]) -> No
             cached = cached + excluded.cached,
             output = output + excluded.output,
             reasoning = reasoning + excluded.reasoning""",
-        [
-            (
-                *(_blob(row.day), _blob(row.key), _blob(row.model)),
-                *(row.requests, row.failed, row.input, row.cached, row.output, row.reasoning),
-            )
-            for row in rows
-        ],
+        [(*map(_blob, row[:3]), *row[3:]) for row in rows],
     )
 
 
 def _clean(connection: sqlite3.Connection, bounds: Bounds, most: int) -> bool:
-    """Remove what has expired, then what is too much; whether `most` rows of a table were not enough."""
+    """Remove what has expired, then the oldest beyond `max_bytes`; whether a table needs more than `most` removals."""
     whole = replace(bounds, max_bytes=sys.maxsize)
     unfinished = [
         _remove_oldest(connection, "conversation", whole, most),
@@ -231,7 +214,7 @@ def _clean(connection: sqlite3.Connection, bounds: Bounds, most: int) -> bool:
 
 
 def _remove_oldest(connection: sqlite3.Connection, table: str, bounds: Bounds, most: int) -> bool:
-    """Remove the rows that were not used for the longest time, until the rest is within the bounds or `most` are."""
+    """Remove up to `most` rows, least recently used first, until the bounds hold; False once they do."""
     oldest = f"SELECT number, used, (SELECT bytes FROM total) FROM {table} ORDER BY used, number LIMIT 1"  # noqa: S608
     for _ in range(most):
         row = connection.execute(oldest).fetchone()
@@ -244,17 +227,9 @@ def _remove_oldest(connection: sqlite3.Connection, table: str, bounds: Bounds, m
     return True
 
 
-@overload
-def _blob(text: str) -> bytes: ...
-@overload
-def _blob(text: str | None) -> bytes | None: ...
-def _blob(text: str | None) -> bytes | None:
-    return None if text is None else text.encode("utf-8", "surrogatepass")
+def _blob(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
-@overload
-def _text(blob: bytes) -> str: ...
-@overload
-def _text(blob: bytes | None) -> str | None: ...
-def _text(blob: bytes | None) -> str | None:
-    return None if blob is None else blob.decode("utf-8", "surrogatepass")
+def _text(blob: bytes) -> str:
+    return blob.decode("utf-8", "surrogatepass")

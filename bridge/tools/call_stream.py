@@ -1,11 +1,11 @@
-"""The call of one `<tool_call>` block, as it is written: its name, then its arguments piece by piece.
+"""The call of one `<tool_call>` block while the model writes it: its name, then its arguments piece by piece.
 
 Only a block of the form that the model was asked for streams: `{"name":"NAME","arguments":"{\\"…`. Once so much of it
-has come the block is *settled*: it is a call of NAME, whatever follows, because its client has been told so. Its
+has come the block is *settled*: it is a call of NAME, whatever follows, because the client has that already. Its
 arguments are the content of that string, up to the quote that closes it, or as far as it goes. What is wrong with the
 rest can only be a repair then; nothing that was sent is taken back, and text that does not belong to the call is text.
 
-Everything takes time linear in the text, and the result does not depend on how it was cut.
+All of it takes time linear in the text, and the result does not depend on how the text is split.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 MAX_HEAD = 512
-"""Characters before the arguments, in which a block is settled or never."""
+"""A block must be settled within this number of characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +81,17 @@ class CallStream:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more comes of what is fed."""
+        """Whether further text has no effect."""
         return self._phase == "over"
 
     def feed(self, text: str) -> list[CallStart | CallPiece]:
-        """What is new of the call."""
+        """The new events of the call."""
         self.excess = 0
         if self._phase == "over":
             return []
         self._fed += len(text)
         if self._phase == "arguments" and not self._rest and '"' not in text and "\\" not in text and text.isascii():
-            # The way of most pieces: nothing in it needs a closer look.
+            # Most pieces: there is nothing to decode.
             self._pieces.append(text)
             return [CallPiece(text)] if text else []
         events: list[CallStart | CallPiece] = []
@@ -114,20 +114,20 @@ class CallStream:
         return events
 
     def stop(self) -> None:
-        """What follows may belong to the arguments, or not: it waits for the end of the block."""
+        """Further text may belong to the arguments or not: that is decided at the end of the block."""
         self._phase = "over"
 
     @property
     def streamed(self) -> str:
-        """The arguments that were told."""
+        """The arguments that were sent."""
         return "".join(self._pieces)
 
     def end(self) -> str:
-        """The arguments, where nothing better is known of them than what has come."""
+        """The arguments so far, if the block cannot be parsed."""
         return self.streamed + _decode(self._rest)
 
     def _read(self, text: str) -> tuple[str, str]:
-        """What is new of the arguments, and the text behind them."""
+        """The new part of the arguments, and the text behind them."""
         text, behind = self._rest + text, ""
         if '"' in text:
             found = _TO_THE_QUOTE.match(text)

@@ -14,16 +14,23 @@ from typing import Any
 
 from bridge.tools.schema import (
     MAX_BYTES,
+    MAX_DEPTH,
     NOTHING,
     REFS,
     Check,
     Node,
+    Reader,
+    Seen,
+    both,
     compact_json,
     compile_schema,
     compile_unbounded,
+    is_null,
+    is_number,
+    kinds,
     plain_copy,
+    strings,
 )
-from bridge.tools.schema_reading import MAX_DEPTH, Reader, Seen, both, is_null, is_number, kinds, strings
 
 MAX_STRING = 4_096
 MAX_PATTERN = 500
@@ -64,7 +71,7 @@ def example_for(schema: Any) -> Any:
     """Build a value that conforms to a tool's parameter schema; never raises.
 
     Checked with a real validator. When no conforming value is found the required keys alone are shown, and
-    `{}` when there is nothing better; a schema that says nothing about the type is taken for an object's.
+    `{}` if there is nothing better; a schema without a type counts as an object's.
     """
     root = plain_copy(schema)
     if not isinstance(root, dict):
@@ -120,7 +127,7 @@ class _Sketch(Reader):
         return _first(accepts, (self.typed(name, node, accepts, seen, depth) for name in types))
 
     def check(self, node: Node) -> Check:
-        """A check against one schema, compiled on first use; it says False when that would cost too much."""
+        """A check against one schema, compiled on first use; it is False if that would cost too much."""
         compiled = cache(lambda: self.compile(node) or (lambda _: False))
         return lambda value: compiled()(value)
 
@@ -134,7 +141,7 @@ class _Sketch(Reader):
         dialect = {"$schema": self.root["$schema"]} if "$schema" in self.root else {}
         if not linked:
             return compile_schema({**dialect, **node})
-        # References are relative to the document, so the schema is compiled at a place inside it.
+        # References are relative to the document, so the schema is compiled as a part of it.
         document = {**self.document, "x-bridge-node": node}
         return compile_unbounded({**dialect, "$ref": f"{_ROOT}#/x-bridge-node"}, {_ROOT: document})
 
@@ -288,7 +295,7 @@ _ESCAPES = {"b": "", **dict(zip("dDwWsStnr", "0aa- a\t\n\r", strict=True))}
 
 
 def _matching(pattern: str, extra: int) -> str | None:
-    """Guess a text for a simple pattern, with `extra` repeats where it allows more; None for anything clever.
+    """Guess a text for a simple pattern, with `extra` repeats if it allows more; None for a complex one.
 
     Groups give their first alternative. The guess is checked by the validator afterwards, never by `re`,
     which a hostile pattern could keep busy for ever.

@@ -1,7 +1,7 @@
-"""The developer text that teaches a model to call the client's functions (seed 003 §1, payloads §3).
+"""The developer text for a turn: how to call the client's functions (seed 003 §1, payloads §3), and the output format.
 
-The text is made of named blocks. The document's wording is the variant `SPEC`; another variant replaces the
-blocks it names and keeps the rest.
+The text for functions consists of named blocks. The wording of the specification is the variant `SPEC`; another variant
+replaces some blocks and keeps the rest.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
-from typing import Literal
+from typing import Any, Literal
 
-from bridge.tools.examples import example_for
+from bridge.core.items import FunctionTool, OutputFormat, ToolChoice
+from bridge.core.turn import Turn
+from bridge.exact_json import is_within_64_bits
+from bridge.tools.payload import CLOSE_TAG, OPEN_TAG, TAG, neutralise
 from bridge.tools.schema import compact_json
-from bridge.tools.schema_reading import summarize_parameters
-from bridge.tools.tags import CLOSE_TAG, OPEN_TAG, TAG, neutralise
-from bridge.turn.items import FunctionTool, ToolChoice
 
 _SPEC_BLOCKS: Mapping[str, str] = {
     "header": """\
@@ -83,7 +83,7 @@ class Variant:
         return Template(self.template(block)).safe_substitute(values)
 
     def template(self, block: str) -> str:
-        """The text of one block as it was written."""
+        """The text of one block with its words."""
         return self.blocks.get(block, _SPEC_BLOCKS[block])
 
     def with_tag(self, tag: str) -> Variant:
@@ -106,8 +106,8 @@ def build_instructions(
     """The injected text for these tools, without a newline at its end; empty when there are none.
 
     Four sections with one blank line between them: the fixed rules, the choice and strict lines, the schemas,
-    the guidance. Names, descriptions and schemas stand in it as the client wrote them, but for tags in them: whoever
-    wrote a description need not be who executes the calls. Raises TypeError for a schema that `compact_json` cannot
+    the guidance. Names, descriptions and schemas are unchanged except for escaped tags: the author of a description
+    need not be the client that executes the calls. Raises TypeError for a schema that `compact_json` cannot
     encode.
     """
     if not tools:
@@ -166,14 +166,58 @@ def _rename(text: str, tag: str) -> str:
 
 
 def _guide(tool: FunctionTool, variant: Variant, tag: str) -> str:
+    # For the first request with tools: together they are as large as the rest of the package.
+    from bridge.tools.examples import example_for
+    from bridge.tools.schema import summarize_parameters
+
     example = example_for(tool.parameters)
     shown = compact_json(example) if variant.arguments == "string" else example
     call = compact_json({"name": tool.full_name, "arguments": shown})
-    told = [
+    lines = [
         f"Tool: {tool.full_name}",
         *([f"Description: {tool.description}"] if tool.description else []),
         "Parameters:",
         *summarize_parameters(tool.parameters),
         "Example tool_call:",
     ]
-    return neutralise("\n".join(told)) + f"\n<{tag}>{neutralise(call)}</{tag}>"
+    return neutralise("\n".join(lines)) + f"\n<{tag}>{neutralise(call)}</{tag}>"
+
+
+_VALUES = ("enum", "const", "default", "examples", "required")
+_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
+_JSON = "Answer with one valid JSON object and nothing else: no text around it, no code fence."
+
+
+def can_enforce(wanted: OutputFormat) -> bool:
+    """Whether the provider can enforce it: the client asks for that, or the schema allows it anyway."""
+    schema = wanted.schema
+    return schema is not None and is_within_64_bits(schema) and (wanted.strict or _is_strict(schema))
+
+
+def format_text(turn: Turn) -> str:
+    """The developer text for a format that is not enforced; empty if it is, or if there is no format."""
+    wanted = turn.output_format
+    if wanted is None or can_enforce(wanted):
+        return ""
+    if wanted.schema is None:
+        return _JSON
+    schema = compact_json(wanted.schema)
+    return f"{_JSON}\nIt must conform to this JSON Schema:\n{neutralise(schema) if turn.parses_tool_calls else schema}"
+
+
+def _is_strict(schema: Any) -> bool:
+    """Whether every object in a schema lists all its properties as required and allows no others."""
+    if isinstance(schema, list):
+        return all(map(_is_strict, schema))
+    if not isinstance(schema, dict):
+        return True
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if schema.get("type") == "object" or "properties" in schema:
+        if not isinstance(properties, dict) or not isinstance(required, list):
+            return False
+        if schema.get("additionalProperties") is not False or sorted(properties) != sorted(map(str, required)):
+            return False
+    inner = [value for name, value in schema.items() if name not in _VALUES and name not in _BY_NAME]
+    # The keys of these are the client's names.
+    named = [schema[name] for name in _BY_NAME if isinstance(schema.get(name), dict)]
+    return all(map(_is_strict, inner)) and all(_is_strict(value) for each in named for value in each.values())

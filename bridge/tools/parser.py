@@ -1,6 +1,6 @@
 """Tool calls found in the assistant's text as it arrives (payloads.md §4).
 
-The result is a function of the text alone, not of how it was cut, and takes time linear in it.
+The result depends only on the text, not on how it is split, and takes time linear in it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bridge.tools.call_stream import CallPiece, CallStart, CallStream
-from bridge.tools.payload import BAD_JSON, FENCE, Payload, Rejection, decode_payload
-from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
+from bridge.tools.payload import BAD_JSON, CLOSE_TAG, FENCE, OPEN_TAG, Payload, Rejection, decode_payload
 
 UNKNOWN_TOOL = "unknown_tool"
 SCHEMA_MISMATCH = "schema_mismatch"
@@ -21,10 +20,10 @@ DAMAGED = "damaged_json"
 """The repair of a block that is damaged behind the point where it was settled (see `CallStream`)."""
 
 MAX_OPENINGS = 8
-"""How many opening tags within a block are looked at, as the possible beginnings of another."""
+"""The number of opening tags within a block that are tried as the beginning of another."""
 
 MAX_RESCANS = 8
-"""How often a string that never closes may send us back to read its text again (see `ToolCallParser`)."""
+"""How often text is read again because a string never closes (see `ToolCallParser`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class ParsedCall:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Text that was swallowed without belonging to a call."""
+    """Text that was removed although it belongs to no call."""
 
     name: str
     source: str
@@ -47,7 +46,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The record of a block that is no call; its text follows as a visible `str`."""
+    """The record of a block that is not a call; its text follows as a visible `str`."""
 
     reason: str
     source: str = field(repr=False)
@@ -191,7 +190,7 @@ class ToolCallParser:
         return start + len(self._open)
 
     def _read_opened(self, text: str, pos: int, events: list[ParserEvent]) -> int:
-        """Behind an opening tag: does a payload begin here?"""
+        """After an opening tag: find out whether a payload begins here."""
         pos = self._take_spaces(text, pos)
         head = text[pos : pos + len(self._close)]
         if head.startswith(("{", "[", FENCE, self._close)):
@@ -232,7 +231,7 @@ class ToolCallParser:
         return start + len(self._close)
 
     def _read_second_opening(self, text: str, pos: int, opening: int, events: list[ParserEvent]) -> int:
-        """An opening tag within a block: the first call was never closed, or the tag belongs to what it says."""
+        """An opening tag within a block: the first call was never closed, or the tag is part of its arguments."""
         end = self._take(text, pos, opening, events)
         if end < opening:
             return end
@@ -247,7 +246,7 @@ class ToolCallParser:
         return self._take(text, opening, opening + len(self._open), events)
 
     def _read_after(self, text: str, pos: int, events: list[ParserEvent]) -> int:
-        """Behind a call: swallow the closing tag again, however often."""
+        """After a call: remove repeated closing tags."""
         pos = self._take_spaces(text, pos)
         head = text[pos : pos + len(self._close)]
         if head == self._close:
@@ -264,7 +263,7 @@ class ToolCallParser:
         return pos
 
     def _take(self, text: str, pos: int, end: int, events: list[ParserEvent]) -> int:
-        """Take `text[pos:end]` into the block; how far it goes. What cannot belong to it ends it."""
+        """Add `text[pos:end]` to the block, up to the returned position. Text that cannot belong to it ends it."""
         events += self._call.feed(text[pos:end])
         end -= self._call.excess
         self._pieces.append(text[pos:end])
@@ -312,7 +311,7 @@ class ToolCallParser:
             _show(source[end:], events)
 
     def _is_as_told(self, outcome: Payload | Rejection) -> bool:
-        """Whether a block that was settled is the one call that its beginning said."""
+        """Whether a settled block is the one call that its beginning announced."""
         if not isinstance(outcome, Payload) or len(outcome.calls) != 1:
             return False
         name, arguments = outcome.calls[0]
@@ -356,7 +355,7 @@ class _Strings:
 
     def __init__(self) -> None:
         self.first_close = 0
-        """Where in the block its first closing tag inside a string ends; 0 if there is none."""
+        """The end of the first closing tag inside a string of the block; 0 if there is none."""
         self._in_string = False
         self._pieces = 0
         self._length = 0

@@ -1,15 +1,57 @@
-"""What stands between the tags of a tool call, read as one or several calls (payloads.md §4).
+"""A call as text: its tags, the JSON between them (payloads.md §4), and the arguments of functions and custom tools.
 
-Everything here takes time linear in the text, whatever the text is: the JSON is read at most twice, and every
-quantifier of every pattern is possessive.
+All functions take linear time, whatever the text is: the JSON is read at most twice, and every quantifier of every
+pattern is possessive.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NoReturn
+
+import orjson
+
+from bridge.core.items import FunctionTool
+
+TAG = "tool_call"
+OPEN_TAG = f"<{TAG}>"
+CLOSE_TAG = f"</{TAG}>"
+_TAGS = re.compile(f"</?{TAG}>")
+
+
+def neutralise(text: str) -> str:
+    """Write the `<` of each exact tag as `&lt;`; everything else stays byte for byte.
+
+    Text from users, tool output or history must never show the model a foreign well-formed call: the model
+    could take it for one of its own and repeat it, and the client would execute it. Applying it again changes
+    nothing.
+    """
+    if "tool_call>" not in text:
+        return text
+    return text.replace(OPEN_TAG, "&lt;" + OPEN_TAG[1:]).replace(CLOSE_TAG, "&lt;" + CLOSE_TAG[1:])
+
+
+def neutralise_parts(texts: Sequence[str]) -> list[str]:
+    """The same for consecutive texts: a tag may begin in one and end in the next."""
+    joined = "".join(texts)
+    begins = [found.start() for found in _TAGS.finditer(joined)]
+    if not begins:
+        return list(texts)
+    safe = []
+    place = 0
+    for text in texts:
+        here = begins[bisect_left(begins, place) : bisect_left(begins, place + len(text))]
+        cuts = [0, *(begin - place for begin in here), len(text)]
+        pieces = [text[start:end] for start, end in pairwise(cuts)]
+        safe.append(pieces[0] + "".join("&lt;" + piece[1:] for piece in pieces[1:]))
+        place += len(text)
+    return safe
+
 
 BAD_JSON = "bad_json"
 NOT_AN_OBJECT = "not_an_object"
@@ -21,7 +63,7 @@ FENCE = "```"
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The calls of one block in order, each a name and its arguments string, and what had to be mended."""
+    """The calls of one block in order, each a name and its arguments string, and the repairs."""
 
     calls: tuple[tuple[str, str], ...]
     repairs: tuple[str, ...] = ()
@@ -29,7 +71,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a block is no call."""
+    """Why a block is not a call."""
 
     reason: str
 
@@ -45,8 +87,8 @@ def decode_payload(text: str) -> Payload | Rejection:
     repairs = []
     document = _read(text)
     if document is None:
-        mended = "".join(_ALL_BUT_TRAILING_COMMAS.findall(text))
-        document = _read(mended) if len(mended) < len(text) else None
+        repaired = "".join(_ALL_BUT_TRAILING_COMMAS.findall(text))
+        document = _read(repaired) if len(repaired) < len(text) else None
         if document is None:
             return Rejection(BAD_JSON)
         repairs.append("trailing_comma")
@@ -145,3 +187,44 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+INPUT = "input"
+
+
+def function_of(definition: Mapping[str, Any], name: str, namespace: str | None = None) -> FunctionTool:
+    """A custom tool as a function of its text. No backend enforces a grammar, so the description has it."""
+    description = definition.get("description")
+    texts = [description] if isinstance(description, str) and description else []
+    grammar = definition.get("format")
+    if isinstance(grammar, dict) and isinstance(grammar.get("grammar"), dict):
+        grammar = grammar["grammar"]  # as chat spells it
+    if isinstance(grammar, dict) and isinstance(grammar.get("definition"), str):
+        texts.append(f"The input must match this {grammar.get('syntax', '')} grammar:\n{grammar['definition']}")
+    parameters = {
+        "type": "object",
+        "properties": {INPUT: {"type": "string", "description": "The whole input of the tool, as plain text."}},
+        "required": [INPUT],
+        "additionalProperties": False,
+    }
+    return FunctionTool(name, "\n\n".join(texts) or None, parameters, namespace=namespace, raw=definition)
+
+
+def text_of(arguments: str) -> str:
+    """The text in a call's arguments. A text without the JSON around it is accepted, too."""
+    try:
+        given = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return arguments
+    text = given.get(INPUT) if isinstance(given, dict) else given
+    return text if isinstance(text, str) else arguments
+
+
+def arguments_of(text: str) -> str:
+    """The arguments with a text, for the history."""
+    return orjson.dumps({INPUT: text}).decode()
+
+
+def arguments_or_none(arguments: str) -> str:
+    """A function's arguments; `{}` for blank ones, which clients could not parse."""
+    return arguments if arguments.strip() else "{}"

@@ -1,4 +1,4 @@
-"""Between a backend that speaks text and the encoders: `<tool_call>` blocks become calls, which stream where they can.
+"""Between a backend with tool calls in text and the encoders: `<tool_call>` blocks become calls, streamed if possible.
 
 Each assistant message has a parser of its own, because Codex starts a broken stream again under a new item. Pieces keep
 their boundaries as long as no tag is near.
@@ -12,30 +12,29 @@ from typing import Any
 import orjson
 
 from bridge import exact_json
-from bridge.tools.call_stream import CallPiece, CallStart
-from bridge.tools.freeform import arguments_or_none, text_of
-from bridge.tools.parser import DAMAGED, ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
-from bridge.tools.schema import compile_schema
-from bridge.turn.events import (
+from bridge.core.events import (
     CallBegun,
     CallDelta,
     Finished,
     Restarted,
     TextDelta,
     TextDone,
-    ToolCall,
     TurnEvent,
 )
-from bridge.turn.items import FunctionTool
-from bridge.turn.order import ItemOrder
-from bridge.turn.turn import Turn
+from bridge.core.items import FunctionTool
+from bridge.core.stages import ItemOrder
+from bridge.core.turn import Turn
+from bridge.tools.call_stream import CallPiece, CallStart
+from bridge.tools.parser import DAMAGED, ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
+from bridge.tools.payload import arguments_or_none, text_of
+from bridge.tools.schema import compile_schema
 
 Record = Callable[[str, dict[str, Any]], None]
-"""(kind, payload): where repairs, rejections and calls are noted."""
+"""(kind, payload): writes repairs, rejections and calls to the log."""
 
 
 class ToolStage:
-    """Events in, events out. `record` hears of every call, repair and rejection, and of an unmet tool choice."""
+    """Takes calls out of the text. `record` gets every call, repair and rejection, and an unmet tool choice."""
 
     def __init__(self, turn: Turn, new_id: Callable[[str], str], record: Record | None = None) -> None:
         self._turn = turn
@@ -43,11 +42,11 @@ class ToolStage:
         self._record = record or (lambda kind, payload: None)
         self._known = _by_name(turn.functions)
         self._tools = {name: _predicate(tool) for name, tool in self._known.items()}
-        # Their text stands in JSON, or where the JSON is none is all of it: that is known at the end.
+        # Their text is in JSON, or is all of it if it is not JSON: that is known only at the end.
         self._whole = frozenset(name for name, tool in self._known.items() if tool.custom)
         self._parsers: dict[str, ToolCallParser] = {}
         self._begun: dict[str, CallBegun] = {}
-        """The call that each message is in the middle of."""
+        """The incomplete call of each message."""
         self._calls = 0
         self._order = ItemOrder()
 
@@ -89,9 +88,9 @@ class ToolStage:
         self._flush(event.item, run, out)
 
     def _end_item(self, item: str, out: list[TurnEvent], end: Finished | None = None) -> None:
-        """No more text for this item. A call that a failure cuts off is text: nobody may execute half of it.
+        """The text of this item is complete. A call that a failure cuts off is text, because it must not run.
 
-        A call that has begun cannot become text any more. It is never complete then, and nobody executes it either.
+        A call that has begun cannot become text. It stays incomplete, so that it does not run either.
         """
         parser = self._parsers.pop(item, None)
         cut = end is not None and end.outcome in ("failed", "cancelled")
@@ -129,7 +128,7 @@ class ToolStage:
             self._record("tool_reject", {"reason": parsed.reason, "source": parsed.source})
 
     def _is_withheld(self, item: str) -> bool:
-        """Whether another call is one too many, because the client wants one at a time."""
+        """Whether another call is one too many, because the client accepts only one."""
         return bool(self._calls) and not self._turn.parallel and item not in self._begun
 
     def _begin(self, tool: FunctionTool) -> CallBegun:
@@ -153,16 +152,8 @@ class ToolStage:
             return
         tool = self._known[parsed.name]
         begun = self._begun.pop(item, None) or self._begin(tool)
-        call = ToolCall(
-            begun.id,
-            begun.call_id,
-            tool.name,
-            text_of(parsed.arguments) if tool.custom else arguments_or_none(parsed.arguments),
-            parsed.repairs,
-            parsed.source,
-            tool.namespace,
-            tool.custom,
-        )
+        arguments = text_of(parsed.arguments) if tool.custom else arguments_or_none(parsed.arguments)
+        call = begun.complete(arguments, parsed.repairs, parsed.source)
         out.append(call)
         self._record("tool_call", {"name": call.name, "call_id": call.call_id, "source": call.source})
         if parsed.repairs:
@@ -175,7 +166,7 @@ class ToolStage:
 
 
 def _by_name(functions: Iterable[FunctionTool]) -> dict[str, FunctionTool]:
-    """The functions by the names that a model may call them: without its namespace too, where that is clear."""
+    """The functions by the names that a model may use: also without a namespace if that is unambiguous."""
     short: dict[str, list[FunctionTool]] = {}
     for tool in functions:
         short.setdefault(tool.name, []).append(tool)
@@ -190,7 +181,7 @@ def _predicate(tool: FunctionTool) -> Callable[[str], bool] | None:
         return None
     validates = compile_schema(tool.parameters)
     if validates is None:
-        # A schema that is no schema cannot be conformed to; the client learns that from its own mistake.
+        # Nothing conforms to an invalid schema; the client sees its mistake in the arguments.
         return None
 
     def valid(arguments: str) -> bool:

@@ -1,22 +1,29 @@
 """The benchmark's app-server: it costs next to nothing, because all that it writes is made before it is written.
 
-The model's name says what a turn does: `bench-flood-STREAMS-DELTAS` waits until STREAMS turns have started and then
-writes DELTAS for each, interleaved; `bench-short` answers at once; `bench-tick-COUNT` writes one delta with the time
-every two milliseconds; `bench-pace-COUNT` writes COUNT deltas, 50 a second, each with its number and the time
-(see `stamps`); `bench-heavy` writes 4 kB every two milliseconds for ten seconds; `bench-idle` says nothing. Both
-dialects; the legacy one in all its three spellings.
+The model's name says what a turn does:
+
+* `bench-short` answers with ten deltas at once;
+* `bench-flood-STREAMS-DELTAS` waits until STREAMS turns have started and then writes DELTAS for each, interleaved;
+* `bench-beat-RATE-COUNT` writes COUNT deltas, RATE a second on average with gaps of 0.5 to 1.5 times the mean, each in
+  a write of its own and with the time;
+* `bench-pace-COUNT` writes COUNT deltas, 50 a second, each with its number and the time (see `stamps`);
+* `bench-heavy` writes 4 kB every two milliseconds for ten seconds;
+* `bench-idle` says nothing.
+
+Both dialects; the legacy one in all its three spellings.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import json
 import os
+import random
 import sys
 import threading
 import time
-
-from stamps import stamp
+from typing import Any
 
 LEGACY = os.environ.get("BENCH_LEGACY") == "1" or "--legacy" in sys.argv
 ids = itertools.count(1)
@@ -63,6 +70,17 @@ def end(key: str) -> bytes:
     return note("turn/completed", threadId=key, turn={"id": "turn", "items": [], "status": "completed", "error": None})
 
 
+SAMPLE = "01a1e197-d38d-7601-a7e2-ffffffffffff"
+SHORT = b"".join(delta(SAMPLE, f"word{n} ") for n in range(10)) + end(SAMPLE)
+
+
+def short(key: str) -> bytes:
+    """A whole short turn. Its ids differ in their last digits only."""
+    made = SHORT.replace(b"a7e2-ffffffffaaaa", b"a7e2-%baaaa" % key[24:32].encode())
+    digits = key[24:].encode()
+    return made.replace(b"a7e2ffffffffffff", b"a7e2" + digits).replace(b"a7e2-ffffffffffff", b"a7e2-" + digits)
+
+
 def flood(keys: list[str], count: int) -> None:
     round_ = b"".join(delta(key, f"word{n} ") for n, key in enumerate(keys))
     per_write = max(1, min(count, 262144 // len(round_)))
@@ -72,44 +90,88 @@ def flood(keys: list[str], count: int) -> None:
     write(round_ * (count % per_write) + b"".join(end(key) for key in keys))
 
 
-def tick(key: str, count: int) -> None:
-    for _ in range(count):
-        write(delta(key, f"{time.monotonic():.6f} "))
-        time.sleep(0.002)
-    write(end(key))
+class Clock(threading.Thread):
+    """One thread that writes for all streams of a kind; it stays when they have ended, with nothing to do."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+
+    def begin(self) -> None:
+        if not self.is_alive():
+            self.start()
 
 
-PERIOD = 0.02
-SLOTS = 10
-paced: list[list[tuple[bytes, bytes, list[int], str]]] = [[] for _ in range(SLOTS)]
-"""Streams of 50 deltas a second, in ten groups that take turns: (what is before the text, what is after it, [the next
-number, the number of deltas], the thread)."""
+class Beats(Clock):
+    """Deltas at times of their own, as the answers of a model come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dues: list[tuple[float, int, float, int, bytes, bytes, bytes]] = []
+        self._more = threading.Condition()
+        self._numbers = itertools.count()
+        self._random = random.Random(1)
+
+    def add(self, key: str, rate: int, count: int) -> None:
+        before, after = delta(key, "TEXT").split(b"TEXT")
+        due = time.monotonic() + self._random.random() / rate
+        with self._more:
+            heapq.heappush(self._dues, (due, next(self._numbers), 1 / rate, count, before, after, end(key)))
+            self._more.notify()
+        self.begin()
+
+    def run(self) -> None:
+        while True:
+            with self._more:
+                while not self._dues:
+                    self._more.wait()
+                due, number, gap, left, before, after, last = heapq.heappop(self._dues)
+            if (ahead := due - time.monotonic()) > 0:
+                time.sleep(ahead)
+            write(b"%b%.6f %b" % (before, time.monotonic(), after))
+            if left == 1:
+                write(last)
+                continue
+            due += gap * (0.5 + self._random.random())
+            with self._more:
+                heapq.heappush(self._dues, (due, number, gap, left - 1, before, after, last))
 
 
-def pace() -> None:
-    """Write for all of them: one delta for each stream of a group, in one write, when the group's time has come."""
-    due = time.monotonic()
-    for slot in itertools.cycle(range(SLOTS)):
-        due += PERIOD / SLOTS
-        time.sleep(max(0.0, due - time.monotonic()))
-        streams = paced[slot]
-        out = []
-        for before, after, progress, key in list(streams):
-            out.append(before + stamp(progress[0], time.monotonic()) + after)
-            progress[0] += 1
-            if progress[0] == progress[1]:
-                out.append(end(key))
-                streams.remove((before, after, progress, key))
-        if out:
-            write(b"".join(out))
+class Pace(Clock):
+    """50 deltas a second on each stream, in ten groups that take turns: one write has one delta for each of a group."""
+
+    PERIOD = 0.02
+    SLOTS = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._groups: list[list[tuple[bytes, bytes, list[int], str]]] = [[] for _ in range(self.SLOTS)]
+        """(what is before the text, what is after it, [the next number, the number of deltas], the thread)."""
+
+    def add(self, key: str, count: int) -> None:
+        before, after = delta(key, "TEXT").split(b"TEXT")
+        min(self._groups, key=len).append((before, after, [0, count], key))
+        self.begin()
+
+    def run(self) -> None:
+        from stamps import stamp  # its tables take 50 ms, which only the load needs
+
+        due = time.monotonic()
+        for slot in itertools.cycle(range(self.SLOTS)):
+            due += self.PERIOD / self.SLOTS
+            time.sleep(max(0.0, due - time.monotonic()))
+            streams = self._groups[slot]
+            out = []
+            for before, after, progress, key in list(streams):
+                out.append(before + stamp(progress[0], time.monotonic()) + after)
+                progress[0] += 1
+                if progress[0] == progress[1]:
+                    out.append(end(key))
+                    streams.remove((before, after, progress, key))
+            if out:
+                write(b"".join(out))
 
 
-def begin_pace(key: str, count: int) -> None:
-    # One thread for all; it goes on with nothing to do when they have ended.
-    if all(thread.name != "pace" for thread in threading.enumerate()):
-        threading.Thread(target=pace, name="pace", daemon=True).start()
-    before, after = delta(key, "TEXT").split(b"TEXT")
-    min(paced, key=len).append((before, after, [0, count], key))
+beats, paced = Beats(), Pace()
 
 
 def heavy(key: str) -> None:
@@ -123,30 +185,30 @@ def heavy(key: str) -> None:
 def start(key: str) -> None:
     model = threads[key]
     kind, *numbers = model.removeprefix("bench-").split("-")
-    if kind == "flood":
+    if kind == "short":
+        write(short(key))
+    elif kind == "flood":
         keys = waiting.setdefault(model, [])
         keys.append(key)
         if len(keys) == int(numbers[0]):
             del waiting[model]
             threading.Thread(target=flood, args=(keys, int(numbers[1]))).start()
+    elif kind == "beat":
+        beats.add(key, int(numbers[0]), int(numbers[1]))
     elif kind == "pace":
-        begin_pace(key, int(numbers[0]))
+        paced.add(key, int(numbers[0]))
     elif kind == "heavy":
         threading.Thread(target=heavy, args=(key,), daemon=True).start()
-    elif kind == "tick":
-        threading.Thread(target=tick, args=(key, int(numbers[0]))).start()
-    elif kind == "short":
-        write(b"".join(delta(key, f"word{n} ") for n in range(10)) + end(key))
 
 
-def answer(message: dict) -> None:
+def answer(message: dict[str, Any]) -> None:
     method, params = message["method"], message.get("params") or {}
-    result: dict = {}
+    result: dict[str, Any] = {}
     begun = None
     if method == "initialize":
         result = {"userAgent": "bench/1.0.0"}
     elif method in ("thread/start", "newConversation"):
-        key = f"01a1e197-d38d-7601-a7e2-{next(ids):012x}"
+        key = f"{SAMPLE[:24]}{next(ids):012x}"
         threads[key] = params["model"]
         result = {"thread": {"id": key}} if method == "thread/start" else {"conversationId": key}
     elif method == "addConversationListener":

@@ -7,7 +7,9 @@ clock.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import os
 import re
 import selectors
 import socket
@@ -15,15 +17,15 @@ import time
 from array import array
 from dataclasses import dataclass
 
+from bridge_process import message
 from stamps import NUMBERS, ROUND, TICK, TIMES
 
 EVENT = re.compile(rb'"delta":"(\w{3})(\w{2})"')
 NUMBER_OF = {code: number for number, code in enumerate(NUMBERS)}
 TIME_OF = {code: number * TICK for number, code in enumerate(TIMES)}
 END = b"event: response.completed\n"
-KEY = "bench-key-0123456789"
 APART = 0.05
-"""Seconds between the beginnings of two streams."""
+"""Seconds between the beginnings of two streams, at most."""
 
 
 @dataclass(slots=True)
@@ -50,17 +52,13 @@ class Load:
 
     def open(self, model: str, *, buffer: int | None = None) -> Stream:
         """Begin a stream; one with a `buffer` of its own is never read."""
-        body = json.dumps({"model": model, "input": "hi", "stream": True, "store": False}).encode()
         connection = socket.socket()
         if buffer is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         connection.connect(("127.0.0.1", self._port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        head = (
-            f"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {KEY}\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        )
-        connection.sendall(head.encode() + body)
+        body = {"model": model, "input": "hi", "stream": True, "store": False}
+        connection.sendall(message("POST", "/v1/responses", body))
         stream = Stream(connection)
         if buffer is None:
             connection.setblocking(False)
@@ -82,7 +80,7 @@ class Load:
             return
         data = stream.tail + data
         end = 0
-        # After a silence of a round or more nobody knows how old the events are: the oldest, as old as the silence.
+        # After a silence of a round or more the age of the events is unknown: assume the length of the silence.
         silence = now - stream.heard if stream.heard else 0.0
         for found in EVENT.finditer(data):
             number, end = NUMBER_OF[found[1]], found.end()
@@ -103,9 +101,9 @@ class Load:
         return sorted(delay for delay, at in zip(self.delays, self.arrivals, strict=True) if start <= at < end)
 
 
-def percentile(values: list[float], share: float) -> float:
-    """In milliseconds; 0 for no values."""
-    return 1000 * values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
+def milliseconds(delays: list[float], share: float) -> float:
+    """A percentile of what `delays_between` gives; 0 for no values."""
+    return 1000 * delays[min(len(delays) - 1, int(len(delays) * share))] if delays else 0.0
 
 
 def main() -> None:
@@ -114,13 +112,18 @@ def main() -> None:
     parser.add_argument("events", type=int, help="how many events a stream has, 50 a second")
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--stuck", default="", help="a model that is asked in the middle by a client that never reads")
+    parser.add_argument("--core", type=int, help="the core to run on, and no other")
     options = parser.parse_args()
+    if options.core is not None:
+        os.sched_setaffinity(0, {options.core})
+    gc.disable()  # what would look like a late event; little garbage is in circles
     load = Load(options.port)
     began, seconds = time.monotonic(), options.events / 50
+    apart = min(APART, seconds / 4 / options.streams)  # of a short run, too, most is with all streams
     for _ in range(options.streams):
         # One after the other, as clients come: two hundred ends at once are a load of another kind.
         load.open(f"bench-pace-{options.events}")
-        load.read(time.monotonic() + APART)
+        load.read(time.monotonic() + apart)
     warm, middle, over = time.monotonic(), began + seconds / 2, began + seconds
     stuck = None
     if options.stuck:
@@ -136,12 +139,13 @@ def main() -> None:
                 "lost": sum(options.events - stream.next for stream in load.streams),
                 "disorder": load.disorder,
                 "unended": sum(not stream.ended for stream in load.streams),
-                "p50": percentile(everything, 0.5),
-                "p99": percentile(everything, 0.99),
-                "max": percentile(everything, 1),
-                "p99 before": percentile(before, 0.99),
-                "p99 after": percentile(after, 0.99),
-                "seconds": time.monotonic() - began,
+                "p50": milliseconds(everything, 0.5),
+                "p99": milliseconds(everything, 0.99),
+                "max": milliseconds(everything, 1),
+                "p99 before": milliseconds(before, 0.99),
+                "p99 after": milliseconds(after, 0.99),
+                "all begun": warm,
+                "first end": over,
             }
         )
     )

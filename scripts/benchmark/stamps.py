@@ -13,7 +13,7 @@ NUMBERS = [bytes(code) for code in itertools.product(_LETTERS, repeat=3)]
 TIMES = [bytes(code) for code in itertools.product(_LETTERS, repeat=2)]
 TICK = 0.0002
 ROUND = len(TIMES) * TICK
-"""After so many seconds the times begin anew."""
+"""Seconds after which the times repeat."""
 
 
 def stamp(number: int, now: float) -> bytes:

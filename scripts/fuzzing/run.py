@@ -1,8 +1,8 @@
 """Fuzz the targets of tests/fuzz for a while, and keep what reaches more of the code than before.
 
 Each target runs in a process of its own (`one.py`), on inputs that atheris mutates from those in fixtures/corpus. What
-it finds is written to fixtures/corpus/TARGET/found-…, where the plain tests replay it: mend the code, and name a test
-after it. With `--keep` the corpus is made anew from all inputs that count, as few and as small as possible.
+it finds is written to fixtures/corpus/TARGET/found-…, where the plain tests replay it: fix the code, and name a test
+after it. With `--keep` the corpus is built again from all inputs that count, as few and as small as possible.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from shlex import quote
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -38,7 +39,7 @@ def fuzz(target: str, seconds: float, *, keep: bool) -> bool:
     """Run one target for so long; whether nothing was found."""
     kept = CORPUS / target
     kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="codex-bridge-fuzz-") as name:
+    with tempfile.TemporaryDirectory(prefix="turnbridge-fuzz-") as name:
         work = Path(name)
         (work / "new").mkdir()
         limits = [f"-max_total_time={seconds:.0f}", f"-max_len={MAX_BYTES}", "-timeout=20", "-rss_limit_mb=2048"]
@@ -56,7 +57,8 @@ def fuzz(target: str, seconds: float, *, keep: bool) -> bool:
 def one(target: str, work: Path, options: list[str]) -> int:
     """One run of libFuzzer on a target. To merge it runs itself again, and so has to be a program."""
     program = work / "fuzzer"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -Wignore {HERE}/one.py "$0" {target} "$@"\n')
+    script = quote(str(HERE / "one.py"))
+    program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -Wignore {script} "$0" {target} "$@"\n')
     program.chmod(0o755)
     return subprocess.run([program, *options], cwd=ROOT, check=False).returncode
 
@@ -84,7 +86,7 @@ def minimise(target: str, work: Path, kept: Path) -> None:
 
 
 def run_properties(minutes: float) -> bool:
-    """All properties with so many examples that they take about that long on a free core; whether all hold."""
+    """All properties, with as many examples as fit into this time on a free core; whether all hold."""
     examples = max(100, int(EXAMPLES_PER_MINUTE * minutes))
     environment = os.environ | {"HYPOTHESIS_PROFILE": "deep", "HYPOTHESIS_EXAMPLES": str(examples)}
     files = [str(path) for path in sorted((ROOT / "tests" / "property").glob("test_*_properties.py"))]
@@ -96,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", nargs="*", help=f"{', '.join(targets())}; all of them when none is named")
     parser.add_argument("--minutes", type=float, default=10, help="for each target (default 10)")
-    parser.add_argument("--keep", action="store_true", help="make the corpus anew from what counts")
+    parser.add_argument("--keep", action="store_true", help="build the corpus again from the inputs that add coverage")
     options = parser.parse_args()
     unknown = set(options.target) - set(targets())
     if unknown:

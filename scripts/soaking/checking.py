@@ -1,7 +1,7 @@
 """The event log of a soak against its rules, and against what the clients have seen.
 
 Each request has one beginning and one end; nothing is sent after the end; the end is what its client saw; as many turns
-end as begin; a crash is told only where a child has ended; no secret stands anywhere.
+end as begin; a crash is reported only where a child has exited; no secret appears anywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from seen import CUT, LEFT, Seen, judge
 
-from bridge.protolog.read import RecordReader, log_files, request_of
+from bridge.log.read import RecordReader, log_files, request_of
 
 CRASH_CODES = frozenset({"backend_crashed"})
 UNREADY_CODES = frozenset(
@@ -79,7 +79,7 @@ class Ledger:
         told = self.requests.setdefault(request_of(record["req_id"])[0], Told(at=record["mono"]))
         if told.ends:
             told.late.append(kind)
-        payload = record.get("payload")
+        payload: Any = record.get("payload")
         if kind == "client_request":
             told.requests += 1
             told.path, told.token = payload.get("path", ""), token_of(payload.get("body"))
@@ -153,7 +153,7 @@ def check(directory: Path, seen: list[Seen], *, stderr: Path, secrets: Iterable[
         found += _compare(each, told)
     strangers = [name for name, told in ledger.requests.items() if id(told) not in known]
     if strangers:
-        found.append(f"{len(strangers)} requests in the log were made by nobody: {', '.join(strangers[:5])}")
+        found.append(f"{len(strangers)} requests in the log were not made by any client: {', '.join(strangers[:5])}")
     for path in [*log_files(directory), stderr]:
         data = path.read_bytes()
         found += [f"{path.name} holds the secret {secret[:14]}…" for secret in secrets if secret.encode() in data]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import orjson
 import trio
@@ -11,10 +12,12 @@ from bridge.appserver.standin import server
 from bridge.appserver.standin.script import Prompt
 
 
-def steps(mode: str, prompt: Prompt) -> list[dict]:
+def steps(mode: str, prompt: Prompt) -> list[dict[str, Any]]:
     """The steps in the last user message. With tools in the request, tags in it arrive escaped."""
-    return orjson.loads(prompt.user.replace("&lt;", "<"))["steps"]
+    found: list[dict[str, Any]] = orjson.loads(prompt.user.replace("&lt;", "<"))["steps"]
+    return found
 
 
-server.steps_for_mode = steps
-trio.run(server.Standin(dialect=sys.argv[1]).run)
+vars(server)["steps_for_mode"] = steps  # where the stand-in looks it up
+dialect: Any = sys.argv[1]  # `running.py` passes a valid one
+trio.run(server.Standin(dialect=dialect).run)

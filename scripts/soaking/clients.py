@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -21,7 +21,7 @@ PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions"}
 LOOK = {"name": "look", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}}
 MAX_BODY = 1024 * 1024
 CRASH_EVERY = 25.0
-"""Seconds between two crashes of a child: more would leave no child at all (docs/operations.md)."""
+"""Seconds between two crashes of a child: more would leave no child at all (docs/promises.md, fault 20)."""
 CANARIES = (
     "sk-proj-CANARYcanary0123456789abcdefghijklmnop",
     "CANARY-provider-key-0123456789abcdef",
@@ -103,7 +103,7 @@ class Client:
         seen.status, seen.request_id = answer.status, answer.headers.get("x-request-id")
         try:
             data = await answer.read()
-        except h11.RemoteProtocolError:  # it was cut off: there is no end that the plan could forgive
+        except h11.RemoteProtocolError:  # the stream was cut off: the plan cannot excuse a missing end
             return
         if "event-stream" in answer.headers.get("content-type", ""):
             read_events(seen, sse(data))
@@ -209,7 +209,7 @@ async def patient(client: Client) -> None:
 
 
 async def careless(client: Client) -> None:
-    """Sends what cannot be served, and expects to be told so."""
+    """Sends requests that cannot be served, and expects the right error."""
     deep = b'{"model":"soak","input":' + b"[" * 100 + b"]" * 100 + b"}"
     headers: dict[str, str] = {}
     method, path = "POST", PATHS[client.dice.choice(("responses", "chat"))]
@@ -271,7 +271,7 @@ async def storing(client: Client) -> None:
 
 
 async def _page(client: Client, method: str, path: str, body: bytes, seen: Seen | None) -> dict[str, Any] | None:
-    """An answer that is JSON; None when there is none."""
+    """The JSON of an answer, or None without one."""
     async with await connect(client.office.port) as stream:
         answer = await ask(stream, request_bytes(method, path, body))
         if answer is None:
@@ -284,7 +284,8 @@ async def _page(client: Client, method: str, path: str, body: bytes, seen: Seen 
         if answer.status != 200:
             read_body(seen, data)
             return None
-    return json.loads(data)
+    found: dict[str, Any] = json.loads(data)
+    return found
 
 
 async def assisting(client: Client) -> None:
@@ -355,6 +356,6 @@ async def _listen(socket: Socket, seen: Seen) -> None:
             return
 
 
-HABITS: list[Callable[[Client], Awaitable[None]]] = (
+HABITS: Sequence[Callable[[Client], Awaitable[None]]] = (
     [plain] * 7 + [assisting] + [leaving] * 4 + [slow] * 2 + [talking] * 2 + [patient, careless, storing, keyed]
 )

@@ -22,7 +22,7 @@ class Plan:
     """The child's part of one request.
 
     `outcome` is `completed`, or the code of the error; `streamed` is what may come instead for who has seen part of the
-    answer by then. `text` is all that is said in the end.
+    answer by then. `text` is the complete text of the answer.
     """
 
     name: str
@@ -77,7 +77,7 @@ def fail(token: str, dice: random.Random) -> Plan:
 
 
 def retry(token: str, dice: random.Random) -> Plan:
-    """The provider's stream breaks and begins anew; what was shown cannot be taken back."""
+    """The provider's stream breaks and starts again; text that was sent cannot be withdrawn."""
     steps: list[Step] = [{"deltas": [f"{token} void"]}, {"sleep": 0.05}, {"retry": "again"}, {"deltas": [token]}]
     return Plan("retry", steps, text=token, streamed="stream_interrupted")
 

@@ -47,7 +47,7 @@ async def soak(bridge: Bridge, office: Office, seconds: float) -> list[str]:
             office.stopping = True
         await trio.sleep(2)
         metrics = await bridge.metrics()
-        for name in ("codex_bridge_turns_in_flight", "codex_bridge_turns_waiting", "codex_bridge_websockets_open"):
+        for name in ("turnbridge_turns_in_flight", "turnbridge_turns_waiting", "turnbridge_websockets_open"):
             if metrics.get(name, 0):
                 found.append(f"when all clients had gone, {name} was {metrics[name]:g}")
         found += await farewell(bridge, office)
@@ -56,7 +56,7 @@ async def soak(bridge: Bridge, office: Office, seconds: float) -> list[str]:
 
 
 async def guarded(client: Client, habit: object, office: Office, found: list[str]) -> None:
-    """A client whose mistakes, and the bridge's, are told and do not end the soak."""
+    """A client. Its mistakes, and the bridge's, are reported and do not end the soak."""
     while not office.stopping:
         try:
             await client.run(habit)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def main() -> None:
         sys.exit(1 if found else 0)
     if options.minutes <= 0:
         parser.error("--minutes is more than 0.")
-    directory = options.keep or Path(tempfile.mkdtemp(prefix="codex-bridge-soak-"))
+    directory = options.keep or Path(tempfile.mkdtemp(prefix="turnbridge-soak-"))
     if options.keep:
         directory.mkdir(parents=True)
     try:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
+from shlex import quote
 
 import trio
 from clients import MAX_BODY, MODEL
@@ -37,7 +38,8 @@ class Bridge:
         self.samples: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self.log.mkdir()
         program = directory / "child"
-        program.write_text(f"#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -Wignore {HERE}/child.py {dialect}\n")
+        command = f"{quote(sys.executable)} -Wignore {quote(str(HERE / 'child.py'))} {dialect}"
+        program.write_text(f"#!/bin/sh\nPYTHONPATH={quote(str(ROOT))} exec {command}\n")
         program.chmod(0o755)
         env = {
             "PATH": os.environ["PATH"],

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.appserver.affinity import AnswerDigest, KeptThread, KeptThreads, conversation_number
-from bridge.turn.events import Finished, ReasoningDelta, Restarted, TextDelta, ToolCall, TurnEvent, Usage
-from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message, RawItem, Text
+from bridge.appserver.thread_cache import AnswerDigest, KeptThread, KeptThreads, conversation_number
+from bridge.core.events import Finished, ReasoningDelta, Restarted, TextDelta, ToolCall, TurnEvent, Usage
+from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, RawItem, Text
 
-START: dict[str, Any] = {"model": "m", "developerInstructions": "be kind"}
+START = b'{"model":"m","developerInstructions":"be kind"}'
 
 
 def said(role: Any, *texts: str) -> Message:
@@ -87,8 +87,8 @@ def test_another_conversation_gets_a_thread_of_its_own(items: list[Item]) -> Non
     assert threads.find(START, items, 0).thread is None
 
 
-@pytest.mark.parametrize("start", [{}, START | {"model": "n"}, START | {"dynamicTools": []}])
-def test_other_settings_get_a_thread_of_their_own(start: dict[str, Any]) -> None:
+@pytest.mark.parametrize("start", [b"{}", START.replace(b'"m"', b'"n"'), START + b"session"])
+def test_other_settings_get_a_thread_of_their_own(start: bytes) -> None:
     """What a thread began with cannot be changed any more."""
     threads = KeptThreads(4)
     kept_after(threads, [HI], answered("hello"))

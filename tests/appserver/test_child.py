@@ -9,21 +9,30 @@ from typing import Any, Literal
 
 import pytest
 import trio
+import trio.testing
 from harness import ROOT, python_program, scripted_codex, turns
 from server.inprocess import Program, Tape, finish, first_text, python, supervised, turn, until
 from server.prompted import is_alive, prompted_codex
 
-from bridge.appserver.child import MAX_CALLS, STDERR_KEPT
-from bridge.appserver.settings import ChildSettings
-from bridge.appserver.stream import Limits
-from bridge.backends.app_server import AnswerStream
+from bridge.appserver.calls import MAX_CALLS, TurnStream
+from bridge.appserver.child import Child
+from bridge.appserver.process import STDERR_KEPT
+from bridge.appserver.thread_cache import KeepThread
+from bridge.appserver.turn import ChildSettings, Limits
+from bridge.core.collect import Result
+from bridge.core.events import Finished, TextDelta, TurnEvent
+from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Text
+from bridge.core.stages import StagedStream
+from bridge.core.turn import Turn
 from bridge.errors import BridgeError
-from bridge.turn.collect import Result
-from bridge.turn.items import FunctionCall, FunctionOutput, FunctionTool, Text
-from bridge.turn.turn import Turn
 
 Dialect = Literal["current", "legacy"]
 BOTH = pytest.mark.parametrize("dialect", ["current", "legacy"])
+
+
+def kept(child: Child, stream: TurnStream) -> StagedStream:
+    """A turn whose thread is kept after its answer."""
+    return StagedStream(stream, [KeepThread(stream.running, child.keep_thread)])
 
 
 @pytest.fixture
@@ -72,7 +81,7 @@ GARBAGE = [
 
 @BOTH
 async def test_garbage_between_lines_changes_nothing(prompted: Program, dialect: Dialect) -> None:
-    """Whatever stands between valid lines, the turn's events are the same, and it is noted."""
+    """Anything between valid lines leaves the events of the turn unchanged, and is counted."""
     tape = Tape()
     steps = [step for line in GARBAGE for step in ({"deltas": ["x"]}, {"garbage": line})]
     async with supervised(prompted, dialect=dialect, tap=tape.recorder) as supervisor:
@@ -315,7 +324,7 @@ async def test_a_client_that_leaves_as_soon_as_it_resumes_a_turn() -> None:
     tape, first = Tape(), turn_with_tools("two calls")
     async with supervised(python(CALLING), KEEPING, tap=tape.recorder) as supervisor:
         child = await supervisor.acquire()
-        await finish(AnswerStream(child.start(first), None, child.keep_thread))
+        await finish(kept(child, child.start(first)))
         await until(lambda: not child.turns, "the turn is kept")
         assert tape.calls()[-1] == "turn/start"
         child.start(with_outputs(first)).close()
@@ -328,7 +337,7 @@ async def test_a_turn_that_ends_while_it_waits_is_not_resumed() -> None:
     tape, first = Tape(), turn_with_tools("two calls, then the end")
     async with supervised(python(CALLING), KEEPING, tap=tape.recorder) as supervisor:
         child = await supervisor.acquire()
-        await finish(AnswerStream(child.start(first), None, child.keep_thread))
+        await finish(kept(child, child.start(first)))
         await until(lambda: tape.calls()[-1] == "thread/unsubscribe", "the thread is let go")
         assert "turn/interrupt" not in tape.calls()
         await finish(child.start(with_outputs(first)))
@@ -336,12 +345,12 @@ async def test_a_turn_that_ends_while_it_waits_is_not_resumed() -> None:
 
 
 async def test_a_call_that_was_refused_meanwhile_is_not_continued(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Codex has been told that there is no such tool; the client's output for it could not be given any more."""
-    monkeypatch.setattr("bridge.appserver.child.PARKED", 0.01)
+    """Codex got the answer that there is no such tool, so it can no longer get the client's output."""
+    monkeypatch.setattr("bridge.appserver.native.PARKED", 0.01)
     tape, first = Tape(), turn_with_tools("two calls, the end after a reply")
     async with supervised(python(CALLING), KEEPING, tap=tape.recorder) as supervisor:
         child = await supervisor.acquire()
-        assert len((await finish(AnswerStream(child.start(first), None, child.keep_thread))).calls) == 2
+        assert len((await finish(kept(child, child.start(first)))).calls) == 2
         await until(lambda: not child.turns, "the turn is let go")
     assert tape.calls()[-2:] == ["turn/interrupt", "thread/unsubscribe"]
 
@@ -351,7 +360,7 @@ async def test_a_call_that_was_refused_meanwhile_is_not_continued(monkeypatch: p
     [(ChildSettings(), "two calls", True), (NATIVE, "two calls", False), (NATIVE, "calls of another thread", True)],
     ids=["in text", "no functions", "another thread"],
 )
-async def test_calls_that_nobody_waits_for_are_answered(settings: ChildSettings, text: str, tools: bool) -> None:
+async def test_calls_without_a_waiting_client_are_answered(settings: ChildSettings, text: str, tools: bool) -> None:
     """No request is left open but those of a turn with native tools: it would stall for ever."""
     tape = Tape()
     async with supervised(python(CALLING), settings, tap=tape.recorder) as supervisor:
@@ -367,14 +376,14 @@ async def test_calls_that_nobody_waits_for_are_answered(settings: ChildSettings,
 async def test_a_child_without_native_tools_is_offered_them_in_text(
     prompted: Program, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And the operator is told."""
+    """And the operator sees a warning."""
     async with supervised(prompted, NATIVE) as supervisor:
         child = await supervisor.acquire()
         assert not child.offers_natively(turn_with_tools("two calls"))
     assert "no native tools" in caplog.text
 
 
-# What the child tells of itself
+# What the child reports about itself
 
 
 async def test_rate_limits_are_learnt_from_the_child() -> None:
@@ -451,8 +460,27 @@ async def test_silence_ends_a_turn(prompted: Program, dialect: Dialect) -> None:
     assert tape.calls().count(stopped) == 3
 
 
+async def test_an_event_may_come_in_the_moment_in_which_its_consumer_is_cancelled(prompted: Program) -> None:
+    """The consumer is on its way out already, and must not be woken a second time. Nothing is lost."""
+    async with supervised(prompted) as supervisor:
+        stream = (await supervisor.acquire()).start(turn({"text": "one"}, {"hang": True}))
+        events: list[TurnEvent] = []
+        while not any(isinstance(event, TextDelta) for event in events):
+            events += await stream.next()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.next)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            stream.running.fail(BridgeError("broken"))
+            stream.running.wake()
+        while not isinstance(events[-1], Finished):
+            events += await stream.next()
+        assert events[-1].outcome == "failed"
+        stream.close()
+
+
 async def test_a_turn_that_has_all_but_its_end_is_over_soon(prompted: Program) -> None:
-    """When the message is complete and its usage is told; it is interrupted. Before that it is waited for."""
+    """When the message is complete and its usage is reported, the turn is interrupted. Before that the bridge waits."""
     tape = Tape()
     limits = Limits(first_event=30, idle=3, tail=2)
     usage = {"usage": {"input": 7, "output": 3, "cached": 0, "reasoning": 0}}
@@ -488,7 +516,7 @@ async def test_an_error_without_an_end_ends_the_turn(prompted: Program, dialect:
 
 
 async def test_a_child_that_answers_no_call_is_replaced() -> None:
-    """Each call has its deadline; after three in a row without an answer the child is started anew."""
+    """Each call has its deadline; after three in a row without an answer the child is started again."""
     async with supervised(python(TINY, "mute"), limits=Limits(rpc=5)) as supervisor:
         child = await supervisor.acquire()
         for waiting in [child.start(turn(text="hi")) for _ in range(3)]:
@@ -497,7 +525,7 @@ async def test_a_child_that_answers_no_call_is_replaced() -> None:
         assert not is_alive(child.process.pid)
 
 
-async def test_a_child_that_does_not_read_stalls_nobody_else() -> None:
+async def test_a_child_that_does_not_read_stalls_no_other_task() -> None:
     """With its pipe full, calls run into their deadline; what the child says is still read."""
     async with supervised(python(TINY, "deaf"), limits=Limits(rpc=5)) as supervisor:
         child = await supervisor.acquire()
@@ -528,7 +556,7 @@ async def test_a_refused_call_fails_its_turn_with_the_reason(tmp_path: Path, dia
         assert supervisor.child is child
 
 
-async def test_an_overloaded_child_is_asked_again() -> None:
+async def test_a_call_to_an_overloaded_child_is_retried() -> None:
     """-32001 before anything was said is not the client's concern."""
     tape = Tape()
     async with supervised(python(TINY, "overloaded:2"), tap=tape.recorder) as supervisor:
@@ -538,7 +566,7 @@ async def test_an_overloaded_child_is_asked_again() -> None:
     assert tape.calls().count("turn/start") == 3
 
 
-async def test_an_overload_that_lasts_is_said_to_be_one() -> None:
+async def test_a_lasting_overload_is_reported() -> None:
     """After three more attempts the turn fails as overloaded, which clients may try again later."""
     tape = Tape()
     async with supervised(python(TINY, "overloaded:99"), tap=tape.recorder) as supervisor:
@@ -576,7 +604,7 @@ async def test_a_death_in_a_turn_fails_all_its_turns(prompted: Program, words: i
 
 
 async def test_a_closed_stdout_is_a_death(prompted: Program) -> None:
-    """A child that lives on without a voice is ended and replaced."""
+    """A child that lives on without its output is ended and replaced."""
     async with supervised(prompted) as supervisor:
         child = await supervisor.acquire()
         with trio.fail_after(10):
@@ -675,7 +703,7 @@ for line in sys.stdin:
     number, method, params = message["id"], message["method"], message.get("params") or {}
     thread = params.get("threadId", "")
     if method == "initialize":
-        say(id=number, result={"userAgent": "codex-bridge/0.163.0 (test)"})
+        say(id=number, result={"userAgent": "turnbridge/0.163.0 (test)"})
     elif method == "bridge/probe":
         known = "`thread/start` `thread/inject_items` `turn/start` `model/list` `account/read` "
         known += "`account/rateLimits/read`"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.appserver.child_home import prepare_child_home
-from bridge.appserver.codex_home import read_codex_home
+from bridge.appserver.codex_home import prepare_child_home, read_codex_home
 from bridge.errors import NotReady
 
 
@@ -67,7 +66,7 @@ def test_each_home_has_its_own(tmp_path: Path) -> None:
 
 
 def test_a_login_in_the_keyring_needs_the_users_own_home(tmp_path: Path) -> None:
-    """Everything but AGENTS.md can be switched off there; with one, the remedy is told."""
+    """Everything but AGENTS.md can be switched off there; with one, the error names the remedy."""
     home = user_home(tmp_path / "home", 'cli_auth_credentials_store = "keyring"')
     with pytest.raises(NotReady, match=r"AGENTS\.md.*cli_auth_credentials_store") as refused:
         prepare(tmp_path)

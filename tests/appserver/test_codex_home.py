@@ -76,7 +76,7 @@ def test_a_missing_home_is_an_empty_one(tmp_path: Path) -> None:
 
 
 def test_a_login_is_a_file(tmp_path: Path) -> None:
-    """auth.json tells that somebody has logged in; it is not opened."""
+    """auth.json shows that there is a login; it is not opened."""
     assert not read_codex_home(tmp_path).has_login
     (tmp_path / "auth.json").write_text("{}")
     (tmp_path / "auth.json").chmod(0)
@@ -87,7 +87,7 @@ def test_a_login_is_a_file(tmp_path: Path) -> None:
     "text", [b"model = ", b'model = "a"\nmodel = "b"', b"\xff\xfe", b"[model_providers\n"], ids=repr
 )
 def test_a_broken_config_is_a_fault_to_report(tmp_path: Path, text: bytes) -> None:
-    """It is told to the operator, and the rest counts as not set."""
+    """The fault is reported to the operator, and the rest counts as not set."""
     (tmp_path / "config.toml").write_bytes(text)
     home = read_codex_home(tmp_path)
     assert home.fault
@@ -179,7 +179,7 @@ def test_all_servers_are_switched_off_whatever_their_names(tmp_path: Path) -> No
     (tmp_path / "system.toml").write_text('notify = ["x"]\n[mcp_servers.plain]\ncommand = "x"\n')
     (tmp_path / "config.toml").write_text('[mcp_servers."a.b=c \\"d"]\ncommand = "x"\n')
     switches = build_switches(system_off(tmp_path / "system.toml"), read_codex_home(tmp_path).off)
-    assert tomllib.loads("".join(f"{name} = {value}\n" for name, value in switches.items())) == {
+    assert tomllib.loads(write_toml(switches)) == {
         "notify": [],
         "mcp_servers": {"plain": {"enabled": False}, 'a.b=c "d': {"enabled": False}},
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.appserver.config_warning import ConfigWarning, in_users_words, read_config_warning
+from bridge.appserver.failures import ConfigWarning, read_config_warning
 
 IGNORED = "Codex is ignoring 1 unrecognized configuration setting."
 
@@ -42,4 +42,4 @@ def test_what_is_not_about_the_configuration_is_no_warning(params: dict[str, Any
 def test_the_users_file_is_meant(is_ours: bool, shown: str) -> None:
     """Its name without a path, which may have blanks in it; the lines of the bridge's own copy are not the user's."""
     warning = ConfigWarning("Invalid configuration; using defaults.", "/a b/home/config.toml:3:17: `nope` not found")
-    assert in_users_words(warning, "/a b/home", is_ours=is_ours).details == shown
+    assert warning.without_path("/a b/home", is_ours=is_ours).details == shown

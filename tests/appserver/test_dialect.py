@@ -1,4 +1,4 @@
-"""What the handshake tells about a child."""
+"""What the handshake shows about a child."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from bridge.appserver.dialect import (
     choose_dialect,
     parse_methods,
     parse_user_agent,
+    shake_hands,
 )
-from bridge.appserver.handshake import shake_hands
 
 
 @pytest.mark.parametrize(
     ("agent", "expected"),
     [
-        ("codex-bridge/0.107.0 (Linux; x86_64) xterm (codex-bridge; 0.1.0)", ("0.107.0", True)),
-        ("codex-bridge/0.166.0-alpha.3 (Linux; x86_64)", ("0.166.0-alpha.3", True)),
+        ("turnbridge/0.107.0 (Linux; x86_64) xterm (turnbridge; 0.1.0)", ("0.107.0", True)),
+        ("turnbridge/0.166.0-alpha.3 (Linux; x86_64)", ("0.166.0-alpha.3", True)),
         ("codex_cli_rs/0.79.0 (Linux; x86_64) xterm", ("0.79.0", True)),
-        ("codex-bridge/0.0.0 (a local build)", ("0.0.0", False)),
-        ("codex-bridge-standin/0.1.0 (stand-in)", ("0.1.0", False)),
+        ("turnbridge/0.0.0 (a local build)", ("0.0.0", False)),
+        ("turnbridge-standin/0.1.0 (stand-in)", ("0.1.0", False)),
         ("probe/0.107.0 (Linux; x86_64)", ("0.107.0", False)),
-        ("codex-bridge", (None, False)),
-        ("codex-bridge/next", (None, False)),
+        ("turnbridge", (None, False)),
+        ("turnbridge/next", (None, False)),
         ("", (None, False)),
         (None, (None, False)),
         (5, (None, False)),
@@ -116,7 +116,7 @@ def test_some_versions_refuse_empty_input(version: str | None, is_codex: bool, n
 
 @pytest.mark.parametrize("acts", [False, True])
 async def test_a_child_with_its_own_tools_tells_what_it_begins(acts: bool) -> None:
-    """Nobody else wants to hear of it."""
+    """Other children do not need it."""
     calls: list[tuple[str, Any]] = []
 
     async def call(method: str, params: Any) -> Any:

@@ -123,23 +123,23 @@ def test_a_key_that_the_provider_repeats_is_not_passed_on(place: str) -> None:
     assert "10.0.0.7" not in told
 
 
-def test_a_rate_limit_says_when_to_come_back() -> None:
+def test_a_rate_limit_has_a_retry_after() -> None:
     """The seconds in the provider's words become retry_after."""
     assert error_from_codex("Please try again in 1.5s.", "rateLimitExceeded").retry_after == 1.5
     assert error_from_codex("Please try again in 20 s", "rateLimitExceeded").retry_after == 20
     assert error_from_codex("Please wait", "rateLimitExceeded").retry_after is None
 
 
-def test_a_missing_login_says_what_to_do() -> None:
+def test_a_missing_login_names_the_remedy() -> None:
     """401 names the command that helps."""
-    assert "codex-bridge auth login" in error_from_codex(DENIED, "other").message
+    assert "turnbridge auth login" in error_from_codex(DENIED, "other").message
 
 
-def test_a_missing_variable_says_what_to_do() -> None:
+def test_a_missing_variable_names_the_remedy() -> None:
     """The name of the variable is passed on, with where to set it."""
     told = error_from_codex("Missing environment variable: `HOUSE_KEY`.", "other")
     assert "`HOUSE_KEY`" in told.message
-    assert "codex-bridge doctor" in told.message
+    assert "turnbridge doctor" in told.message
 
 
 @pytest.mark.parametrize("reason", ["max_output_tokens", "content_filter"])

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bridge.appserver.framing import HEAD, MAX_LINE, LineSplitter
+from bridge.appserver.connection import HEAD, LONG, MAX_LINE, LineSplitter
 
 
 def feed_all(splitter: LineSplitter, *chunks: bytes) -> list[bytes]:
@@ -41,7 +41,7 @@ def test_a_line_is_given_as_soon_as_its_newline_is_there() -> None:
 
 
 def test_the_last_line_needs_no_newline() -> None:
-    """What stands behind the last newline is a line once the stream has ended, and only once."""
+    """What follows the last newline is a line once the stream has ended, and only once."""
     splitter = LineSplitter()
     assert splitter.feed(b"one\ntw") == [b"one"]
     assert splitter.feed(b"o") == []
@@ -57,7 +57,7 @@ def test_nothing_but_a_newline_separates(separator: str) -> None:
 
 
 def test_a_multibyte_character_may_be_cut() -> None:
-    """Bytes are joined before anybody decodes them."""
+    """Bytes are joined before they are decoded."""
     line = "é😀\u2028".encode()
     chunks = [bytes([byte]) for byte in line + b"\n"]
     assert feed_all(LineSplitter(), *chunks) == [line]
@@ -107,10 +107,25 @@ def test_little_of_an_oversize_line_is_kept() -> None:
 
 
 def test_two_oversize_lines_are_two() -> None:
-    """Each oversize line is told once."""
+    """Each oversize line is reported once."""
     splitter = LineSplitter(max_line=4)
     assert feed_all(splitter, b"aaa", b"aaa\nb", b"bbbbb\nok\n") == [b"ok"]
     assert [head[:1] for head in splitter.oversize] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("first", [1, 10, HEAD, LONG, 2 * LONG])
+def test_a_long_unused_line_is_discarded(first: int) -> None:
+    """However it is cut, also above the limit; a short one, and a long one that begins otherwise, are lines as ever."""
+    splitter = LineSplitter(max_line=3 * LONG)
+    splitter.unused = (b'{"other"', b'{"unused"')
+    long, short = b'{"unused":"' + b"x" * 4 * LONG, b'{"unused":1}'
+    used = b'{"used":"' + b"x" * 2 * LONG
+    data = short + b"\n" + long + b"\n" + used + b"\n"
+    begin = len(short) + 1 + first
+    chunks = [data[:begin], *(data[start : start + LONG // 2] for start in range(begin, len(data), LONG // 2))]
+    assert feed_all(splitter, *chunks) == [short, used]
+    assert splitter.skipped == [long[:HEAD]]
+    assert splitter.oversize == []
 
 
 def test_the_largest_line_of_a_real_codex_fits() -> None:
@@ -136,7 +151,7 @@ def test_a_single_large_line_is_linear() -> None:
     assert large < 40 * small + 0.2
 
 
-def test_lines_that_are_too_long_are_told_in_their_order() -> None:
+def test_oversize_lines_are_reported_in_order() -> None:
     """Also when one read holds a whole one and the beginning of another."""
     splitter = LineSplitter(max_line=2)
     assert splitter.feed(b"first\nok\nsecond") == [b"ok"]

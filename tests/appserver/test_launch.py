@@ -126,7 +126,7 @@ async def test_native_tools_leave_codex_its_own_tools(tmp_path: Path) -> None:
 
 
 async def test_the_stand_in_gets_the_same_small_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mock child is no back door for the environment."""
+    """The mock child gets no more of the environment than Codex."""
     monkeypatch.setenv("PROXY_API_KEY", "canary")
     monkeypatch.setenv("OPENAI_API_KEY", "canary")
     command = await StandinLauncher().command()
@@ -155,7 +155,7 @@ async def learns(starting: CodexLauncher, info: ChildInfo = CODEX) -> bool:
 
 
 async def test_several_children_all_get_the_catalog(tmp_path: Path) -> None:
-    """Those that were started without it are restarted too, whoever has asked for it."""
+    """Those that were started without it are restarted too, whichever of them asked for it."""
     codex = program(tmp_path / "codex", f"echo '{json.dumps(CATALOG)}'")
     shared = launcher(tmp_path, codex)
     commands = [await shared.command() for _ in range(3)]
@@ -163,7 +163,7 @@ async def test_several_children_all_get_the_catalog(tmp_path: Path) -> None:
     assert await learns(shared) is False
 
 
-async def test_the_catalog_is_asked_for_once_and_kept_small(tmp_path: Path) -> None:
+async def test_the_catalog_is_requested_once_and_kept_small(tmp_path: Path) -> None:
     """A real Codex is restarted once, with its own catalog without prompts and tools, in a file of ours alone."""
     asked = tmp_path / "asked"
     codex = program(tmp_path / "codex", f"echo \"$@\" >> {asked}\necho '{json.dumps(CATALOG)}'")
@@ -182,7 +182,7 @@ async def test_the_catalog_is_asked_for_once_and_kept_small(tmp_path: Path) -> N
 
 
 async def test_the_models_windows_are_kept_beside_the_catalog(tmp_path: Path) -> None:
-    """As Codex told them, for the next start too; a catalog from before they were kept is asked for again."""
+    """As Codex reported them, for the next start too; a catalog without them is requested again."""
     codex = program(tmp_path / "codex", f"echo '{json.dumps(CATALOG)}'")
     for _ in range(2):
         starting = launcher(tmp_path, codex)
@@ -217,7 +217,7 @@ async def test_a_codex_without_a_usable_catalog_is_used_as_it_is(tmp_path: Path,
     assert "model_catalog_json" not in overrides((await asking.command()).argv)
 
 
-async def test_only_a_real_codex_is_asked_for_its_catalog(tmp_path: Path) -> None:
+async def test_only_a_real_codex_prints_its_catalog(tmp_path: Path) -> None:
     """Another program that speaks the protocol is not run with arguments it does not know."""
     asked = tmp_path / "asked"
     codex = program(tmp_path / "codex", f"touch {asked}")
@@ -226,7 +226,7 @@ async def test_only_a_real_codex_is_asked_for_its_catalog(tmp_path: Path) -> Non
     assert not asked.exists()
 
 
-async def test_without_any_codex_it_is_said_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_codex_the_error_names_the_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No CODEX_BIN, none on PATH, none installed."""
     monkeypatch.setenv("PATH", str(tmp_path))
     if find_codex(None) is not None:

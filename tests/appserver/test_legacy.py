@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from appserver.recorded_turn import play_trace, recorded
 from harness import ROOT
 
+from bridge.appserver.connection import LegacyDecoder, encode_request
+from bridge.appserver.dialect import OPT_OUT
 from bridge.appserver.legacy import (
-    OPT_OUT,
-    LegacyDecoder,
     LegacyTurn,
     build_new_conversation,
     build_send_user_message,
@@ -20,13 +21,9 @@ from bridge.appserver.legacy import (
     choose_sends,
     developer_instructions,
 )
-from bridge.appserver.routes import Routes
-from bridge.appserver.rpc import encode_request, key_of
-from bridge.appserver.settings import ChildSettings
-from bridge.tools.freeform import function_of
-from bridge.tools.instructions import build_instructions
-from bridge.turn.collect import collect
-from bridge.turn.events import (
+from bridge.appserver.turn import ChildSettings, Routes
+from bridge.core.collect import collect
+from bridge.core.events import (
     Acted,
     Finished,
     ReasoningDelta,
@@ -38,15 +35,19 @@ from bridge.turn.events import (
     Usage,
     UsageUpdate,
 )
-from bridge.turn.items import FunctionTool, Image, Item, Message, OutputFormat, RawTool, Text, ToolChoice
-from bridge.turn.turn import Turn
+from bridge.core.items import FunctionTool, Image, Item, Message, OutputFormat, RawTool, Text, ToolChoice
+from bridge.core.turn import Turn
+from bridge.protocols.chat.request import FORM
+from bridge.tools.instructions import build_instructions
+from bridge.tools.payload import function_of
 
 CONVERSATION = "019bfd08-57c5-71f0-b8ef-c44ff460ff21"
 SETTINGS = ChildSettings()
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 TREE = FunctionTool("getFileTree", parameters=SCHEMA)
-CHAT = Turn("chat", "gpt-5.2", "gpt-5.2-codev-l", (Message("user", (Text("...original prompt..."),)),))
-RESPONSES = replace(CHAT, endpoint="responses")
+CHAT = Turn("gpt-5.2", "gpt-5.2-codev-l", (Message("user", (Text("...original prompt..."),)),), **FORM)
+RESPONSES = Turn("gpt-5.2", "gpt-5.2-codev-l", CHAT.items)
+TURNS = {"chat": CHAT, "responses": RESPONSES}
 
 
 def example(name: str) -> Any:
@@ -162,9 +163,9 @@ def test_the_effective_model_is_sent() -> None:
         ("responses", True, True, True),
     ],
 )
-def test_the_effort_stands_on_one_call(endpoint: Any, alone: bool, on_turn: bool, on_message: bool) -> None:
+def test_the_effort_is_on_one_call(endpoint: Any, alone: bool, on_turn: bool, on_message: bool) -> None:
     """Chat has it on the turn, responses on the message; a turn that is sent alone carries it for both."""
-    turn = replace(CHAT, endpoint=endpoint, effort="low")
+    turn = replace(TURNS[endpoint], effort="low")
     built = build_send_user_turn(turn, SETTINGS, CONVERSATION, alone=alone)
     assert built.get("effort") == ("low" if on_turn else None)
     assert "reasoning" not in built
@@ -182,7 +183,7 @@ def test_sampling_belongs_to_chat() -> None:
 
 
 @pytest.mark.parametrize(("said", "sent"), [(True, True), (False, False), (None, False)])
-def test_stream_is_always_said(said: bool | None, sent: bool) -> None:
+def test_stream_is_always_sent(said: bool | None, sent: bool) -> None:
     """`stream` is always there; the configured default has been filled in before."""
     assert build_send_user_message(replace(CHAT, stream=said), SETTINGS, CONVERSATION)["stream"] is sent
 
@@ -239,7 +240,7 @@ def test_a_custom_tool_is_defined_as_the_client_defined_it() -> None:
     assert "Tool: crm.find" in built["developerInstructions"]
 
 
-def test_one_call_at_a_time_is_asked_for() -> None:
+def test_one_call_at_a_time_is_requested() -> None:
     """In the injected text: there is no other place for it."""
     turn = replace(CHAT, tools=(TREE,), parallel=False)
     assert "at most one <tool_call>" in build_new_conversation(turn, SETTINGS)["developerInstructions"]
@@ -260,7 +261,7 @@ def test_the_manifest_can_be_omitted() -> None:
 
 
 def test_developer_instructions_are_the_last_key_of_the_turn() -> None:
-    """The same text stands in newConversation and, as the last key, in sendUserTurn."""
+    """The same text is in newConversation and, as the last key, in sendUserTurn."""
     turn = replace(CHAT, tools=(TREE,))
     sent = build_send_user_turn(turn, SETTINGS, CONVERSATION)
     assert list(sent)[-1] == "developerInstructions"
@@ -293,9 +294,9 @@ def test_the_order_of_the_developer_text() -> None:
     ],
 )
 def test_where_the_system_prompt_goes(endpoint: Any, ignore: bool | None, base: str | None, developer: str) -> None:
-    """Chat: `baseInstructions`, and only when told not to ignore it; responses: always the developer text."""
+    """Chat: `baseInstructions`, and only when it is not to be ignored; responses: always the developer text."""
     items = (Message("system", (Text("be kind"),)), *CHAT.items)
-    turn = replace(CHAT, endpoint=endpoint, items=items)
+    turn = replace(TURNS[endpoint], items=items)
     built = build_new_conversation(turn, ChildSettings(ignore_system_prompt=ignore))
     assert built["baseInstructions"] == base
     assert built.get("developerInstructions") == developer
@@ -336,7 +337,7 @@ def test_images_are_items_of_their_own() -> None:
 )
 def test_which_of_the_two_sends(wanted: Any, endpoint: Any, is_codex: bool, skip_turn: bool, sends: str) -> None:
     """The document's flow, except that a real Codex gets one prompt (payloads, "Which of the two sends, really")."""
-    turn = replace(CHAT, endpoint=endpoint)
+    turn = TURNS[endpoint]
     assert choose_sends(wanted, turn, is_codex=is_codex, skip_turn=skip_turn) == sends
 
 
@@ -349,7 +350,7 @@ def test_which_of_the_two_sends(wanted: Any, endpoint: Any, is_codex: bool, skip
     ],
 )
 def test_the_flow_of_a_turn(sends: Any, methods: list[str]) -> None:
-    """newConversation claims the key, the listener stands before the turn, and is removed after it."""
+    """newConversation claims the key, the listener is added before the turn, and removed after it."""
     turn = LegacyTurn(replace(RESPONSES, effort="low"), SETTINGS, sends=sends)
     assert turn.interrupt() is None
     assert turn.end() == []
@@ -381,42 +382,9 @@ def test_the_flow_of_a_turn(sends: Any, methods: list[str]) -> None:
 # What a real Codex 0.107.0 says
 
 
-def recorded(name: str) -> Iterator[dict[str, Any]]:
-    """What the recorded child wrote, message by message."""
-    for line in (ROOT / f"fixtures/traces/legacy_0.107.0_{name}.ndjson").read_bytes().split(b"\n"):
-        if line and (entry := orjson.loads(line))["dir"] == "in":
-            yield entry["msg"]
-
-
-def play(name: str, *, leave_out: tuple[str, ...] = (), each: bool = False) -> tuple[LegacyTurn, list[TurnEvent]]:
-    """A turn that the recorded child answers: its replies go to the flow, its notifications to the routes.
-
-    With `each` the events are taken after every message, else once at the end.
-    """
+def play(name: str, *, leave_out: Sequence[str] = (), each: bool = False) -> tuple[LegacyTurn, list[TurnEvent]]:
     turn = LegacyTurn(RESPONSES, SETTINGS, sends="message")
-    routes = Routes()
-    flow = turn.begin()
-    call = next(flow)
-    events: list[TurnEvent] = []
-    for message in recorded(name):
-        if "method" in message:
-            if message["method"] not in leave_out:
-                routes.notify(key_of(message["params"]), message["method"], message["params"])
-        elif message["id"] in (2, 3, 4):
-            if call.claim is not None:
-                routes.register(call.claim(message["result"]), turn)
-            call = next_call(flow, message["result"]) or call
-        if each:
-            events += turn.take()
-    assert routes.unclaimed == 0
-    return turn, events + turn.take()
-
-
-def next_call(flow: Any, result: Any) -> Any:
-    try:
-        return flow.send(result)
-    except StopIteration:
-        return None
+    return turn, play_trace(turn, f"legacy_0.107.0_{name}", (2, 3, 4), leave_out=leave_out, each=each)
 
 
 USAGE = UsageUpdate(Usage(input=11, cached=3, output=7, reasoning=0))
@@ -483,8 +451,8 @@ def test_a_recorded_interrupt() -> None:
 @pytest.mark.parametrize("name", ["text", "reasoning", "toolcall", "error429", "interrupt"])
 def test_opting_out_loses_nothing(name: str) -> None:
     """What we ask the child to leave out says nothing that we use."""
-    assert play(name, leave_out=OPT_OUT)[1][:-1] == play(name)[1][:-1]
-    assert play(name, leave_out=OPT_OUT)[0].ended
+    assert play(name, leave_out=OPT_OUT["legacy"])[1][:-1] == play(name)[1][:-1]
+    assert play(name, leave_out=OPT_OUT["legacy"])[0].ended
 
 
 @pytest.mark.parametrize("name", ["text", "reasoning", "toolcall", "interrupt"])
@@ -500,7 +468,7 @@ def test_taking_after_every_message_gives_the_same(name: str) -> None:
 def test_the_decoder_reads_a_recorded_delta() -> None:
     """The form that names its item is read from the line; both repetitions are skipped, once it was seen."""
     decoder = LegacyDecoder()
-    lines = [orjson.dumps(message) for message in recorded("text")]
+    lines = [orjson.dumps(message) for message in recorded("legacy_0.107.0_text")]
     found, skipped = [], []
     for line in lines:
         if line.startswith(decoder.delta):
@@ -534,7 +502,7 @@ def test_the_plain_delta_is_not_skipped_where_it_is_the_only_one() -> None:
     ],
 )
 def test_a_delta_of_another_shape_is_refused(line: bytes) -> None:
-    """`read_delta` raises, so that the line goes the slow way and stops nobody."""
+    """`read_delta` raises, so that the line takes the slower path and stops no other turn."""
     with pytest.raises((ValueError, KeyError, TypeError)):
         LegacyDecoder().read_delta(line)
 
@@ -550,7 +518,7 @@ def event(kind: str, **members: Any) -> dict[str, Any]:
 
 
 def hear(*messages: dict[str, Any]) -> list[TurnEvent]:
-    """The events of a turn that hears these messages."""
+    """The events of a turn that gets these messages."""
     turn, routes = LegacyTurn(RESPONSES, SETTINGS, sends="turn"), Routes()
     routes.register("c", turn)
     for message in messages:
@@ -612,7 +580,7 @@ def test_a_message_without_deltas() -> None:
 
 
 def test_the_last_message_is_a_last_resort() -> None:
-    """Where nothing else told of it, the answer is in `task_complete`."""
+    """Without any other message, the answer is in `task_complete`."""
     events = hear(event("task_complete", last_agent_message="only here"))
     assert collect(events).text == "only here"
     assert events[-1] == Finished("completed")
@@ -631,11 +599,11 @@ def test_two_messages_with_ids() -> None:
 
 
 @pytest.mark.parametrize("kind", ["exec_command_begin", "patch_apply_begin", "mcp_tool_call_begin"])
-def test_what_codex_begins_to_do_by_itself_is_told(kind: str) -> None:
+def test_actions_of_codex_itself_are_reported(kind: str) -> None:
     assert hear(event(kind, call_id="c")) == [Acted()]
 
 
-def test_a_retry_voids_what_was_said() -> None:
+def test_a_retry_voids_the_text_before_it() -> None:
     """`stream_error` restarts a turn that has spoken, and is silent before that."""
     events = hear(
         event("stream_error", message="Reconnecting... 1/2"),

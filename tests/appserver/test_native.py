@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.appserver.native import CODEX_TOOLS, MAX_NAME, NativeTools, wire_name
-from bridge.tools.freeform import arguments_of, function_of
-from bridge.turn.events import ToolCall
-from bridge.turn.items import FunctionTool, ToolChoice
+from bridge.core.events import ToolCall
+from bridge.core.items import FunctionTool, ToolChoice
+from bridge.tools.payload import arguments_of, function_of
 
 ALLOWED = re.compile(r"[A-Za-z0-9_-]{1,64}")
 FIND = FunctionTool("find", "Finds", {"type": "object", "properties": {"q": {"type": "string"}}})
@@ -58,7 +58,7 @@ def test_a_function_keeps_its_name_where_it_may(tool: FunctionTool, name: str) -
     assert tools.name_of(tool.full_name) == name
 
 
-def test_names_that_would_be_the_same_are_told_apart() -> None:
+def test_equal_names_are_numbered() -> None:
     """In the client's order, whatever made them the same."""
     given = ["shell", "client_shell", "a.b", "a:b", "a_b", "x" * 70, "x" * 71]
     tools = NativeTools(map(FunctionTool, given))
@@ -152,7 +152,7 @@ def test_a_custom_tool_is_offered_as_a_function_of_one_text() -> None:
         (ToolChoice("named", "crm.find"), "You must call the function crm__find."),
     ],
 )
-def test_a_choice_is_told_under_the_name_that_the_model_sees(choice: ToolChoice, text: str) -> None:
+def test_a_choice_uses_the_name_that_the_model_sees(choice: ToolChoice, text: str) -> None:
     """Codex leaves every choice to the model."""
     tools = NativeTools([FIND, FunctionTool("shell"), FunctionTool("find", namespace="crm")])
     assert tools.choice_text(choice) == text
@@ -195,7 +195,7 @@ def test_a_custom_tool_gets_its_text(arguments: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["shell", "exec_command", "Find", "crm__find", ""])
 def test_other_names_are_none_of_the_clients(name: str) -> None:
-    """A call of Codex's own tools, or of one that nobody offered, is Codex's to answer."""
+    """A call of Codex's own tools, or of one that was not offered, is left to Codex."""
     assert NativeTools([FIND, FunctionTool("shell")]).call_of(called(name)) is None
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridge.appserver.overrides import build_overrides, shrink_catalog
+from bridge.appserver.codex_home import build_overrides
+from bridge.appserver.launch import shrink_catalog
 
 
 def as_toml(arguments: list[str]) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def test_the_catalog_keeps_its_models_but_not_their_prompts_and_limits() -> None
 
 
 def test_the_last_entry_of_the_catalog_is_for_any_other_model() -> None:
-    """Its slug is the beginning of every name. It is not listed, and promises nothing of a model that nobody knows."""
+    """Its slug is the beginning of every name. It is not listed, and promises nothing about an unknown model."""
     entry = {"slug": "gpt-x", "visibility": "list", "supported_reasoning_levels": [{"effort": "low"}], "kept": 5}
     other = shrink_catalog({"models": [entry]})["models"][-1]
     assert (other["slug"], other["visibility"]) == ("", "none")

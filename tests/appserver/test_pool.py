@@ -1,4 +1,4 @@
-"""Several children behind one door."""
+"""Several children: which one takes a turn."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import trio
 from server.inprocess import QUICK, Program, finish, first_text, python, turn, until
 from server.prompted import prompted_codex
 
-from bridge.appserver.pool import FAVOUR, Pool
-from bridge.appserver.settings import ChildSettings
-from bridge.appserver.supervisor import RestartPolicy, Supervisor
+from bridge.appserver.supervisor import FAVOUR, Pool, RestartPolicy, Supervisor
+from bridge.appserver.thread_cache import conversation_number
+from bridge.appserver.turn import ChildSettings
+from bridge.core.items import Item, Message, Text
 from bridge.errors import NotReady
+
+
+def conversations(remainder: int, count: int) -> list[list[Item]]:
+    """Some conversations that the child of this number out of two takes."""
+    made: list[list[Item]] = [[Message("user", (Text(f"talk {number}"),))] for number in range(50)]
+    return [each for each in made if conversation_number(each) % 2 == remainder][:count]
 
 
 async def test_a_conversation_goes_to_its_child_unless_that_is_much_busier(tmp_path: Path) -> None:
@@ -25,10 +32,11 @@ async def test_a_conversation_goes_to_its_child_unless_that_is_much_busier(tmp_p
         await until(lambda: all(supervisor.child for supervisor in pool.supervisors), "two children")
         assert pool.status() == ("handshake_complete", "ready")
         first, second = (supervisor.child for supervisor in pool.supervisors)
-        assert [await pool.acquire(number) for number in (0, 1, 2, 3)] == [first, second, first, second]
+        [one, another], [other] = conversations(0, 2), conversations(1, 1)
+        assert [await pool.acquire(each) for each in (one, other, another)] == [first, second, first]
         owners, streams = [], []
         for _ in range(FAVOUR + 2):
-            child = await pool.acquire(6)
+            child = await pool.acquire(one)
             owners.append(child)
             streams.append(child.start(turn({"text": "one"}, {"hang": True})))
         for stream in streams:
@@ -36,10 +44,10 @@ async def test_a_conversation_goes_to_its_child_unless_that_is_much_busier(tmp_p
         assert len(program.starts) == 2
         assert owners == [first] * (FAVOUR + 1) + [second]
         assert pool.turns == FAVOUR + 2
-        assert await pool.acquire(7) is second
+        assert await pool.acquire(other) is second
         streams[0].close()
         await until(lambda: pool.turns == FAVOUR + 1, "a free place")
-        assert await pool.acquire(6) is first
+        assert await pool.acquire(one) is first
         for stream in streams:
             stream.close()
         await pool.drain()

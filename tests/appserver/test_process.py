@@ -34,7 +34,7 @@ async def read_line(process: Process) -> str:
 
 
 @pytest.mark.parametrize("name", ["missing", "directory", "not_executable", "not_a_program"])
-async def test_what_cannot_be_started_says_so(tmp_path: Path, name: str) -> None:
+async def test_a_program_that_cannot_be_started_is_named(tmp_path: Path, name: str) -> None:
     """NotReady, which is 503 for a client and a reason for the operator."""
     (tmp_path / "directory").mkdir()
     (tmp_path / "not_executable").write_text("#!/bin/sh\n")
@@ -89,7 +89,7 @@ async def test_a_polite_child_is_ended_politely() -> None:
 
 
 async def test_a_stubborn_child_is_killed_after_the_grace() -> None:
-    """It ignores SIGTERM and the end of its stdin; it is gone and reaped all the same."""
+    """It ignores SIGTERM and the end of its stdin; it is ended and reaped anyway."""
     process = await start("import signal; signal.signal(15, 1); print('up', flush=True)\nwhile 1: signal.pause()")
     await read_line(process)
     with trio.fail_after(10):

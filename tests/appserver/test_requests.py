@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from bridge.appserver import requests
-from bridge.appserver.requests import answer_request
+from bridge.appserver import native as requests
+from bridge.appserver.native import answer_request
 
 ANSWERS: dict[str, Any] = {
     "item/commandExecution/requestApproval": {"decision": "decline"},

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from bridge.appserver.routes import MAX_EARLY, Call, Flow, Routes, RunningTurn
-from bridge.errors import BackendCrashed, SlowClient, UpstreamError
-from bridge.turn.collect import collect
-from bridge.turn.events import (
+from bridge.appserver.turn import MAX_EARLY, Call, Flow, Routes, RunningTurn
+from bridge.core.collect import collect
+from bridge.core.events import (
     Finished,
     ReasoningDelta,
     ReasoningDone,
@@ -22,6 +21,7 @@ from bridge.turn.events import (
     UsageUpdate,
     WebSearch,
 )
+from bridge.errors import BackendCrashed, SlowClient, UpstreamError
 
 
 class PlainTurn(RunningTurn):
@@ -66,7 +66,7 @@ def say(routes: Routes, key: str | None, delta: Any) -> None:
 
 
 def test_notifications_reach_the_turn_that_owns_the_key() -> None:
-    """Two turns, interleaved, and each hears its own."""
+    """Two turns, interleaved, and each gets its own."""
     routes, first, second = Routes(), PlainTurn(), PlainTurn()
     routes.register("1", first)
     routes.register("2", second)
@@ -118,7 +118,7 @@ def test_what_is_kept_early_is_bounded() -> None:
 
 
 def test_unclaimed_early_notifications_can_be_dropped() -> None:
-    """When nobody is about to register, nothing is kept."""
+    """When no turn is about to register, nothing is kept."""
     routes, turn = Routes(), PlainTurn()
     say(routes, "1", "a")
     routes.forget_early()
@@ -128,7 +128,7 @@ def test_unclaimed_early_notifications_can_be_dropped() -> None:
 
 
 def test_late_notifications_of_finished_turns_do_not_displace_early_ones() -> None:
-    """What old threads still say is nobody's; it must not use up the room for threads that are about to be claimed."""
+    """Late notifications of old threads are dropped; they must not displace those of threads that will be claimed."""
     routes = Routes()
     for number in range(MAX_EARLY + 1):
         old = PlainTurn()
@@ -141,7 +141,7 @@ def test_late_notifications_of_finished_turns_do_not_displace_early_ones() -> No
     assert text_of(new.take()) == "early"
 
 
-def test_a_finished_turns_events_go_to_nobody() -> None:
+def test_events_of_a_finished_turn_are_dropped() -> None:
     """After `unregister` a thread's notifications reach neither the old turn nor any other."""
     routes, old, other = Routes(), PlainTurn(), PlainTurn()
     routes.register("old", old)
@@ -176,7 +176,7 @@ def test_a_notification_about_nothing_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), TypeError("x"), AttributeError("x"), ValueError("x")])
-def test_a_misshapen_notification_stops_nobody(error: Exception) -> None:
+def test_a_malformed_notification_stops_no_other_turn(error: Exception) -> None:
     """A decoder's stumble is counted; the same turn and the others go on."""
     routes, turn, other = Routes(), PlainTurn(), PlainTurn()
     routes.register("1", turn)
@@ -207,7 +207,7 @@ def test_a_turn_is_woken_once_per_read() -> None:
 
 
 def test_a_slow_consumer_fails_alone() -> None:
-    """A turn above its bound ends as slow_client; its buffer is freed, its owner told, the other turn untouched."""
+    """A turn above its bound ends as slow_client: its buffer is freed, its stream closed, the other turn untouched."""
     routes, slow, quick = Routes(), PlainTurn(10), PlainTurn(10)
     overflowed: list[str] = []
     slow.on_overflow = lambda: overflowed.append("slow")
@@ -230,7 +230,7 @@ def test_a_slow_consumer_fails_alone() -> None:
 
 
 def test_one_read_is_no_slow_client() -> None:
-    """However much one read brings, nobody had the time to take it; the next read finds who left it."""
+    """However much one read brings, there was no time yet to take it; the next read shows who left it."""
     routes, turn = Routes(), PlainTurn(10)
     routes.register("1", turn)
     for _ in range(3):
@@ -274,12 +274,16 @@ def test_the_end_of_the_child_fails_every_turn() -> None:
 
 
 def test_turns_are_found_by_their_key_in_raw_bytes() -> None:
-    """An oversize line's head tells whose it was."""
+    """The head of an oversize line names its turn, which fails alone."""
     routes, turn, other = Routes(), PlainTurn(), PlainTurn()
     routes.register("thread-a", turn)
     routes.register("thread-b", other)
-    assert routes.named_in(b'{"method":"x","params":{"threadId":"thread-b","text":"') == [other]
-    assert routes.named_in(b"{}") == []
+    error = BackendCrashed("lost")
+    routes.touch_named(b'{"method":"x","params":{"threadId":"thread-b","text":"', error)
+    routes.touch_named(b"{}", error)
+    routes.wake_touched()
+    assert other.take() == [Finished("failed", error=error)]
+    assert (turn.take(), turn.woken, other.woken) == ([], 0, 1)
 
 
 # A turn's events
@@ -332,7 +336,7 @@ def test_a_completed_message_adds_what_was_not_streamed() -> None:
 
 
 def test_reasoning_is_kept_by_part_and_kind() -> None:
-    """Summary and raw parts are told apart, adjacent pieces of one part joined."""
+    """Summary and raw parts are separate, adjacent pieces of one part are joined."""
     turn = PlainTurn()
     turn.reasoning("r", 0, "a", raw=False)
     turn.reasoning("r", 0, "b", raw=False)
@@ -348,7 +352,7 @@ def test_reasoning_is_kept_by_part_and_kind() -> None:
 
 
 def test_reasoning_that_was_not_streamed_comes_with_its_end() -> None:
-    """A completed reasoning item is shown even when no delta told of it; an empty one is not."""
+    """A completed reasoning item is shown even when it had no deltas; an empty one is not."""
     turn = PlainTurn()
     turn.reasoning_done("r", ["why"], ["raw"])
     turn.reasoning_done("empty", [], [])
@@ -359,8 +363,8 @@ def test_reasoning_that_was_not_streamed_comes_with_its_end() -> None:
     ]
 
 
-def test_a_restart_voids_what_was_said() -> None:
-    """A retry is told only when something had been said before it."""
+def test_a_restart_voids_the_text_before_it() -> None:
+    """A retry is an event only when there was text before it."""
     turn = PlainTurn()
     turn.restart("silent")
     turn.text("a", "dead")
@@ -448,7 +452,7 @@ def test_a_call_is_an_answer() -> None:
 
 
 def test_a_search_is_no_answer_yet() -> None:
-    """What was found is still to be told."""
+    """The answer is still to come."""
     turn = PlainTurn()
     turn.searched("ws", {"type": "search"})
     turn.complete()
@@ -461,7 +465,7 @@ def test_a_search_is_no_answer_yet() -> None:
 
 @pytest.mark.parametrize("search", [True, False])
 def test_a_restart_voids_calls_and_searches(search: bool) -> None:
-    """It is told even where no text had come."""
+    """It is an event even when no text had come."""
     turn = PlainTurn()
     if search:
         turn.searched("ws", {})
@@ -474,7 +478,7 @@ def test_a_restart_voids_calls_and_searches(search: bool) -> None:
 
 
 def test_reasoning_may_end_elsewhere() -> None:
-    """Its text is given out now, its end is left to whoever brings the rest."""
+    """Its text is an event now; its end comes with the rest."""
     turn = PlainTurn()
     turn.reasoning_done("r", ["a"], [], more_to_come=True)
     assert turn.take() == [ReasoningDelta("r", 0, ["a"])]

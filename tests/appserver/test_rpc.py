@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bridge.appserver.requests import ANSWERS, REFUSALS, answer_request
-from bridge.appserver.rpc import Peer, Reply, RpcError, encode_request, key_of
+from bridge.appserver.connection import Connection, Reply, RpcError, encode_request, key_of
+from bridge.appserver.native import ANSWERS, REFUSALS, answer_request
+from bridge.appserver.turn import Routes
 from bridge.errors import BackendCrashed
 
 
@@ -24,7 +25,7 @@ class Ends:
         self.asked: list[tuple[str, str | None]] = []
         self.open: set[str] = set()
         """Methods of requests that stay without an answer."""
-        self.peer = Peer(on_notification=self._notified, answer=self._answer, tap=tap)
+        self.peer = Connection(Routes(), on_notification=self._notified, answer=self._answer, tap=tap)
 
     def call(self, method: str, params: Any = None) -> int:
         return self.peer.call(method, params, lambda reply: self.replies.append((method, reply)))
@@ -101,7 +102,7 @@ def test_replies_find_their_calls_in_any_order(order: list[int], again: list[int
     for number in again:
         ends.receive(id=calls[number], result="again")
     assert ends.replies == [(f"call {number}", Reply(result={"n": number} if number else None)) for number in order]
-    assert ends.peer.strays == len(again)
+    assert ends.peer.counts.strays == len(again)
 
 
 def test_a_second_reply_is_a_stray() -> None:
@@ -111,7 +112,7 @@ def test_a_second_reply_is_a_stray() -> None:
     ends.receive(id=call, result=1)
     ends.receive(id=call, result=2)
     assert [reply.result for _, reply in ends.replies] == [1]
-    assert ends.peer.strays == 1
+    assert ends.peer.counts.strays == 1
 
 
 @pytest.mark.parametrize("call_id", [99, 0, -1, "1", 1.0, True, None, [1], {"id": 1}, 2**64, "x"])
@@ -122,12 +123,12 @@ def test_a_reply_to_nothing_is_a_stray(call_id: Any) -> None:
     line = orjson.dumps({"id": call_id, "result": 1}) if call_id != 2**64 else b'{"id":18446744073709551616,"result":1}'
     ends.peer.receive(line)
     assert ends.replies == []
-    assert ends.peer.strays == 1
+    assert ends.peer.counts.strays == 1
     ends.receive(id=1, result="ours")
     assert ends.replies == [("a", Reply(result="ours"))]
 
 
-def test_a_forgotten_call_hears_nothing() -> None:
+def test_a_forgotten_call_gets_no_reply() -> None:
     """After `forget` a reply is a stray; forgetting twice does no harm."""
     ends = Ends()
     call = ends.call("a")
@@ -135,7 +136,7 @@ def test_a_forgotten_call_hears_nothing() -> None:
     ends.peer.forget(call)
     ends.receive(id=call, result=1)
     assert ends.replies == []
-    assert ends.peer.strays == 1
+    assert ends.peer.counts.strays == 1
 
 
 def test_an_error_reply_becomes_an_rpc_error() -> None:
@@ -154,7 +155,7 @@ def test_an_error_reply_becomes_an_rpc_error() -> None:
 
 @pytest.mark.parametrize("error", ["words", 5, [], {"code": "x"}, {"message": None}, {"code": 1.5, "message": 7}])
 def test_a_misshapen_error_is_still_an_error(error: Any) -> None:
-    """Whatever stands in `error`, the call has failed and its owner hears of it."""
+    """With any value in `error`, the call has failed and its caller gets an error."""
     ends = Ends()
     ends.receive(id=ends.call("a"), error=error)
     ((_, reply),) = ends.replies
@@ -180,7 +181,7 @@ def test_the_end_fails_what_is_pending() -> None:
     ends.peer.close(BackendCrashed("again"))
     assert ends.replies == [("done", Reply(result=1)), ("open", Reply(error=error))]
     ends.receive(id=open_call, result=1)
-    assert ends.peer.strays == 1
+    assert ends.peer.counts.strays == 1
 
 
 def test_a_call_may_be_made_from_within_a_reply() -> None:
@@ -203,7 +204,7 @@ def test_notifications_need_no_jsonrpc_member_and_may_have_others() -> None:
     ends.receive(jsonrpc="2.0", method="x")
     ends.receive(method="y", params=[1])
     assert ends.notifications == [("turn/started", {"threadId": "t"}), ("x", {}), ("y", {})]
-    assert ends.peer.garbage == 0
+    assert ends.peer.counts.garbage == 0
 
 
 @pytest.mark.parametrize(
@@ -234,12 +235,12 @@ def test_notifications_need_no_jsonrpc_member_and_may_have_others() -> None:
     ],
 )
 def test_garbage_is_counted_and_nothing_else_happens(line: bytes) -> None:
-    """One bad line harms nobody: pending calls and later lines are as before."""
+    """One bad line has no effect: pending calls and later lines are as before."""
     ends = Ends()
     call = ends.call("a")
     ends.sent()
     ends.peer.receive(line)
-    assert ends.peer.garbage == 1
+    assert ends.peer.counts.garbage == 1
     assert (ends.replies, ends.notifications, ends.sent()) == ([], [], [])
     ends.receive(id=call, result=1)
     assert ends.replies == [("a", Reply(result=1))]
@@ -248,7 +249,7 @@ def test_garbage_is_counted_and_nothing_else_happens(line: bytes) -> None:
 @pytest.mark.parametrize("method", [*ANSWERS, *REFUSALS, "no/such/method"])
 @pytest.mark.parametrize("call_id", [0, 1, "ask-1", None])
 def test_every_request_is_answered_at_once(method: str, call_id: Any) -> None:
-    """The reply stands in `outgoing` when `receive` returns, under the child's id, whatever ids we use."""
+    """The reply is in `outgoing` when `receive` returns, under the child's id, whatever ids we use."""
     ends = Ends()
     ours = ends.call("ours")
     ends.sent()
@@ -264,7 +265,7 @@ def test_every_request_is_answered_at_once(method: str, call_id: Any) -> None:
 @pytest.mark.parametrize(
     ("params", "key"), [({"threadId": "t"}, "t"), ({"conversationId": "c"}, "c"), ({}, None), ([1], None), (None, None)]
 )
-def test_who_answers_hears_of_the_method_and_the_thread(params: Any, key: str | None) -> None:
+def test_the_answering_function_gets_the_method_and_the_thread(params: Any, key: str | None) -> None:
     """So that it can decide by them."""
     ends = Ends()
     ends.receive(id=1, method="ask", params=params)
@@ -285,7 +286,7 @@ def test_a_request_may_stay_open() -> None:
 
 
 def test_the_tap_sees_every_arrow() -> None:
-    """Calls, replies, notifications, requests, strays and garbage are told, with ids and threads where known."""
+    """Calls, replies, notifications, requests, strays and garbage are recorded, with ids and threads where known."""
     tap = RecordingTap()
     ends = Ends(tap)
     ends.peer.call("turn/start", {"threadId": "t"}, lambda reply: None, "req_1")
@@ -339,7 +340,7 @@ def test_a_peer_can_be_printed() -> None:
     ends = Ends()
     ends.call("a")
     ends.peer.receive(b"x")
-    assert repr(ends.peer) == "<Peer pending=1 garbage=1 strays=0>"
+    assert repr(ends.peer) == "<Connection pending=1 garbage=1 strays=0>"
 
 
 class PeerMachine(RuleBasedStateMachine):
@@ -414,7 +415,7 @@ class PeerMachine(RuleBasedStateMachine):
     @invariant()
     def the_counts_are_right(self) -> None:
         peer = self.ends.peer
-        assert repr(peer) == f"<Peer pending={len(self.due)} garbage={self.garbage} strays={self.strays}>"
+        assert repr(peer) == f"<Connection pending={len(self.due)} garbage={self.garbage} strays={self.strays}>"
         assert len(self.ends.notifications) == self.notified
         assert all(heard == [] for heard in self.due.values())
 

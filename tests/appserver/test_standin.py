@@ -21,10 +21,10 @@ import pytest
 from harness import ROOT, running_bridge, scripted_codex, turns
 from server.inprocess import Program, Tape, finish, supervised, turn, until
 from server.prompted import LOOK, MODEL, EventLog, ask, ask_chat, prompted_codex, send_request, wait_for
-from warm import WarmPopen
+from warm import WarmProcess
 
-from bridge.appserver.settings import ChildSettings
 from bridge.appserver.standin.script import STEP_KINDS, parse_script
+from bridge.appserver.turn import ChildSettings
 from bridge.errors import ConfigError
 
 TEXT = [{"type": "input_text", "text": "hello there"}]
@@ -41,7 +41,7 @@ def _unread(pipe: Any) -> int:
 class Wire:
     """The stand-in's stdin and stdout."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: WarmProcess) -> None:
         self.process = process
         self._id = 0
         self.seen: list[dict[str, Any]] = []
@@ -102,8 +102,8 @@ class Wire:
 
 @contextmanager
 def standin(*arguments: str) -> Iterator[Wire]:
-    """`codex-bridge app-server`, from its start to the end of its stdin."""
-    process = WarmPopen(
+    """`turnbridge app-server`, from its start to the end of its stdin."""
+    process = WarmProcess(
         ["app-server", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -206,6 +206,15 @@ def test_the_current_dialect_alone_has_no_legacy_methods() -> None:
 
 
 # Interrupts
+
+
+@pytest.mark.parametrize("method", [5, None, [1], {"a": 1}], ids=str)
+def test_a_method_that_is_not_a_text_is_refused(method: Any) -> None:
+    """The stand-in answers with an error and serves the next call."""
+    with standin() as wire:
+        wire.send(method)
+        assert "error" in wire.read()
+        assert "result" in wire.call("model/list")
 
 
 def test_an_interrupt_ends_the_turn_once() -> None:
@@ -346,7 +355,7 @@ def test_the_documented_example_runs(tmp_path: Path) -> None:
     """The commands of docs/standin.md print what the page says."""
     page = (ROOT / "docs" / "standin.md").read_text()
     commands, printed = re.search(r"```sh\n(.*?)```.*?```text\n(.*?)```", page, re.S).groups()  # type: ignore[union-attr]
-    command = tmp_path / "codex-bridge"
+    command = tmp_path / "turnbridge"
     command.write_text(f'#!/bin/sh\nPYTHONPATH={quote(str(ROOT))} exec {quote(sys.executable)} -m bridge "$@"\n')
     command.chmod(0o755)
     done = subprocess.run(
@@ -413,7 +422,7 @@ async def test_legacy_calls_chooses_one(tmp_path: Path, calls: Any, method: str)
 def test_a_real_codex_gets_one_prompt(tmp_path: Path) -> None:
     """A Codex release, known by its handshake, takes the second call for a second prompt: it gets one."""
     log = EventLog(tmp_path / "events.ndjson")
-    script = turns([{"sleep": 0.2}, {"text": "hi"}], user_agent="codex-bridge/0.107.0 (Linux)")
+    script = turns([{"sleep": 0.2}, {"text": "hi"}], user_agent="turnbridge/0.107.0 (Linux)")
     codex = str(scripted_codex(tmp_path, script, dialect="legacy"))
     with running_bridge(tmp_path, f"--log-events={log.path}", CODEX_BIN=codex, PROXY_MODELS=MODEL) as bridge:
         for path, body in (("/responses", ask(tools=[LOOK])), ("/chat/completions", ask_chat())):

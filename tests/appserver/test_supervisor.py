@@ -14,9 +14,8 @@ from server.inprocess import Program, finish, first_text, python, supervised, tu
 from server.prompted import MODEL, ask, prompted_codex, send_request, wait_for
 
 from bridge.appserver.launch import Command
-from bridge.appserver.settings import ChildSettings
-from bridge.appserver.stream import Limits
 from bridge.appserver.supervisor import STOP_GRACE, RestartPolicy
+from bridge.appserver.turn import ChildSettings, Limits
 from bridge.errors import NotReady
 
 
@@ -33,6 +32,9 @@ class NoProgram:
         raise NotReady("there is no program")
 
     async def learn(self, info: Any, command: Any) -> bool:
+        return False
+
+    async def lacks_roots(self, command: Any) -> bool:
         return False
 
 
@@ -65,8 +67,8 @@ async def test_the_pause_varies_by_chance(autojump_clock: trio.testing.MockClock
         assert launcher.asked[1] - launcher.asked[0] == pytest.approx(pause)
 
 
-async def test_while_there_is_no_hope_callers_are_told_at_once(autojump_clock: trio.testing.MockClock) -> None:
-    """A failed or degraded supervisor lets nobody wait: NotReady, with the reason and when to come back."""
+async def test_a_failed_child_is_reported_to_callers_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    """A failed or degraded supervisor makes no caller wait: NotReady, with the reason and when to retry."""
     async with supervised(NoProgram(), policy=RestartPolicy()) as supervisor:
         for pause, state in ((0.01, "handshake_failed"), (30, "degraded")):
             await trio.sleep(pause)
@@ -114,7 +116,7 @@ async def test_the_reason_always_has_the_last_words_of_the_child() -> None:
 
 
 async def test_a_child_that_ends_at_once_has_failed_at_once() -> None:
-    """However early it ends, callers are told so and do not wait for a deadline."""
+    """However early it ends, callers get an error and do not wait for a deadline."""
     for _ in range(5):
         async with supervised(python("raise SystemExit(1)"), policy=RestartPolicy(first_delay=60)) as supervisor:
             with trio.fail_after(5), pytest.raises(NotReady) as refused:
@@ -145,7 +147,7 @@ async def test_callers_wait_for_a_child_that_is_just_starting(tmp_path: Path) ->
 
 
 async def test_drain_waits_for_running_turns_and_shut_down_fails_them(tmp_path: Path) -> None:
-    """First patience, then one clear end; afterwards nobody gets a child any more."""
+    """It waits first, then ends; after that no caller gets a child."""
     async with supervised(Program(prompted_codex(tmp_path), "app-server")) as supervisor:
         child = await supervisor.acquire()
         quick = child.start(turn({"text": "one"}, {"sleep": 0.2}, {"text": "two"}))
@@ -186,7 +188,7 @@ def dying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBri
         yield bridge, starts
 
 
-def test_without_a_child_the_listener_stays_and_says_why(dying: tuple[RunningBridge, Path]) -> None:
+def test_without_a_child_the_listener_stays_and_reports_the_reason(dying: tuple[RunningBridge, Path]) -> None:
     """503 with Retry-After and the reason for a turn, 503 for readiness, 200 for being alive; mock models work."""
     bridge, starts = dying
     wait_for(starts.exists, "the first start")
@@ -203,7 +205,7 @@ def test_without_a_child_the_listener_stays_and_says_why(dying: tuple[RunningBri
         assert client.post("/responses", json={"model": "mock-echo", "input": "hi"}).status_code == 200
 
 
-def test_what_a_client_is_told_holds_no_secret_and_no_path(dying: tuple[RunningBridge, Path]) -> None:
+def test_a_clients_error_has_no_secret_and_no_path(dying: tuple[RunningBridge, Path]) -> None:
     """The child's last words are repeated to clients and to the terminal with secrets removed."""
     bridge, starts = dying
     wait_for(starts.exists, "the first start")
@@ -214,7 +216,7 @@ def test_what_a_client_is_told_holds_no_secret_and_no_path(dying: tuple[RunningB
 
 
 def test_a_child_that_always_dies_is_given_up_for_a_while(dying: tuple[RunningBridge, Path]) -> None:
-    """After five deaths the bridge is degraded and starts nothing for a minute, whoever asks."""
+    """After five deaths the bridge is degraded and starts nothing for a minute, for any caller."""
     bridge, starts = dying
     with bridge.client() as client:
         wait_for(lambda: client.get(f"{bridge.root}/readyz").json()["reason"] == "degraded", "degraded", 40)

@@ -1,4 +1,4 @@
-"""Every turn hears of its end, whatever happens to its child, and leaves nothing behind in it."""
+"""Every turn gets its end, whatever happens to its child, and leaves nothing behind in it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import trio
 from server.inprocess import Program, Tape, finish, first_text, supervised, turn, until
 from server.prompted import prompted_codex
 
-from bridge.appserver.child import MAX_CALLS
-from bridge.appserver.stream import Limits
+from bridge.appserver.calls import MAX_CALLS
+from bridge.appserver.turn import Limits
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def test_a_hung_child_takes_its_turns_with_it(prompted: Program) -> None:
             assert (await finish((await supervisor.acquire()).start(turn({"text": "again"})))).text == "again"
 
 
-async def test_turns_that_queue_for_a_slot_hear_of_the_death(prompted: Program) -> None:
+async def test_turns_that_wait_for_a_slot_fail_with_their_child(prompted: Program) -> None:
     """More turns than calls may be in flight, and the child dies before their first call is made."""
     async with supervised(prompted) as supervisor:
         child = await supervisor.acquire()

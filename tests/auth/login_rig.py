@@ -16,9 +16,9 @@ from upstream.answers import Gate
 from upstream.chatgpt import ChatGPT, serving
 from upstream.tokens import assert_no_secrets
 
-from bridge.auth.codex import Login, parse_auth
-from bridge.auth.refresh import CodexLogin
 from bridge.errors import BridgeError
+from bridge.upstream.codex_login import CodexLogin, parse_auth
+from bridge.upstream.login import Login
 
 NOW = "2030-01-01T00:00:00Z"
 

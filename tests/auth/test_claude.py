@@ -18,6 +18,7 @@ from upstream.answers import RESET, Gate, html, plain_json
 from upstream.anthropic_server import LIFETIME, Anthropic, credentials, serving, serving_in_thread, write_credentials
 from upstream.refreshing import (
     holding,
+    refresh_in_many_tasks,
     refresh_into,
     refresh_within,
     refresher,
@@ -27,19 +28,16 @@ from upstream.refreshing import (
 )
 from upstream.tokens import assert_no_secrets
 
-from bridge.auth.claude import (
-    EARLY,
+from bridge.errors import BridgeError
+from bridge.store.private_files import encode_json
+from bridge.upstream.claude_login import (
+    FILE,
     SIGN_IN,
     ClaudeLogin,
     NotSignedIn,
-    Tokens,
     parse_credentials,
-    read_credentials,
 )
-from bridge.auth.files import encode_json
-from bridge.auth.flight import LOCK_SECONDS
-from bridge.auth.login import REFRESH_SECONDS
-from bridge.errors import BridgeError
+from bridge.upstream.login import EARLY, LOCK_SECONDS, REFRESH_SECONDS, Login
 
 Json = dict[str, Any]
 NOW = 2_000_000_000.0
@@ -58,7 +56,7 @@ class Rig:
         """A login as each program has its own."""
         return ClaudeLogin(self.path, client=self.client, now=lambda: NOW, token_url=self.api.token_url)
 
-    def on_disk(self) -> Tokens:
+    def on_disk(self) -> Login:
         return parse_credentials(json.loads(self.path.read_bytes()))
 
     async def refused(self) -> BridgeError:
@@ -88,9 +86,9 @@ async def rigged(directory: Path, **more: Any) -> AsyncIterator[Rig]:
 def test_a_login_is_read() -> None:
     login = {"accessToken": "canary-a", "refreshToken": "canary-r", "expiresAt": 1500, "subscriptionType": "max"}
     tokens = parse_credentials({"claudeAiOauth": login})
-    assert tokens == Tokens("canary-a", "canary-r", 1.5, "max")
+    assert tokens == Login("claude", "canary-a", "canary-r", expires_at=1.5)
     assert_no_secrets(tokens)
-    assert parse_credentials({"claudeAiOauth": {"accessToken": "a"}}) == Tokens("a")
+    assert parse_credentials({"claudeAiOauth": {"accessToken": "a"}}) == Login("claude", "a")
     assert parse_credentials({"claudeAiOauth": {**login, "expiresAt": "soon"}}).expires_at is None
 
 
@@ -115,27 +113,32 @@ def test_a_file_without_a_login_says_what_to_do(data: Any) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"{", "not valid JSON"), (b"[]", "no object"), (b"\xff", "not valid JSON"), (b"[" * 100_000, "not valid JSON")],
+    [
+        (b"{", "not valid JSON"),
+        (b"[]", "not a JSON object"),
+        (b"\xff", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+    ],
     ids=["half", "list", "bytes", "deep"],
 )
 def test_a_file_that_cannot_be_read_says_so(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / ".credentials.json"
     path.write_bytes(content)
     with pytest.raises(NotSignedIn, match=words) as caught:
-        read_credentials(path)
+        FILE.read(path)
     assert str(tmp_path) not in caught.value.message
     assert caught.value.message.endswith(SIGN_IN)
 
 
-def test_nor_is_what_is_no_file(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_file_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(NotSignedIn, match="not logged in here"):
-        read_credentials(tmp_path / "nowhere")
+        FILE.read(tmp_path / "nowhere")
     with pytest.raises(NotSignedIn, match="cannot be read"):
-        read_credentials(tmp_path)
+        FILE.read(tmp_path)
     large = tmp_path / "large"
     large.write_bytes(b" " * 2_000_000)
     with pytest.raises(NotSignedIn, match="too large"):
-        read_credentials(large)
+        FILE.read(large)
 
 
 # Refreshing
@@ -179,20 +182,20 @@ async def test_an_answer_without_all_members_is_enough(tmp_path: Path) -> None:
         rig.api.token_script.append(plain_json(200, {"access_token": "canary-new"}))
         old = rig.on_disk()
         new = await rig.login().refresh(old)
-        assert new == Tokens("canary-new", old.refresh_token, None, "max")
+        assert new == Login("claude", "canary-new", old.refresh_token)
         assert json.loads(rig.path.read_bytes())["claudeAiOauth"]["scopes"] == ["user:inference"]
 
 
-def test_when_a_login_is_to_be_renewed(tmp_path: Path) -> None:
+def test_when_a_login_is_renewed(tmp_path: Path) -> None:
     login = ClaudeLogin(tmp_path, client=httpx2.AsyncClient(), now=lambda: NOW)
-    assert not login.runs_out(Tokens("a", expires_at=NOW + EARLY + 1))
-    assert login.runs_out(Tokens("a", expires_at=NOW + EARLY))
-    assert not login.has_run_out(Tokens("a", expires_at=NOW + 1))
-    assert login.has_run_out(Tokens("a", expires_at=NOW))
-    assert not login.runs_out(Tokens("a"))
+    assert not login.expires_soon(Login("claude", "a", expires_at=NOW + EARLY + 1))
+    assert login.expires_soon(Login("claude", "a", expires_at=NOW + EARLY))
+    assert not login.has_expired(Login("claude", "a", expires_at=NOW + 1))
+    assert login.has_expired(Login("claude", "a", expires_at=NOW))
+    assert not login.expires_soon(Login("claude", "a"))
 
 
-async def test_what_another_program_has_refreshed_is_just_read(tmp_path: Path) -> None:
+async def test_a_login_that_another_program_has_refreshed_is_only_read(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         old = rig.on_disk()
         write_credentials(tmp_path, credentials(rig.api.logins))
@@ -200,7 +203,7 @@ async def test_what_another_program_has_refreshed_is_just_read(tmp_path: Path) -
         assert rig.api.token_requests == []
 
 
-async def test_a_program_that_was_quicker_is_believed(tmp_path: Path) -> None:
+async def test_a_login_that_another_program_has_renewed_is_used(tmp_path: Path) -> None:
     """Claude Code itself does not know our lock: our token was used up, but its new login is there."""
     async with rigged(tmp_path) as rig:
         login, old = rig.login(), rig.on_disk()
@@ -236,14 +239,14 @@ async def test_a_refresh_that_fails_changes_nothing(tmp_path: Path, answer: Any,
         assert severity == "transient" or problem.message.endswith(SIGN_IN)
 
 
-async def test_without_a_refresh_token_nothing_is_asked(tmp_path: Path) -> None:
+async def test_a_login_without_a_refresh_token_sends_no_request(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         write_credentials(tmp_path, {"claudeAiOauth": {"accessToken": "canary-old"}})
         assert "no refresh token" in (await rig.refused()).message
         assert rig.api.token_requests == []
 
 
-def test_what_is_nested_too_deep_cannot_be_written() -> None:
+def test_content_that_is_nested_too_deep_cannot_be_written() -> None:
     """That is looked at before a one-time token is used."""
     deep: list[Any] = []
     for _ in range(sys.getrecursionlimit()):
@@ -263,7 +266,7 @@ async def test_a_login_that_cannot_be_written_lasts_as_long_as_the_program(
         new = await login.refresh(old)
         assert rig.on_disk() == old
         assert login.current() == new != old
-        assert "cannot be written" in caplog.text
+        assert "cannot write" in caplog.text
         assert_no_secrets(caplog.text)
         blocked.rmdir()
         assert await login.refresh(new) == rig.on_disk() == login.current()
@@ -271,7 +274,7 @@ async def test_a_login_that_cannot_be_written_lasts_as_long_as_the_program(
 
 
 @pytest.mark.parametrize("unwritten", [False, True])
-async def test_who_logs_in_anew_meanwhile_keeps_that_login(tmp_path: Path, unwritten: bool) -> None:
+async def test_a_login_during_a_refresh_is_kept(tmp_path: Path, unwritten: bool) -> None:
     async with rigged(tmp_path) as rig:
         login = rig.login()
         if unwritten:
@@ -285,7 +288,9 @@ async def test_who_logs_in_anew_meanwhile_keeps_that_login(tmp_path: Path, unwri
         assert got == [parse_credentials(anew)] == [rig.on_disk()]
 
 
-async def test_an_endpoint_that_does_not_answer_is_told(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_endpoint_that_does_not_answer_is_reported(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     async with rigged(tmp_path) as rig:
         rig.api.token_gate = Gate()
         begun = trio.current_time()
@@ -293,7 +298,7 @@ async def test_an_endpoint_that_does_not_answer_is_told(tmp_path: Path, autojump
         assert trio.current_time() - begun == pytest.approx(REFRESH_SECONDS, abs=1)
 
 
-async def test_a_refresh_that_was_asked_for_is_kept_whoever_leaves(tmp_path: Path) -> None:
+async def test_a_refresh_that_was_requested_is_stored_if_its_caller_leaves(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         login, old = rig.login(), rig.on_disk()
         gate = rig.api.token_gate = Gate()
@@ -311,15 +316,11 @@ async def test_a_refresh_that_was_asked_for_is_kept_whoever_leaves(tmp_path: Pat
 
 async def test_many_tasks_refresh_once(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
-        login, other = rig.login(), rig.login()
-        old = login.current()
-        async with refreshing(rig.api, old, *[login, other] * 50) as got:
-            pass
+        got = await refresh_in_many_tasks(rig.api, rig.login(), rig.login())
         assert got == [rig.on_disk()] * 100
-        assert rig.api.logins.uses == {old.refresh_token: 1}
 
 
-async def test_all_who_wait_hear_of_a_failure(tmp_path: Path) -> None:
+async def test_all_waiting_callers_get_the_failure(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         login, old = rig.login(), rig.on_disk()
         rig.api.logins.fresh.clear()
@@ -340,7 +341,7 @@ async def test_all_who_wait_hear_of_a_failure(tmp_path: Path) -> None:
         assert len(rig.api.token_requests) == 1
 
 
-async def test_when_the_one_who_refreshes_leaves_another_takes_over(tmp_path: Path) -> None:
+async def test_another_caller_takes_over_when_the_one_that_refreshes_leaves(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         login, old, first, got = rig.login(), rig.on_disk(), trio.CancelScope(), []
         with holding(rig.path.with_name(".credentials.json.lock")) as holder:
@@ -356,7 +357,9 @@ async def test_when_the_one_who_refreshes_leaves_another_takes_over(tmp_path: Pa
         assert got == [rig.on_disk()] != [old]
 
 
-async def test_a_lock_that_is_held_for_too_long_is_told(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_lock_that_is_held_for_too_long_is_reported(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     async with rigged(tmp_path) as rig:
         with holding(rig.path.with_name(".credentials.json.lock")):
             begun = trio.current_time()

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upstream.tokens import ACCOUNT, CHATGPT_FORMS, FORMS, KEY_FORMS, Logins, assert_no_secrets, auth_json, jwt
 
-from bridge.auth.codex import Login, NotLoggedIn, parse_auth, read_auth, with_tokens
-from bridge.auth.files import MAX_FILE, write_json
 from bridge.errors import LOG_IN
+from bridge.store.private_files import MAX_FILE, write_json
+from bridge.upstream.codex_login import FILE, NotLoggedIn, parse_auth, with_tokens
+from bridge.upstream.login import Login
 
 Json = dict[str, Any]
 
@@ -36,7 +37,7 @@ def test_a_chatgpt_login_is_its_tokens_and_the_account(form: Any) -> None:
 
 
 @pytest.mark.parametrize("form", KEY_FORMS)
-def test_a_key_is_all_of_its_login(form: Any) -> None:
+def test_a_login_with_a_key(form: Any) -> None:
     logins = Logins()
     assert parse_auth(auth_json(form, logins)) == Login("api_key", logins.key)
 
@@ -100,7 +101,7 @@ def test_the_account_is_found_wherever_it_is(tokens: Json, account: str | None) 
     ],
     ids=repr,
 )
-def test_what_holds_no_login_says_how_to_log_in(data: Any) -> None:
+def test_a_file_without_a_usable_login_says_how_to_log_in(data: Any) -> None:
     with pytest.raises(NotLoggedIn) as caught:
         parse_auth(data)
     assert caught.value.message.endswith(LOG_IN)
@@ -109,7 +110,7 @@ def test_what_holds_no_login_says_how_to_log_in(data: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["canary\r\nx-evil: 1", "canary\n", " canary", "canär-canary", "canary\x00", "   "])
-def test_what_cannot_stand_in_a_header_is_no_token(value: str) -> None:
+def test_a_text_that_is_invalid_in_a_header_is_not_a_token(value: str) -> None:
     """Else it would be written into a request, or into the error of whoever refuses to."""
     for data in (
         {"tokens": {"access_token": value}},
@@ -147,7 +148,7 @@ def test_a_login_shows_no_secret(form: Any) -> None:
 
 def test_a_file_that_is_not_there_says_how_to_log_in(tmp_path: Path) -> None:
     with pytest.raises(NotLoggedIn) as caught:
-        read_auth(tmp_path / "auth.json")
+        FILE.read(tmp_path / "auth.json")
     assert caught.value.message == f"Codex is not logged in. {LOG_IN}"
     assert str(tmp_path) not in str(caught.value)
 
@@ -160,16 +161,16 @@ def test_a_file_that_is_not_there_says_how_to_log_in(tmp_path: Path) -> None:
         (b"\xff\xfe\x00canary", "is not valid JSON"),
         (b'{"OPENAI_API_KEY": "canary\xff"}', "is not valid JSON"),
         (b"[" * 100_000, "is not valid JSON"),
-        (b'"sk-canary"', "holds no object"),
-        (b"null", "holds no object"),
+        (b'"sk-canary"', "is not a JSON object"),
+        (b"null", "is not a JSON object"),
     ],
     ids=range(7),
 )
-def test_a_bad_file_is_told_apart_and_not_repeated(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_an_invalid_file_names_its_fault_without_its_content(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "auth.json"
     path.write_bytes(content)
     with pytest.raises(NotLoggedIn, match=reason) as caught:
-        read_auth(path)
+        FILE.read(path)
     assert caught.value.message.endswith(LOG_IN)
     assert_no_secrets(caught.value)
 
@@ -177,30 +178,30 @@ def test_a_bad_file_is_told_apart_and_not_repeated(tmp_path: Path, content: byte
 def test_a_directory_and_a_loop_of_links_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "auth.json").mkdir()
     with pytest.raises(NotLoggedIn, match="cannot be read: it is not a file"):
-        read_auth(tmp_path / "auth.json")
+        FILE.read(tmp_path / "auth.json")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(NotLoggedIn, match="cannot be read: Too many levels of symbolic links"):
-        read_auth(tmp_path / "loop")
+        FILE.read(tmp_path / "loop")
 
 
-def test_what_is_no_file_costs_no_descriptor(tmp_path: Path) -> None:
+def test_anything_but_a_file_leaks_no_descriptor(tmp_path: Path) -> None:
     """A server looks again at every request."""
     open_files = Path("/proc/self/fd")
     before = len(list(open_files.iterdir()))
     for _ in range(50):
         with pytest.raises(NotLoggedIn):
-            read_auth(tmp_path)
+            FILE.read(tmp_path)
     assert len(list(open_files.iterdir())) < before + 25
 
 
 READ = """
 import contextlib, resource, sys
 from pathlib import Path
-from bridge.auth.codex import NotLoggedIn, read_auth
+from bridge.upstream.codex_login import FILE, NotLoggedIn
 with contextlib.suppress(ValueError):  # some systems know no such limit
     resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 try:
-    read_auth(Path(sys.argv[1]))
+    FILE.read(Path(sys.argv[1]))
 except NotLoggedIn as error:
     print(error.message)
 """
@@ -220,26 +221,26 @@ def test_a_pipe_is_not_waited_for_and_a_device_not_read_to_its_end(tmp_path: Pat
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "auth.json"
     path.write_bytes(b"{}".ljust(MAX_FILE))
-    assert read_auth(path) == {}
+    assert FILE.read(path) == {}
     path.write_bytes(b"{}".ljust(MAX_FILE + 1))
     with pytest.raises(NotLoggedIn, match="cannot be read: it is too large"):
-        read_auth(path)
+        FILE.read(path)
 
 
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "auth.json"
     path.write_bytes(b'\xef\xbb\xbf{"OPENAI_API_KEY": "key"}')
-    assert parse_auth(read_auth(path)) == Login("api_key", "key")
+    assert parse_auth(FILE.read(path)) == Login("api_key", "key")
 
 
 READ_AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from bridge.auth.codex import NotLoggedIn, read_auth
+from bridge.upstream.codex_login import FILE, NotLoggedIn
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
-    read_auth(Path(sys.argv[1]))
+    FILE.read(Path(sys.argv[1]))
 except NotLoggedIn as error:
     print(error.message)
 """
@@ -257,7 +258,7 @@ def test_a_file_of_somebody_else_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", CHATGPT_FORMS)
-def test_new_tokens_take_the_old_ones_places(form: Any) -> None:
+def test_new_tokens_replace_the_old_ones(form: Any) -> None:
     old = auth_json(form, Logins(), surprise={"kept": [1, None]})
     before = json.dumps(old)
     new = with_tokens(old, ANSWER, "now")
@@ -281,7 +282,7 @@ def test_the_form_of_the_id_token_stays() -> None:
 
 
 @pytest.mark.parametrize("missing", [{}, {"refresh_token": None}, {"refresh_token": "", "id_token": 7}])
-def test_what_the_answer_does_not_bring_stays(missing: Json) -> None:
+def test_members_that_the_answer_lacks_stay(missing: Json) -> None:
     old = auth_json("chatgpt", Logins())
     new = with_tokens(old, {"access_token": "new-access", **missing}, "now")
     assert new["tokens"] == {**old["tokens"], "access_token": "new-access"}
@@ -308,7 +309,7 @@ def test_unknown_members_survive_a_refresh(
     old = {**top, "tokens": {**inner, "access_token": "old", "id_token": id_token}}
     path = tmp_path_factory.getbasetemp() / "property-auth.json"
     write_json(path, with_tokens(old, ANSWER, "now"))
-    new = read_auth(path)
+    new = FILE.read(path)
     tokens = {**inner, "access_token": "new-access", "refresh_token": "new-refresh"}
     tokens["id_token"] = ANSWER["id_token"]
     if isinstance(id_token, dict):
@@ -320,5 +321,5 @@ def test_a_number_of_many_digits_survives_a_refresh(tmp_path: Path) -> None:
     path = tmp_path / "auth.json"
     number = 12345678901234567890**5
     path.write_text(json.dumps({"tokens": {"access_token": "old"}, "number": number}))
-    write_json(path, with_tokens(read_auth(path), ANSWER, "now"))
+    write_json(path, with_tokens(FILE.read(path), ANSWER, "now"))
     assert json.loads(path.read_text())["number"] == number

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from auth.mounts import MOUNTED_FILE, MOUNTED_FILE_IN_A_READ_ONLY_DIRECTORY, within_mounts
 
-from bridge.auth.codex import read_auth
-from bridge.auth.files import write_json
+from bridge.store.private_files import write_json
+from bridge.upstream.codex_login import FILE
 
 
 def test_a_written_file_is_private_and_alone(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_a_written_file_is_private_and_alone(tmp_path: Path) -> None:
     finally:
         os.umask(old_umask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert read_auth(path) == {"a": 1}
+    assert FILE.read(path) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -39,7 +39,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     link.symlink_to("../real/login.json")
     write_json(link, {"a": 1})
     assert os.readlink(link) == "../real/login.json"
-    assert read_auth(link) == read_auth(real) == {"a": 1}
+    assert FILE.read(link) == FILE.read(real) == {"a": 1}
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["auth.json", "login.json"]
 
 
@@ -52,7 +52,7 @@ def test_a_link_in_the_place_of_the_new_file_is_not_followed(tmp_path: Path) -> 
         write_json(path, {"a": 1})
     assert bait.read_text() == "bait"
     write_json(path, {"a": 2})
-    assert read_auth(path) == {"a": 2}
+    assert FILE.read(path) == {"a": 2}
     assert not path.is_symlink()
     assert bait.read_text() == "bait"
 
@@ -61,18 +61,18 @@ def test_a_pipe_in_the_place_of_the_new_file_is_not_waited_for(tmp_path: Path) -
     path = tmp_path / "auth.json"
     os.mkfifo(tmp_path / ".auth.json.new")
     subprocess.run([sys.executable, "-c", WRITE, path], timeout=30, check=True)
-    assert read_auth(path) == {"new": True}
+    assert FILE.read(path) == {"new": True}
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_who_has_opened_the_new_file_before_reads_nothing_in_it(tmp_path: Path) -> None:
+def test_a_program_that_has_opened_the_new_file_before_reads_nothing_in_it(tmp_path: Path) -> None:
     """It may have been readable for others; it is not used again, but made anew."""
     path, left_behind = tmp_path / "auth.json", tmp_path / ".auth.json.new"
     left_behind.touch(0o644)
     with left_behind.open() as file:
         write_json(path, {"a": 1})
         assert file.read() == ""
-    assert read_auth(path) == {"a": 1}
+    assert FILE.read(path) == {"a": 1}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can give a file away")
@@ -81,14 +81,14 @@ def test_a_file_stays_its_owners_when_the_superuser_writes_it(tmp_path: Path) ->
     path.write_text("{}")
     os.chown(path, 1234, 2345)
     write_json(path, {"a": 1})
-    assert read_auth(path) == {"a": 1}
+    assert FILE.read(path) == {"a": 1}
     assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (1234, 2345, 0o600)
 
 
 WRITE = """
 import sys
 from pathlib import Path
-from bridge.auth.files import write_json
+from bridge.store.private_files import write_json
 write_json(Path(sys.argv[1]), {"new": True})
 """
 
@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_replaced_is_written_in_place(tmp_path: Path, moun
     write_json(path, {"old": "x" * 1000})
     before = path.stat()
     within_mounts(mounts, path, sys.executable, "-c", WRITE, path)
-    assert read_auth(path) == {"new": True}
+    assert FILE.read(path) == {"new": True}
     assert (path.stat().st_ino, path.stat().st_mode) == (before.st_ino, before.st_mode)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -115,14 +115,14 @@ def test_a_file_that_is_written_in_place_becomes_private(tmp_path: Path, mounts:
     path.write_text("{}")
     path.chmod(0o644)
     within_mounts(mounts, path, sys.executable, "-c", WRITE, path)
-    assert read_auth(path) == {"new": True}
+    assert FILE.read(path) == {"new": True}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from bridge.auth.files import write_json
+from bridge.store.private_files import write_json
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 try:
     write_json(Path(sys.argv[1]), {"canary": "x" * 100_000})
@@ -136,7 +136,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     write_json(path, {"old": True})
     told = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=True)
     assert told.stdout == "File too large\n"
-    assert read_auth(path) == {"old": True}
+    assert FILE.read(path) == {"old": True}
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -146,7 +146,7 @@ def test_a_full_disk_leaves_the_old_file_that_cannot_be_replaced(tmp_path: Path)
     write_json(path, {"old": True})
     before = path.read_bytes()
     mounts = MOUNTED_FILE_IN_A_READ_ONLY_DIRECTORY
-    assert within_mounts(mounts, path, sys.executable, "-c", FULL_DISK, path) == "there is no room for it\n"
+    assert within_mounts(mounts, path, sys.executable, "-c", FULL_DISK, path) == "no space left\n"
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -154,7 +154,7 @@ def test_a_full_disk_leaves_the_old_file_that_cannot_be_replaced(tmp_path: Path)
 CRASH_IN_PLACE = """
 import os, sys
 from pathlib import Path
-from bridge.auth.files import write_json
+from bridge.store.private_files import write_json
 
 def crash(descriptor, size):
     print("crashed", flush=True)
@@ -170,15 +170,15 @@ def test_a_crash_before_the_rest_of_a_longer_file_is_cut_off_leaves_json(tmp_pat
     path = tmp_path / "auth.json"
     write_json(path, {"old": "x" * 1000})
     assert within_mounts(mounts, path, sys.executable, "-c", CRASH_IN_PLACE, path) == "crashed\n"
-    assert read_auth(path) == {"new": True}
+    assert FILE.read(path) == {"new": True}
     write_json(path, {"next": True})
-    assert read_auth(path) == {"next": True}
+    assert FILE.read(path) == {"next": True}
 
 
 CRASH = """
 import os, signal, sys
 from pathlib import Path
-from bridge.auth import files
+from bridge.store import private_files as files
 
 def die(*_):
     if sys.argv[2] == "exit":
@@ -197,18 +197,18 @@ def test_a_crash_leaves_a_whole_file(tmp_path: Path, when: str, how: str, status
     write_json(path, {"old": True})
     crashed = subprocess.run([sys.executable, "-c", CRASH, path, how, when], check=False)
     assert crashed.returncode == status
-    assert read_auth(path) == {"old": True}
+    assert FILE.read(path) == {"old": True}
     for left in tmp_path.iterdir():
         assert stat.S_IMODE(left.stat().st_mode) == 0o600
     write_json(path, {"next": True})
-    assert read_auth(path) == {"next": True}
+    assert FILE.read(path) == {"next": True}
     assert list(tmp_path.iterdir()) == [path]
 
 
 WRITE_FOREVER = """
 import itertools, sys
 from pathlib import Path
-from bridge.auth.files import write_json
+from bridge.store.private_files import write_json
 for number in itertools.count():
     write_json(Path(sys.argv[1]), {"number": number, "fill": "x" * (number * 7919 % 200_000)})
     if number == 20:
@@ -225,7 +225,7 @@ def test_a_process_that_is_killed_anywhere_leaves_a_whole_file(tmp_path: Path) -
             assert process.stdout is not None
             assert process.stdout.readline() == "begun\n"
             for _ in range(50):  # every reader sees a whole file, too
-                assert read_auth(path).keys() == {"number", "fill"}
+                assert FILE.read(path).keys() == {"number", "fill"}
             process.kill()
-        number = read_auth(path)["number"]
-        assert len(read_auth(path)["fill"]) == number * 7919 % 200_000
+        number = FILE.read(path)["number"]
+        assert len(FILE.read(path)["fill"]) == number * 7919 % 200_000

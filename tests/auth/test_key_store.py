@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from bridge.auth.key_store import MAX_KEYS, ClientKey, add_key, own_key, read_keys, revoke_key
 from bridge.errors import ConfigError, UsageError
+from bridge.store.key_store import MAX_KEYS, ClientKey, add_key, own_key, read_keys, revoke_key
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "codex-bridge" / "keys.json"
+    return tmp_path / "state" / "turnbridge" / "keys.json"
 
 
 def test_a_key_is_kept_as_its_hash_alone(path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_key_is_kept_as_its_hash_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["no file", "an empty file"])
-def test_who_starts_at_once_agrees_on_one_key(path: Path, begun: bool) -> None:
+def test_programs_that_start_at_once_agree_on_one_key(path: Path, begun: bool) -> None:
     """Of several that begin with none, one makes it; it is whole, and private, whenever it can be seen."""
     place = path.with_name("api-key")
     if begun:
@@ -62,7 +62,7 @@ def test_who_starts_at_once_agrees_on_one_key(path: Path, begun: bool) -> None:
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
 
 
-def test_keys_come_and_go(path: Path) -> None:
+def test_keys_are_added_and_revoked(path: Path) -> None:
     """In the order in which they were made; a name that has been revoked is free, for a key of its own."""
     first = add_key(path, "a", now=NOW)[1]
     second = add_key(path, "b", now=NOW)[1]
@@ -78,7 +78,7 @@ def test_keys_come_and_go(path: Path) -> None:
 def test_there_may_be_no_file(path: Path) -> None:
     """Which is to have no keys."""
     assert read_keys(path) == ()
-    with pytest.raises(UsageError, match=r"no key 'x'\. There are none"):
+    with pytest.raises(UsageError, match=r"No key named 'x'\. There are no keys"):
         revoke_key(path, "x")
 
 
@@ -90,26 +90,26 @@ def test_a_name_is_used_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "-x", "a b", "a/b", "../x", "ä", "x" * 65, "x\n", "a\x00", "a\x1b[1m"])
-def test_what_is_no_name(path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="is no name"):
+def test_invalid_names(path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="Invalid key name"):
         add_key(path, name, now=NOW)
     assert not path.exists()
 
 
 @pytest.mark.parametrize("limit", ["max_turns", "max_requests", "max_connections", "max_body"])
 @pytest.mark.parametrize("value", [0, -1, True, "2", 1.5])
-def test_what_is_no_limit(path: Path, limit: str, value: object) -> None:
+def test_invalid_limits(path: Path, limit: str, value: object) -> None:
     with pytest.raises(UsageError, match=f"--{limit.replace('_', '-')}: "):
         add_key(path, "laptop", now=NOW, **{limit: value})
     assert not path.exists()
 
 
-def test_there_is_an_end_to_keys(path: Path) -> None:
+def test_the_number_of_keys_is_limited(path: Path) -> None:
     """Each request is compared with all of them."""
     kept = add_key(path, "first", now=NOW)[1].model_dump(mode="json")
     many = [{**kept, "name": f"k{number}", "sha256": f"{number:064x}"} for number in range(MAX_KEYS)]
     path.write_text(json.dumps({"version": 1, "keys": many}))
-    with pytest.raises(UsageError, match="revoke some"):
+    with pytest.raises(UsageError, match="Revoke some"):
         add_key(path, "one-more", now=NOW)
     revoke_key(path, "k7")
     add_key(path, "one-more", now=NOW)
@@ -165,7 +165,7 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
-def test_a_broken_store_is_told_and_left_as_it_is(path: Path, damage: Callable[[Path], object]) -> None:
+def test_a_broken_key_file_is_reported_and_left_unchanged(path: Path, damage: Callable[[Path], object]) -> None:
     """With its path, and what to do; never with what stands in it. No command writes over it."""
     kept = add_key(path, "laptop", now=NOW, models=("canary-model",))[1]
     damage(path)
@@ -177,18 +177,18 @@ def test_a_broken_store_is_told_and_left_as_it_is(path: Path, damage: Callable[[
         with pytest.raises(ConfigError) as told:
             command()
         assert str(path) in told.value.message
-        assert "Mend the file" in told.value.message
+        assert "Fix the file" in told.value.message
         assert not any(text in told.value.message for text in (kept.sha256, "canary-model"))
     assert not [each for each in path.parent.iterdir() if each.name.endswith(".new")]
 
 
-def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="XDG_STATE_HOME"):
         add_key(tmp_path / "file" / "keys.json", "laptop", now=NOW)
 
 
-def test_what_a_killed_command_left_does_no_harm(path: Path) -> None:
+def test_the_files_of_a_killed_command_do_no_harm(path: Path) -> None:
     """Not even a link in the place of its temporary file: nothing is written through it."""
     add_key(path, "a", now=NOW)
     victim = path.with_name("victim")

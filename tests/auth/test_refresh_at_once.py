@@ -13,35 +13,29 @@ from upstream.answers import Gate
 from upstream.chatgpt import serving_in_thread
 from upstream.refreshing import (
     holding,
+    refresh_in_many_tasks,
     refresh_into,
     refresh_within,
     refresher,
-    refreshing,
     told_after_a_kill,
     told_by_three,
 )
 from upstream.tokens import auth_json, write_auth_json
 
-from bridge.auth.codex import Login, LoginExpired
-from bridge.auth.flight import LOCK_SECONDS, POLL
-from bridge.auth.login import REFRESH_SECONDS
-from bridge.auth.refresh import CodexLogin
 from bridge.errors import UpstreamError
+from bridge.upstream.codex_login import CodexLogin, NotLoggedIn
+from bridge.upstream.login import LOCK_SECONDS, POLL, REFRESH_SECONDS, Login
 
 REFRESHER = refresher(CodexLogin, NOW)
 
 
 async def test_many_tasks_refresh_once(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
-        login, other = rig.login(), rig.login()
-        old = login.current()
-        async with refreshing(rig.chatgpt, old, *[login, other] * 50) as got:
-            pass
+        got = await refresh_in_many_tasks(rig.chatgpt, rig.login(), rig.login())
         assert got == [rig.on_disk()] * 100
-        assert rig.chatgpt.logins.uses == {old.refresh_token: 1}
 
 
-async def test_one_that_leaves_takes_nobody_with_it(tmp_path: Path) -> None:
+async def test_a_caller_that_leaves_does_not_stop_the_others(tmp_path: Path) -> None:
     """The others wait for the refresh that it has begun."""
     async with rigged(tmp_path) as rig:
         login = rig.login()
@@ -61,7 +55,7 @@ async def test_one_that_leaves_takes_nobody_with_it(tmp_path: Path) -> None:
         assert rig.chatgpt.logins.uses == {old.refresh_token: 1}
 
 
-async def test_one_that_leaves_before_it_has_asked_is_followed_by_another(tmp_path: Path) -> None:
+async def test_another_caller_refreshes_when_one_leaves_before_its_request(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         login = rig.login()
         old = login.current()
@@ -81,15 +75,16 @@ async def test_one_that_leaves_before_it_has_asked_is_followed_by_another(tmp_pa
         assert rig.chatgpt.logins.uses == {old.refresh_token: 1}
 
 
-async def test_a_refusal_is_asked_for_once(tmp_path: Path) -> None:
+async def test_a_refused_refresh_is_requested_once(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         login = rig.login()
         old = login.current()
         rig.chatgpt.logins.states[old.refresh_token or ""] = "expired"
 
         async def refresh() -> None:
-            with pytest.raises(LoginExpired):
+            with pytest.raises(NotLoggedIn) as refused:
                 await login.refresh(old)
+            assert refused.value.code == "refresh_token_expired"
 
         async with trio.open_nursery() as nursery:
             for _ in range(20):
@@ -160,7 +155,9 @@ def test_a_process_that_is_killed_while_refreshing_blocks_nobody(tmp_path: Path)
 # The lock file
 
 
-async def test_a_lock_that_is_held_for_too_long_is_told(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_lock_that_is_held_for_too_long_is_reported(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     async with rigged(tmp_path) as rig:
         with holding(rig.home / "auth.json.lock"):
             begun = trio.current_time()
@@ -181,7 +178,7 @@ async def test_a_lock_is_free_when_its_holder_dies(tmp_path: Path) -> None:
         await rig.chatgpt.until(lambda: rig.chatgpt.token_requests)
 
 
-async def test_what_is_refreshed_while_one_waits_for_the_lock_is_just_read(tmp_path: Path) -> None:
+async def test_a_login_that_is_refreshed_during_the_wait_for_the_lock_is_only_read(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         old, got = rig.on_disk(), []
         async with trio.open_nursery() as nursery:
@@ -205,7 +202,7 @@ async def test_waiting_for_the_lock_can_be_cancelled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["link", "directory", "no home"])
-async def test_a_lock_file_that_cannot_be_opened_is_told(tmp_path: Path, what: str) -> None:
+async def test_a_lock_file_that_cannot_be_opened_is_reported(tmp_path: Path, what: str) -> None:
     """A link is not followed, and the token is not used."""
     bait = tmp_path / "bait"
     async with rigged(tmp_path) as rig:
@@ -218,7 +215,7 @@ async def test_a_lock_file_that_cannot_be_opened_is_told(tmp_path: Path, what: s
             lock.mkdir()
         else:
             rig.home.rename(tmp_path / "moved")
-        with pytest.raises(UpstreamError, match=r"auth\.json\.lock, beside it, cannot be opened") as caught:
+        with pytest.raises(UpstreamError, match=r"auth\.json\.lock cannot be opened") as caught:
             await login.refresh(old)
         assert (caught.value.code, caught.value.severity) == ("refresh_failed", "fatal")
         assert str(tmp_path) not in caught.value.message

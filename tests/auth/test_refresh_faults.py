@@ -19,16 +19,17 @@ from server.prompted import wait_for
 from upstream.answers import Gate
 from upstream.chatgpt import ChatGPT, serving_in_thread
 from upstream.tokens import auth_json, write_auth_json
-from warm import WarmPopen
+from warm import WarmProcess
 
-from bridge.auth.codex import Login, NotLoggedIn
-from bridge.auth.files import MAX_FILE
 from bridge.errors import BridgeError
+from bridge.store.private_files import MAX_FILE
+from bridge.upstream.codex_login import NotLoggedIn
+from bridge.upstream.login import Login
 
 # Whoever asked leaves
 
 
-async def test_a_refresh_that_nobody_waits_for_any_more_is_kept(tmp_path: Path) -> None:
+async def test_a_refresh_whose_callers_have_left_is_stored(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         login = rig.login()
         old = login.current()
@@ -147,7 +148,7 @@ async def test_a_file_that_would_become_too_large_to_read_is_not_written(tmp_pat
         assert rig.chatgpt.token_requests == []
 
 
-async def test_a_login_that_has_become_a_loop_of_links_is_told(tmp_path: Path) -> None:
+async def test_a_login_that_is_a_loop_of_links_is_reported(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         login = rig.login()
         old = login.current()
@@ -162,7 +163,7 @@ async def test_a_login_that_has_become_a_loop_of_links_is_told(tmp_path: Path) -
 # Others change the file while the endpoint is asked
 
 
-async def test_a_token_that_codex_itself_has_used_is_no_loss(tmp_path: Path) -> None:
+async def test_a_token_that_codex_itself_has_used_loses_no_login(tmp_path: Path) -> None:
     """Codex knows nothing of the lock; the file is read again before anybody is told to log in."""
     async with rigged(tmp_path) as rig:
         rig.chatgpt.logins.states[rig.on_disk().refresh_token or ""] = "used"
@@ -171,7 +172,7 @@ async def test_a_token_that_codex_itself_has_used_is_no_loss(tmp_path: Path) -> 
         assert rig.on_disk().token == codex_writes["tokens"]["access_token"]
 
 
-async def test_who_logs_in_anew_while_a_login_is_refreshed_keeps_the_new_one(tmp_path: Path) -> None:
+async def test_a_new_login_during_a_refresh_is_kept(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         anew = {"access_token": "anew", "refresh_token": "anew-too", "id_token": "anew-as-well"}
         logged_in = auth_json("chatgpt", rig.chatgpt.logins, anew)
@@ -180,7 +181,7 @@ async def test_who_logs_in_anew_while_a_login_is_refreshed_keeps_the_new_one(tmp
         assert json.loads(rig.path.read_bytes()) == logged_in
 
 
-async def test_who_logs_out_while_a_login_is_refreshed_stays_logged_out(tmp_path: Path) -> None:
+async def test_a_logout_during_a_refresh_lasts(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
         got = await rig.changed_while_asking(rig.path.unlink)
         assert isinstance(got, NotLoggedIn)
@@ -188,7 +189,7 @@ async def test_who_logs_out_while_a_login_is_refreshed_stays_logged_out(tmp_path
 
 
 @pytest.mark.parametrize("written_so_far", [b"", b'{"tokens": {"access'], ids=["nothing", "half"])
-async def test_a_file_that_is_just_being_written_is_no_loss(tmp_path: Path, written_so_far: bytes) -> None:
+async def test_a_file_that_is_being_written_loses_no_login(tmp_path: Path, written_so_far: bytes) -> None:
     """Codex writes in place: for a moment there is no login in it, and the answer that comes then is kept."""
     async with rigged(tmp_path) as rig:
         got = await rig.changed_while_asking(lambda: rig.path.write_bytes(written_so_far))
@@ -205,9 +206,9 @@ def on_disk(home: Path) -> str:
     return token
 
 
-def running(chatgpt: ChatGPT, home: Path) -> subprocess.Popen[str]:
+def running(chatgpt: ChatGPT, home: Path) -> WarmProcess:
     """`exec --json` with the login in this home."""
-    return WarmPopen(
+    return WarmProcess(
         ["exec", "--backend", "codex", "--json", "--prompt", "hi"],
         env={"PATH": os.environ["PATH"], "HOME": str(home.parent), **chatgpt.environment(home)},
         stdin=subprocess.DEVNULL,
@@ -217,13 +218,13 @@ def running(chatgpt: ChatGPT, home: Path) -> subprocess.Popen[str]:
     )
 
 
-def main_thread(process: subprocess.Popen[str]) -> dict[str, str]:
+def main_thread(process: WarmProcess) -> dict[str, str]:
     """What the system says of it: its `State`, how often it has gone to sleep, and so on."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def send(process: subprocess.Popen[str], number: signal.Signals) -> None:
+def send(process: WarmProcess, number: signal.Signals) -> None:
     """Signal a run that waits, until it has taken that in and waits again, or is gone."""
     wait_for(lambda: main_thread(process)["State"].startswith("S"), "it waits")
     slept = main_thread(process)["voluntary_ctxt_switches"]

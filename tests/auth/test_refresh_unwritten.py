@@ -11,7 +11,8 @@ from auth.login_rig import Rig, rigged
 from upstream.answers import plain_json
 from upstream.tokens import assert_no_secrets, auth_json, write_auth_json
 
-from bridge.auth.codex import Login, LoginReused
+from bridge.upstream.codex_login import NotLoggedIn
+from bridge.upstream.login import Login
 
 
 def block_writing(rig: Rig) -> Path:
@@ -35,7 +36,7 @@ async def test_a_login_that_cannot_be_written_is_used_all_the_same(
         assert rig.on_disk() == first
         (told,) = caplog.records
         assert told.levelno == logging.WARNING
-        assert "auth.json cannot be written" in told.getMessage()
+        assert "cannot write auth.json" in told.getMessage()
         assert_no_secrets(told.getMessage())
 
 
@@ -78,7 +79,7 @@ async def test_a_write_that_failed_is_tried_again(tmp_path: Path) -> None:
         assert rig.chatgpt.logins.uses == {first.refresh_token: 1}
 
 
-async def test_what_an_answer_does_not_bring_is_kept_of_the_login_that_could_not_be_written(tmp_path: Path) -> None:
+async def test_a_login_that_could_not_be_written_keeps_what_an_answer_lacks(tmp_path: Path) -> None:
     """The refresh token on disk is older, and used up."""
     async with rigged(tmp_path) as rig:
         login = rig.login()
@@ -89,7 +90,7 @@ async def test_what_an_answer_does_not_bring_is_kept_of_the_login_that_could_not
         assert third == login.current() == Login("chatgpt", "third", second.refresh_token, second.account_id)
 
 
-async def test_an_older_login_on_disk_is_no_way_out_of_a_token_that_was_used(tmp_path: Path) -> None:
+async def test_an_older_login_on_disk_does_not_replace_a_token_that_was_used(tmp_path: Path) -> None:
     """It is the one that was refreshed before; who is asked to log in gets to know why."""
     async with rigged(tmp_path) as rig:
         login = rig.login()
@@ -97,15 +98,14 @@ async def test_an_older_login_on_disk_is_no_way_out_of_a_token_that_was_used(tmp
         block_writing(rig)
         second = await login.refresh(first)
         rig.chatgpt.logins.states[second.refresh_token or ""] = "used"
-        with pytest.raises(LoginReused):
+        with pytest.raises(NotLoggedIn) as refused:
             await login.refresh(second)
+        assert refused.value.code == "refresh_token_reused"
         assert rig.on_disk() == first
 
 
 @pytest.mark.parametrize("written_since", [False, True])
-async def test_who_logs_in_anew_keeps_the_new_login_also_after_a_write_that_failed(
-    tmp_path: Path, written_since: bool
-) -> None:
+async def test_a_new_login_is_kept_after_a_write_that_failed(tmp_path: Path, written_since: bool) -> None:
     """Until that write was made up for, and later: it allows nobody to overwrite what others write."""
     async with rigged(tmp_path) as rig:
         login = rig.login()

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import trio
 
-from bridge.backends.answers import start_answer
-from bridge.backends.base import EventStream
+from bridge.app.answers import start_answer
+from bridge.core.backend import EventStream
+from bridge.core.events import Choice, Finished, TextDelta, TextDone, TurnEvent, Usage, UsageUpdate
+from bridge.core.items import Message, Text
+from bridge.core.turn import Turn
 from bridge.errors import Overloaded, UpstreamError
-from bridge.turn.events import Choice, Finished, TextDelta, TextDone, TurnEvent, Usage, UsageUpdate
-from bridge.turn.items import Message, Text
-from bridge.turn.turn import Turn
 
-TURN = Turn("chat", "m", "m", (Message("user", (Text("four words, perhaps more"),)),))
+TURN = Turn("m", "m", (Message("user", (Text("four words, perhaps more"),)),))
 DONE = Finished("completed")
 
 

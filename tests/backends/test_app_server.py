@@ -16,13 +16,14 @@ import pytest
 from harness import ROOT, RunningBridge, python_program, running_bridge, scripted_codex, turns
 from server.prompted import MODEL, EventLog, ask, prompted_codex, send_request, wait_for
 
-from bridge.appserver.dialect import ChildInfo, DialectName
-from bridge.appserver.settings import ChildSettings
-from bridge.backends.app_server import AppServerBackend
-from bridge.backends.router import MOCK_MODELS
-from bridge.turn.items import FunctionTool, Image, Message, OutputFormat, Text, WebSearchOptions
-from bridge.turn.models import ModelChoice
-from bridge.turn.turn import Turn
+from bridge.appserver.backend import AppServerBackend
+from bridge.appserver.dialect import ChildInfo, Dialect
+from bridge.appserver.turn import ChildSettings
+from bridge.core.items import FunctionTool, Image, Message, OutputFormat, Text, WebSearchOptions
+from bridge.core.models import ModelChoice
+from bridge.core.turn import Turn
+from bridge.protocols.chat.request import FORM
+from bridge.routing.router import MOCK_MODELS
 
 LISTING = """import sys
 
@@ -149,7 +150,7 @@ def test_without_a_login_the_way_to_one_is_told(tmp_path: Path) -> None:
             refused = bridge.post("/responses", {"model": "gpt-9", "input": "hi", "stream": streamed})
             assert refused.status_code == 401
             assert refused.json()["error"]["code"] == "codex_not_logged_in"
-            assert "codex-bridge auth login" in refused.json()["error"]["message"]
+            assert "turnbridge auth login" in refused.json()["error"]["message"]
         assert bridge.post("/responses", {"model": "mock-echo", "input": "hi"}).status_code == 200
         assert listed(bridge) == list(MOCK_MODELS)
         with bridge.client() as client:
@@ -257,7 +258,7 @@ def test_the_nearest_names_are_told(tmp_path: Path) -> None:
 
 
 def backend(
-    dialect: DialectName,
+    dialect: Dialect,
     models: tuple[str, ...] = ("listed",),
     efforts: Mapping[str, Sequence[str]] | None = None,
     *,
@@ -277,7 +278,8 @@ def backend(
     return AppServerBackend("test", pool, new_id=str, settings=ChildSettings(**settings))
 
 
-PLAIN = Turn("responses", "listed", "listed", (Message("user", (Text("hi"),)),))
+PLAIN = Turn("listed", "listed", (Message("user", (Text("hi"),)),))
+FORMS: dict[str, Any] = {"responses": {}, "chat": FORM}
 JSON = OutputFormat("json_object", {"type": "json_object"})
 SCHEMA = OutputFormat("json_schema", {"type": "json_schema"}, {"type": "object"})
 SYSTEM = (Message("system", (Text("be kind"),)), *PLAIN.items)
@@ -285,9 +287,9 @@ SYSTEM = (Message("system", (Text("be kind"),)), *PLAIN.items)
 
 @pytest.mark.parametrize("dialect", ["current", "legacy"])
 @pytest.mark.parametrize("endpoint", ["responses", "chat"])
-async def test_nothing_is_left_out_of_a_plain_turn(dialect: DialectName, endpoint: Any) -> None:
+async def test_nothing_is_left_out_of_a_plain_turn(dialect: Dialect, endpoint: Any) -> None:
     """Nor of one with a schema, an effort and tools."""
-    turn = replace(PLAIN, endpoint=endpoint, effort="low", output_format=SCHEMA, tools=(FunctionTool("find"),))
+    turn = replace(PLAIN, **FORMS[endpoint], effort="low", output_format=SCHEMA, tools=(FunctionTool("find"),))
     assert await backend(dialect).drops(turn) == []
 
 
@@ -360,12 +362,13 @@ def pictured(detail: str, width: int = 2048) -> tuple[Message, ...]:
     ],
 )
 async def test_what_a_child_cannot_do_is_named_in_the_endpoints_own_words(
-    dialect: DialectName, settings: dict[str, Any], wish: dict[str, Any], responses: str | None, chat: str | None
+    dialect: Dialect, settings: dict[str, Any], wish: dict[str, Any], responses: str | None, chat: str | None
 ) -> None:
     """And nothing else is."""
     for endpoint, name in (("responses", responses), ("chat", chat)):
-        turn = replace(PLAIN, **{"endpoint": endpoint, **wish})
-        assert await backend(dialect, **settings).drops(turn) == ([] if name is None else [name])
+        turn = replace(PLAIN, **{**FORMS[endpoint], **wish})
+        lost = await backend(dialect, **settings).drops(turn)
+        assert turn.client_names(lost) == ([] if name is None else [name])
 
 
 def test_before_the_child_is_known_nothing_speaks_against_it() -> None:

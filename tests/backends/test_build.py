@@ -17,15 +17,15 @@ from upstream.chatgpt import ChatGPT
 from upstream.connection import Request
 from upstream.events import answer, text
 
-from bridge.backends.base import Backend
-from bridge.backends.build import build_backend
-from bridge.backends.plan import plan_backends
-from bridge.config import Settings
-from bridge.config_file import FileConfig
+from bridge.core.backend import Backend
+from bridge.core.collect import Result
+from bridge.core.items import FunctionTool, Message, Text
+from bridge.core.turn import Turn
 from bridge.errors import BackendTimeout, BridgeError
-from bridge.turn.collect import Result
-from bridge.turn.items import FunctionTool, Message, Text
-from bridge.turn.turn import Turn
+from bridge.routing.build import build_backend
+from bridge.routing.plan import plan_backends
+from bridge.settings import Settings
+from bridge.settings.file import FileConfig
 
 TYPES = ["anthropic", "openai", "responses"]
 KEY = "sk-canary-build-0123456789"
@@ -85,16 +85,16 @@ async def built(
     """The backend of this table, running."""
     file = FileConfig.model_validate({"backends": {"a": config}})
     plan = plan_backends(file, environment or {}, Path("/nowhere"))[0]
-    made = build_backend(plan, Settings(**settings))
+    backend, upstream = build_backend(plan, Settings(**settings))
     async with trio.open_nursery() as nursery:
-        if made.upstream is not None:
-            await nursery.start(made.upstream.run)
-        yield made.backend
+        if upstream is not None:
+            await nursery.start(upstream.run)
+        yield backend
         nursery.cancel_scope.cancel()
 
 
 def turn(**more: Any) -> Turn:
-    return Turn("responses", "some-model", "some-model", (Message("user", (Text("hi"),)),), **{"stream": True, **more})
+    return Turn("some-model", "some-model", (Message("user", (Text("hi"),)),), **{"stream": True, **more})
 
 
 async def ask(backend: Backend, **more: Any) -> Result:

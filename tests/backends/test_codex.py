@@ -15,11 +15,11 @@ from upstream.events import answer, call, reasoning, text
 from upstream.tokens import ACCOUNT, CHATGPT_FORMS, KEY_FORMS, assert_no_secrets, jwt
 
 from bridge import __version__
-from bridge.auth.codex import NotLoggedIn
-from bridge.backends.codex import CODEX_VERSION
+from bridge.app.tool_loop import follow_up
+from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Message, Text, ToolChoice
 from bridge.errors import LOG_IN, InvalidRequest
-from bridge.turn.follow_up import follow_up
-from bridge.turn.items import FunctionCall, FunctionOutput, FunctionTool, Message, Text, ToolChoice
+from bridge.upstream.codex_login import NotLoggedIn
+from bridge.upstream.credentials import CODEX_VERSION
 
 HELLO = Message("user", (Text("hi"),))
 ADD = FunctionTool("add", "Add two numbers", {"type": "object", "properties": {"a": {"type": "number"}}})
@@ -41,7 +41,7 @@ async def test_a_chatgpt_login_goes_to_chatgpt_with_its_account(tmp_path: Path, 
         assert request.headers["authorization"] == f"Bearer {next(iter(rig.chatgpt.logins.access))}"
         assert request.headers["chatgpt-account-id"] == ACCOUNT
         assert request.headers["originator"] == "codex_cli_rs"
-        assert request.headers["user-agent"] == f"codex_cli_rs/{CODEX_VERSION} (codex-bridge/{__version__})"
+        assert request.headers["user-agent"] == f"codex_cli_rs/{CODEX_VERSION} (turnbridge/{__version__})"
         assert request.headers["session_id"] == request.body["prompt_cache_key"] == SESSION
         assert request.headers["accept"] == "text/event-stream"
         assert request.raw == rig.sent[0]

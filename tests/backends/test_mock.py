@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.backends.mock import PIECE, REQUEST, MockBackend
+from bridge.core.collect import Result, collect
+from bridge.core.events import Finished, TextDelta
+from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Item, Message, RawItem, Text, ToolChoice
+from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.turn.collect import Result, collect
-from bridge.turn.events import Finished, TextDelta
-from bridge.turn.items import FunctionCall, FunctionOutput, FunctionTool, Item, Message, RawItem, Text, ToolChoice
-from bridge.turn.turn import Turn
+from bridge.routing.mock import PIECE, REQUEST, MockBackend
 
 MODES = ("echo", "text", "tool-call", "tool-loop")
 ASKED = Message("user", (Text("hi"),))
@@ -28,7 +28,7 @@ RAW = (
 
 
 def turn(*items: Item, **members: Any) -> Turn:
-    return Turn("responses", "m", "m", items or (ASKED,), **members)
+    return Turn("m", "m", items or (ASKED,), **members)
 
 
 async def play(mode: str, asked: Turn, *, loops: bool = False) -> tuple[Result, bytes]:

@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from bridge.backends.openai_compatible.presets import PRESETS
-from bridge.backends.plan import Plan, plan_backends, plan_named, route
-from bridge.config import Settings
-from bridge.config_file import FileConfig, PresetName
+from bridge.protocols.chat.presets import PRESETS
+from bridge.routing.plan import Plan, plan_backends, plan_named, route
+from bridge.settings import Settings
+from bridge.settings.file import FileConfig, PresetName
 from bridge.urls import is_header_safe
 
 SECRET = "canary-secret"
@@ -51,27 +51,27 @@ def test_without_a_file_the_environment_decides(tmp_path: Path) -> None:
         ("anthropic", True, None),
         ("gemini", True, None),
     ]
-    assert nothing["anthropic"].off == OFF.format("anthropic", "ANTHROPIC_API_KEY")
-    assert nothing["gemini"].off == OFF.format("gemini", "GEMINI_API_KEY")
+    assert nothing["anthropic"].disabled_reason == OFF.format("anthropic", "ANTHROPIC_API_KEY")
+    assert nothing["gemini"].disabled_reason == OFF.format("gemini", "GEMINI_API_KEY")
     keyed = planned(ANTHROPIC_API_KEY="a", GEMINI_API_KEY="g")
-    assert [(plan.off, plan.key) for plan in keyed.values()] == [(None, "a"), (None, "g")]
+    assert [(plan.disabled_reason, plan.key) for plan in keyed.values()] == [(None, "a"), (None, "g")]
     empty = planned(ANTHROPIC_API_KEY="", GEMINI_API_KEY="")
-    assert all(plan.off for plan in empty.values())
+    assert all(plan.disabled_reason for plan in empty.values())
 
 
 def test_the_login_of_claude_code_is_used_without_a_key(tmp_path: Path) -> None:
     """A key wins over it, and so does `key_env`, which asks for another one; a directory is no login."""
     (tmp_path / "other" / ".claude" / ".credentials.json").mkdir(parents=True)
-    assert planned(home=tmp_path / "other")["anthropic"].off
+    assert planned(home=tmp_path / "other")["anthropic"].disabled_reason
     path = logged_in(tmp_path)
     assert planned(home=tmp_path)["anthropic"].credentials == path
-    assert planned(home=tmp_path)["anthropic"].off is None
+    assert planned(home=tmp_path)["anthropic"].disabled_reason is None
     assert planned(home=tmp_path, ANTHROPIC_API_KEY="a")["anthropic"].credentials is None
     asked = one(tmp_path, type="anthropic", key_env="TEAM_KEY")
-    assert (asked.credentials, asked.off) == (None, OFF.format("a", "TEAM_KEY"))
+    assert (asked.credentials, asked.disabled_reason) == (None, OFF.format("a", "TEAM_KEY"))
     assert one(tmp_path, type="anthropic").credentials == path
     insecure = one(tmp_path, type="anthropic", base_url="http://10.0.0.1", insecure_http=True)
-    assert (insecure.credentials, insecure.off) == (None, OFF.format("a", "ANTHROPIC_API_KEY"))
+    assert (insecure.credentials, insecure.disabled_reason) == (None, OFF.format("a", "ANTHROPIC_API_KEY"))
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_a_missing_key_turns_a_backend_off_by_the_name_of_its_variable(backend: 
     """Also an empty one; with it, the backend is on and has that key."""
     for environment in ({}, {variable: ""}, {"OTHER": SECRET}):
         plan = one(environment=environment, **backend)
-        assert (plan.off, plan.key) == (OFF.format("a", variable), None)
+        assert (plan.disabled_reason, plan.key) == (OFF.format("a", variable), None)
     plan = one(environment={variable: SECRET}, **backend)
-    assert (plan.off, plan.key) == (None, SECRET)
+    assert (plan.disabled_reason, plan.key) == (None, SECRET)
     assert SECRET not in repr(plan)
 
 
@@ -138,7 +138,7 @@ def test_a_missing_key_turns_a_backend_off_by_the_name_of_its_variable(backend: 
 def test_some_need_no_key(backend: dict[str, Any]) -> None:
     """Servers of one's own, and Codex, which has a login."""
     plan = one(environment={"OPENAI_API_KEY": SECRET}, **backend)
-    assert (plan.off, plan.key) == (None, None)
+    assert (plan.disabled_reason, plan.key) == (None, None)
 
 
 @pytest.mark.parametrize("backend", [{"type": "anthropic"}, {"type": "openai", "preset": "groq"}])
@@ -146,7 +146,7 @@ def test_a_key_in_the_file_wins(backend: dict[str, Any]) -> None:
     """Over the variable that would be looked at otherwise; it does not show."""
     environment = {"ANTHROPIC_API_KEY": "other", "GROQ_API_KEY": "other"}
     plan = one(environment=environment, key=SECRET, **backend)
-    assert (plan.off, plan.key) == (None, SECRET)
+    assert (plan.disabled_reason, plan.key) == (None, SECRET)
     assert SECRET not in repr(plan)
 
 
@@ -154,7 +154,7 @@ def test_credentials_may_lie_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path:
     """`~` is the home; whether they are there is seen when they are used, since another program writes them."""
     monkeypatch.setenv("HOME", str(tmp_path))
     plan = one(type="anthropic", credentials="~/c.json")
-    assert (plan.credentials, plan.off, plan.key) == (tmp_path / "c.json", None, None)
+    assert (plan.credentials, plan.disabled_reason, plan.key) == (tmp_path / "c.json", None, None)
 
 
 @pytest.mark.parametrize("value", ["sk-1\n", "sk 1", "sk-é"])
@@ -162,7 +162,8 @@ def test_credentials_may_lie_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_a_key_that_cannot_be_sent_turns_a_backend_off(backend: dict[str, Any], value: str) -> None:
     """Or it is mended; a key with the end of its line in it is the usual slip."""
     plan = one(environment={"ANTHROPIC_API_KEY": value, "GROQ_API_KEY": value}, **backend)
-    assert is_header_safe(plan.key or "") or (plan.off is not None and "_API_KEY" in plan.off and value not in plan.off)
+    reason = plan.disabled_reason
+    assert is_header_safe(plan.key or "") or (reason is not None and "_API_KEY" in reason and value not in reason)
 
 
 # Presets
@@ -175,7 +176,7 @@ def test_every_preset_can_be_named() -> None:
         assert (plan.preset, plan.kind) == (preset, name)
         named = plan_named(name, {preset.key_env: "k"} if preset.key_env else {})
         assert named is not None
-        assert (named.preset, named.off, named.implied) == (preset, None, False)
+        assert (named.preset, named.disabled_reason, named.implied) == (preset, None, False)
     codex = plan_named("codex", {})
     assert codex is not None
     assert codex.kind == "codex"

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 import trio
 
-from bridge.backends.base import Abilities, EventStream, PlainBackend
-from bridge.backends.router import MOCK_MODELS, Router, Served
-from bridge.backends.routing import make_rule, unlisted_model
+from bridge.core.backend import Abilities, Backend, EventStream
+from bridge.core.models import ModelChoice, Target, make_rule, resolve_model, unlisted_model
+from bridge.core.turn import Turn
 from bridge.errors import ModelNotFound, NotReady
-from bridge.turn.models import ModelChoice, resolve_model
-from bridge.turn.turn import Turn
+from bridge.routing.router import MOCK_MODELS, Router, Served
 
 
-class Other(PlainBackend):
+class Other(Backend):
     """A provider that takes any model, and lists these."""
 
     def __init__(self, name: str, *listed: str) -> None:
@@ -67,7 +66,7 @@ class Codex(Other):
 
 
 def router(codex: Codex | None, *others: Served, rules: Mapping[str, str] | None = None, **aliases: str) -> Router:
-    served = [Served(codex)] if codex is not None else []
+    served = [serve(codex)] if codex is not None else []
     return Router(
         Other("mock", *MOCK_MODELS),
         [*served, *others],
@@ -78,9 +77,13 @@ def router(codex: Codex | None, *others: Served, rules: Mapping[str, str] | None
     )
 
 
-CLAUDE = Served(Other("claude"), "anthropic")
-GROQ = Served(Other("groq", "llama-3"), "groq", models=("mixtral",))
-OFF = Served(Other("off"), "gemini", off="GEMINI_API_KEY is not set.")
+def serve(backend: Backend, kind: str = "", **about: Any) -> Served:
+    return Served(backend, Target(backend.name, kind, **about))
+
+
+CLAUDE = serve(Other("claude"), "anthropic")
+GROQ = serve(Other("groq", "llama-3"), "groq", models=("mixtral",))
+OFF = serve(Other("off"), "gemini", disabled_reason="GEMINI_API_KEY is not set.")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,7 @@ def test_patterns_among_the_aliases() -> None:
     aliases = {"*": "llama-3", "old-*": "gpt-9", "old-*-mini": "mixtral", "old-fast": "Own-Model"}
     for order in (list(aliases), list(reversed(aliases))):
         names = Router(
-            Other("mock"), [Served(Codex()), GROQ], default="codex", aliases={alias: aliases[alias] for alias in order}
+            Other("mock"), [serve(Codex()), GROQ], default="codex", aliases={alias: aliases[alias] for alias in order}
         )
         for name, (model, effort) in {
             "OLD-fast": ("Own-Model", None),
@@ -175,14 +178,14 @@ def test_aliases_that_lead_nowhere_are_named() -> None:
         ("lost", "gpt-7", "No backend offers this model."),
         ("off", "gemini-2.5-pro", "GEMINI_API_KEY is not set."),
     ]
-    silent = Router(Other("mock"), [Served(Other("direct"))], default="direct", aliases={"a": "b"})
+    silent = Router(Other("mock"), [serve(Other("direct"))], default="direct", aliases={"a": "b"})
     assert silent.stray_aliases() == []
 
 
 def test_a_provider_of_codex_is_chosen_by_its_name() -> None:
     """After the user's patterns and models, before what is built in or listed; also where another is the default."""
-    other = Served(Other("other", "house/listed"), models=("house/named",))
-    codex = Served(Other("app"), "app-server", providers=("house", "claude-house"))
+    other = serve(Other("other", "house/listed"), models=("house/named",))
+    codex = serve(Other("app"), "app-server", providers=("house", "claude-house"))
     names = Router(
         Other("mock"),
         [other, codex],
@@ -255,7 +258,7 @@ def test_a_default_that_takes_any_model_is_asked_last() -> None:
 @pytest.mark.parametrize("name", ["o1", "o1-pro", "o3", "o4-mini", "codex-mini", "gpt-4.1", "chatgpt-5"])
 def test_a_default_over_http_takes_what_looks_like_its_own(name: str) -> None:
     """The direct client cannot list its models; what no pattern knows is refused all the same."""
-    names = Router(Other("mock"), [Served(Other("direct"), "codex")], default="direct")
+    names = Router(Other("mock"), [serve(Other("direct"), "codex")], default="direct")
     assert names.resolve(name).backend == "direct"
     with pytest.raises(ModelNotFound):
         names.resolve("llama")

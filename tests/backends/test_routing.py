@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bridge.backends.routing import BUILT_IN_ALIASES, BUILT_IN_PATTERNS, DEFAULT, Rule, best_rule, make_rule
+from bridge.core.models import BUILT_IN_ALIASES, BUILT_IN_PATTERNS, DEFAULT, Rule, best_rule, make_rule
 
 LETTERS = st.text("ab-.:/+()[]*?!^$\\|{} éßIi\n", max_size=8)
 PATTERNS = LETTERS.filter(bool)

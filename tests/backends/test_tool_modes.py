@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.backends.tool_modes import ToolModes
 from bridge.errors import InvalidRequest
+from bridge.routing.router import ToolModes
 
 MODES = ToolModes(
     {"gpt-6": "native", "gpt-6-luna": "text", "*-mini": "native"}, {"agent-*": "native", "agent-old": "text"}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from bridge.backends.toolloop import MAX_STEPS, ToolLoop
-from bridge.errors import BackendCrashed, BridgeError
-from bridge.turn.events import (
+from bridge.app.tool_loop import MAX_STEPS, ToolLoop
+from bridge.core.events import (
     Finished,
     Restarted,
     TextDelta,
@@ -17,10 +16,11 @@ from bridge.turn.events import (
     Usage,
     UsageUpdate,
 )
-from bridge.turn.items import FunctionCall, FunctionOutput, Message, Text
-from bridge.turn.turn import Turn
+from bridge.core.items import FunctionCall, FunctionOutput, Message, Text
+from bridge.core.turn import Turn
+from bridge.errors import BackendCrashed, BridgeError
 
-TURN = Turn("responses", "m", "m", (Message("user", (Text("hi"),)),))
+TURN = Turn("m", "m", (Message("user", (Text("hi"),)),))
 END = Finished("completed")
 TEXT: list[TurnEvent] = [TextDelta("m", ["done"]), TextDone("m")]
 

@@ -42,7 +42,7 @@ def find_chromium() -> str:
     apt = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300"]
     install = [*apt, "--no-install-recommends", "install", "chromium", "fonts-dejavu-core"]
     # Several processes of the tests may find none at the same time. `apt-get update` does not wait for another's lock.
-    with open(Path(tempfile.gettempdir()) / "codex-bridge-tests-chromium.lock", "w") as lock:
+    with open(Path(tempfile.gettempdir()) / "turnbridge-tests-chromium.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if any(map(shutil.which, NAMES)):
             return find_chromium()

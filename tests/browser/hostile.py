@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from protolog.export.making import LogMaker
+from log.export.making import LogMaker
 
 LONG = 300_000
 

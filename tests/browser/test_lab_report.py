@@ -13,12 +13,10 @@ from browser.chromium import Browser, Page
 from browser.hostile import attacks
 from lab.report.making import CASES, FENCED, RIGHT, answer, ask, make_case, small_run, trouble, write_results
 
-from bridge.lab.case import Case, ExpectedCall
-from bridge.lab.report.counted import CountedResults
+from bridge.lab.case import Called, Case, ExpectedCall
 from bridge.lab.report.html import html_pieces
 from bridge.lab.report.summary import summarise
-from bridge.lab.result import Cell, Result
-from bridge.lab.sample import Called
+from bridge.lab.result import Cell, CountedResults, Result
 from bridge.lab.variant import SHIPPED
 
 TROUBLE = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
@@ -73,7 +71,7 @@ def test_the_matrix_tells_what_came_of_each_case(page: Page) -> None:
     assert page.text(cell(1, 0)).split() == ["2/3", "r2", "a1"]
     assert page.text(cell(2, 5)).split() == ["ERROR", "e3"]
     label = page.run(f'document.querySelector("{cell(1, 0)}").getAttribute("aria-label")')
-    assert label == "weather-by-force, gpt-5.2-codex, spec: 2 of 3, MIXED; 2 repaired, 1 no call though one is due"
+    assert label == "weather-by-force, gpt-5.2-codex, spec: 2 of 3, MIXED; 2 repaired, 1 no call, but one is expected"
     heads = page.run(
         "[...document.querySelectorAll('#matrix thead tr')].map((row) => row.innerText.split(/\\s+/).filter(Boolean))"
     )
@@ -140,8 +138,8 @@ def test_a_cell_opens_with_all_its_samples(page: Page) -> None:
     heads = page.run("[...document.querySelectorAll('.sample h3')].map((head) => head.firstChild.textContent)")
     assert heads == ["Sample 2", "Sample 1", "Sample 3"], "what went wrong comes first"
     assert page.text(".sample .wrongs").split("\n") == [
-        "count Nothing is called; 1 is due.",
-        "choice tool_choice is function get_weather, but nothing is called.",
+        "count Expected 1 call, got none.",
+        "choice tool_choice is function get_weather, but nothing was called.",
     ]
     assert page.text(".sample .raw") == "I cannot run tools here."
     repaired = ".sample:nth-of-type(2)"
@@ -171,7 +169,7 @@ def test_the_injected_text_of_a_variant_can_be_read(page: Page) -> None:
 def test_errors_of_the_machinery_are_shown_apart(page: Page) -> None:
     page.run("location.hash = '#2/5'")
     page.until("document.querySelector('.sample div.error')")
-    assert page.text(".sample div.error").split("\n")[0] == "timeout an error of the machinery; it does not count"
+    assert page.text(".sample div.error").split("\n")[0] == "timeout a request error; it does not count"
     assert page.run("document.querySelectorAll('.sample .wrongs').length") == 0
 
 
@@ -245,7 +243,7 @@ def test_sixty_cases_in_three_variants_five_times_stay_quick(browser: Browser, t
         " return new Promise((done) => addEventListener('hashchange', done, {once: true})); })"
     )
     row = page.run(
-        "JSON.parse(document.querySelector('#index').textContent).rows.findIndex((row) => row.id === 'case-00')"
+        "JSON.parse(document.querySelector('#index').textContent).cases.findIndex((row) => row.id === 'case-00')"
     )
     # In turn: what is open already cannot be opened.
     cells = ("3/1", f"{row}/1")
@@ -276,7 +274,7 @@ def test_samples_that_are_not_in_the_page_are_told(browser: Browser, tmp_path: P
 def test_without_a_suite_the_answers_are_still_shown(browser: Browser, tmp_path: Path) -> None:
     page = browser.open(f"{export(tmp_path, small_run(), {})}#0/0")
     page.until("document.querySelector('.sample')")
-    assert "The suite was not at hand" in page.text(".notice")
+    assert "The suite was not available" in page.text(".notice")
     assert page.text(".sample .part.call .name") == "get_weather"
     page.close()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from browser.chromium import Browser, Page
 from browser.hostile import attacks, hostile_log
-from protolog.export.making import LogMaker
+from log.export.making import LogMaker
 from warm import run_warm
 
 ARGUMENTS = '{"city":"Bern","n":12345678901234567890}'

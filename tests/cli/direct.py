@@ -1,4 +1,4 @@
-"""`codex-bridge exec --backend codex` as a process, in front of the scripted backend."""
+"""`turnbridge exec --backend codex` as a process, in front of the scripted backend."""
 
 from __future__ import annotations
 

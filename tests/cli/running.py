@@ -10,7 +10,7 @@ from warm import run_warm
 
 
 def run_command(*words: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """`codex-bridge WORDS`; whatever happens, it ends, and shows no traceback."""
+    """`turnbridge WORDS`; whatever happens, it ends, and shows no traceback."""
     env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PROXY_API_KEY": "test-key-0123456789", **variables}
     done = run_warm(*words, env=env, text=True)
     assert "Traceback" not in done.stderr + done.stdout, done.stderr

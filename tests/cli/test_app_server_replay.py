@@ -1,4 +1,4 @@
-"""`codex-bridge app-server --replay` in Codex's place: a bridge in front of it answers as the recorded one did."""
+"""`turnbridge app-server --replay` in Codex's place: a bridge in front of it answers as the recorded one did."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def all_kinds() -> Requests:
 
 
 @pytest.mark.parametrize("dialect", ["current", pytest.param("legacy", marks=pytest.mark.deep)])
-def test_a_bridge_answers_as_it_did_when_it_was_recorded(tmp_path: Path, dialect: str) -> None:
+def test_a_bridge_answers_as_recorded(tmp_path: Path, dialect: str) -> None:
     """Byte for byte apart from ids and times, in both dialects, on both endpoints."""
     log = tmp_path / "log.ndjson"
     (tmp_path / "again").mkdir()
@@ -125,7 +125,7 @@ def test_conversations_and_requests_at_once(tmp_path: Path) -> None:
         assert together(bridge, [*range(8)] * 2) == {n: f"answer {n}" for n in range(8)}
         refused = bridge.post("/responses", ask({"text": "answer 8", "chunk": 2}, PAUSE)).json()["error"]["message"]
     assert "thread/inject_items differs from the nearest recording (req_" in refused
-    assert "content[0].text: recorded " in refused
+    assert "content.0.text: recorded " in refused
     assert refused.count("answer 8") == 1
 
 
@@ -249,7 +249,7 @@ def test_a_log_of_many_files_and_options_of_codex(tmp_path: Path) -> None:
     with playing(tmp_path / "logs", "-c", "features.x=false", "-c", 'model="y"', stderr=errors) as wire:
         assert wire.turn("two", model="gpt-5.2") == "said two"
         assert wire.turn("one", model="gpt-5.2") == "said one"
-    assert "1 line(s) are no records" in errors.read_text()
+    assert "1 line(s) are not event log records" in errors.read_text()
     assert "the last line of 1 file(s) is torn" in errors.read_text()
 
 
@@ -257,14 +257,14 @@ def test_a_log_of_many_files_and_options_of_codex(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("--replay=missing.ndjson",), "does not exist"),
-        (("--replay=empty.ndjson",), "holds no turn of an app-server"),
+        (("--replay=empty.ndjson",), "contains no turn of an app-server"),
         (("--replay=good.ndjson", "--speed=-1"), "--speed -1"),
         (("--replay=good.ndjson", "--speed=nan"), "--speed nan"),
         (("--replay=good.ndjson", "--on-miss=forward"), "choose error or nearest"),
-        (("--replay=good.ndjson", "--script=s.json"), "choose one of them"),
+        (("--replay=good.ndjson", "--script=s.json"), "either --replay or --script"),
     ],
 )
-def test_what_cannot_be_played_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_an_unplayable_log_is_reported_in_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     """With exit code 2."""
     transcript(tmp_path, whole_turn("a", "b", 1)).rename(tmp_path / "good.ndjson")
     (tmp_path / "empty.ndjson").write_bytes(b'{"t": 0, "dir": "in", "msg": {"id": 1, "result": {}}}\n')

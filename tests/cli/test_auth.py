@@ -1,4 +1,4 @@
-"""`codex-bridge auth`: who is logged in, told without a token; and `login`, which hands over to Codex."""
+"""`turnbridge auth`: who is logged in, told without a token; and `login`, which hands over to Codex."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Told:
 
 _FORKING = """
 import gc, json, os, sys, datetime, orjson, pydantic
-import bridge.appserver.launch, bridge.auth.codex, bridge.config
+import bridge.appserver.launch, bridge.upstream.codex_login, bridge.settings
 from bridge.cli import main
 
 gc.freeze()
@@ -76,7 +76,7 @@ for order in json.load(sys.stdin):
             os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY), number)
         os.environ.clear()
         os.environ.update(order["environment"])
-        sys.argv = ["codex-bridge", "auth", *order["arguments"]]
+        sys.argv = ["turnbridge", "auth", *order["arguments"]]
         try:
             main()
         except SystemExit as end:
@@ -190,7 +190,7 @@ def test_an_api_key(told: dict[str, Told], form: str) -> None:
     ("case", "reason"),
     [
         ("nothing", "has no API key"),
-        ("no object", "holds no object"),
+        ("no object", "is not a JSON object"),
         ("no json", "is not valid JSON"),
         ("no file", "is not logged in"),
     ],
@@ -208,7 +208,7 @@ def test_no_login(told: dict[str, Told], case: str, reason: str) -> None:
 
 def test_a_login_that_is_over_says_what_happens_next(told: dict[str, Told]) -> None:
     assert told["expired"].code == 0
-    assert "2023-11-14 22:13 UTC (over; the next request refreshes it)" in told["expired"].text
+    assert "2023-11-14 22:13 UTC (expired; the next request refreshes it)" in told["expired"].text
 
 
 def test_a_login_that_is_over_for_good_is_not_refreshed(told: dict[str, Told]) -> None:
@@ -247,7 +247,7 @@ def test_help_fits_in_80_columns(tmp_path: Path) -> None:
     run_all(tmp_path, *runs)
     for run in runs:
         assert run.code == 0
-        assert "Usage: codex-bridge auth" in run.stdout
+        assert "Usage: turnbridge auth" in run.stdout
         assert max(map(len, run.stdout.splitlines())) <= 80
 
 
@@ -300,10 +300,10 @@ def test_login_without_a_named_home_leaves_it_to_codex(tmp_path: Path) -> None:
 
 
 MISTAKES = {
-    "--device-auth --with-api-key": "choose one of them",
+    "--device-auth --with-api-key": "either --device-auth or --with-api-key",
     "--codex-bin /no/such/codex": "/no/such/codex cannot be run: No such file or directory. Set CODEX_BIN",
     "--codex-bin /etc/passwd": "/etc/passwd cannot be run: Permission denied. Set CODEX_BIN",
-    "--codex-bin /bin/true --codex-home /dev/null/home": "cannot be made: Not a directory",
+    "--codex-bin /bin/true --codex-home /dev/null/home": "cannot be created: Not a directory",
     "--nonsense": "--nonsense",
 }
 """What is typed after `login`, and what is said of it."""

@@ -1,4 +1,4 @@
-"""`codex-bridge cap` as a person types it: exit codes, and what is said where."""
+"""`turnbridge cap` as a person types it: exit codes, and what is said where."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shlex import quote
 
 import jsonschema_rs
 import pytest
-from api.cap.samples import FIXTURES, SEED, WHOLE
 from cli.running import run_command
 from harness import ROOT
+from protocols.cap.samples import FIXTURES, SEED, WHOLE
 from warm import run_warm
 
 
 def validate(model: str, text: bytes) -> subprocess.CompletedProcess[bytes]:
-    """`codex-bridge cap validate --model MODEL`, with this on its stdin."""
+    """`turnbridge cap validate --model MODEL`, with this on its stdin."""
     env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
     done = run_warm("cap", "validate", "--model", model, input=text, env=env)
     assert done.stdout == b""
@@ -49,7 +49,7 @@ def test_a_close_packet_is_valid_with_and_without_its_payload() -> None:
         ("ProgressUpdate", b'{"label":"","status":"running","progress_percent":1.5}', b"progress_percent"),
     ],
 )
-def test_what_is_not_valid(model: str, text: bytes, place: bytes) -> None:
+def test_invalid_messages_on_stdin(model: str, text: bytes, place: bytes) -> None:
     done = validate(model, text)
     assert done.returncode == 1
     assert place in done.stderr
@@ -57,7 +57,7 @@ def test_what_is_not_valid(model: str, text: bytes, place: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["Nothing", "identity", "", "__class__"])
-def test_a_model_that_there_is_not(name: str) -> None:
+def test_an_unknown_model_name(name: str) -> None:
     done = validate(name, b"{}")
     assert done.returncode == 2
     assert b"ServiceRequest" in done.stderr
@@ -94,7 +94,7 @@ def test_all_schemas() -> None:
         ("cap schema | true", 0, ""),
     ],
 )
-def test_streams_that_are_none(command: str, code: int, said: str) -> None:
+def test_closed_and_broken_standard_streams(command: str, code: int, said: str) -> None:
     """One line, or none where nobody reads; never a traceback."""
     shell = ["sh", "-c", f"{quote(sys.executable)} -m bridge {command}"]
     done = subprocess.run(shell, capture_output=True, text=True, cwd=ROOT, timeout=60)
@@ -103,7 +103,7 @@ def test_streams_that_are_none(command: str, code: int, said: str) -> None:
     assert done.stderr.count("\n") == (1 if said else 0)
 
 
-def test_a_schema_that_there_is_not() -> None:
+def test_an_unknown_schema() -> None:
     done = run_command("cap", "schema", "Nothing")
     assert (done.returncode, done.stdout) == (2, "")
     assert "ServiceRequest" in done.stderr
@@ -111,6 +111,6 @@ def test_a_schema_that_there_is_not() -> None:
 
 def test_other_commands_do_not_pay_for_it() -> None:
     """The models are loaded by what uses them."""
-    script = "import bridge.cli, sys; print([name for name in sys.modules if name.startswith('bridge.api.cap')])"
+    script = "import bridge.cli, sys; print([name for name in sys.modules if name.startswith('bridge.protocols.cap')])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""`codex-bridge cap run` as a process: requests on stdin, packets on stdout, the rest on stderr."""
+"""`turnbridge cap run` as a process: requests on stdin, packets on stdout, the rest on stderr."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from uuid import UUID
 import pytest
 from cli.exec.command import Ran, child_of, environment, finish, threads_in
 from harness import KEY, ROOT, RunningBridge, scripted_codex, turns
-from protolog.replayed import play_log
+from log.replayed import play_log
+from protocols.cap.streams import Folded
 from server.prompted import MODEL, is_alive, prompted_codex, wait_for
 from trio.testing import MockClock
-from warm import WarmPopen, run_warm
+from warm import WarmProcess, run_warm
 
-from bridge.api.cap.envelope import ServiceRequest
-from bridge.api.cap.fold import TurnFold
-from bridge.api.cap.stream import read_packet
-from bridge.cli.cap.answering import open_answer
-from bridge.cli.cap.options import Options
+from bridge.cap.commands.run import Options, open_answer
 from bridge.errors import UpstreamError
+from bridge.protocols.cap.models import ServiceRequest
+from bridge.protocols.cap.stream import parse_packet
 
 Json = dict[str, Any]
 
@@ -55,7 +54,7 @@ def run(directory: Path, *arguments: str, stdin: bytes, **more: str) -> Ran:
 def started(directory: Path, *arguments: str, stdout: Any = subprocess.PIPE, **more: str) -> Iterator[Any]:
     """A run beside the test; its stdin is an open pipe."""
     pipe = subprocess.PIPE
-    with WarmPopen(
+    with WarmProcess(
         ["cap", "run", *arguments],
         stdin=pipe,
         stdout=stdout,
@@ -69,13 +68,13 @@ def started(directory: Path, *arguments: str, stdout: Any = subprocess.PIPE, **m
             process.kill()
 
 
-def answers(stdout: bytes) -> list[TurnFold]:
+def answers(stdout: bytes) -> list[Folded]:
     """What each request was answered with; the packets are in the order of the grammar."""
-    folds = [TurnFold()]
+    folds = [Folded()]
     for line in stdout.split(b"\n")[:-1]:
         if folds[-1].closed:
-            folds.append(TurnFold())
-        folds[-1].add(read_packet(line))
+            folds.append(Folded())
+        folds[-1].add(parse_packet(line))
     assert stdout.endswith(b"\n")
     assert folds[-1].closed
     return folds
@@ -95,7 +94,7 @@ def test_one_request(tmp_path: Path) -> None:
     assert ran.stdout.endswith(b'\n{"op":"close","p":null}\n')
 
 
-def test_one_request_a_line(tmp_path: Path) -> None:
+def test_one_request_per_line(tmp_path: Path) -> None:
     """In order, each to its end; what is wrong with one is told in its place, and the next is answered."""
     bad = b'nonsense\n{"a":1}\n\n'
     stdin = lines(request("one")) + bad + lines(request("two", 2, meta={"odd": 1}), request("x", 3, files=["/etc/x"]))
@@ -105,7 +104,7 @@ def test_one_request_a_line(tmp_path: Path) -> None:
     assert codes(ran.stdout) == [None, "invalid_json", "invalid_request", None, "unsupported_file", None]
     told = ran.stderr.splitlines()
     assert [line.partition(":")[0] for line in told] == ["error", "error", "warning", "error"]
-    assert told[2] == "warning: left out: meta.odd"
+    assert told[2] == "warning: ignored: meta.odd"
     assert "nonsense" not in ran.stdout.decode() + ran.stderr
 
 
@@ -130,8 +129,8 @@ def test_an_answer_comes_before_the_next_request(tmp_path: Path) -> None:
         (["--mock"], b"", "stdin holds no request"),
         (["--mock"], b"\n \n", "stdin holds no request"),
         (["--mock-mode", "text"], b"", "--mock-mode needs --mock"),
-        (["--mock", "--mock-mode", "odd"], b"", "choose one of echo"),
-        (["--mock", "--url", "http://localhost:1"], b"", "do not go with it"),
+        (["--mock", "--mock-mode", "odd"], b"", "Choose one of echo"),
+        (["--mock", "--url", "http://localhost:1"], b"", "It excludes --mock"),
         (["--url", "http://example.org", "--provider-key", "x"], b"", "--url: plain http"),
         (["--config", "/nonexistent"], b"", "/nonexistent: No such file"),
         (["--log-events", ""], b"", "--log-events is empty"),
@@ -139,14 +138,14 @@ def test_an_answer_comes_before_the_next_request(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_was_typed_wrong(tmp_path: Path, arguments: list[str], stdin: bytes, told: str) -> None:
+def test_invalid_usage(tmp_path: Path, arguments: list[str], stdin: bytes, told: str) -> None:
     ran = run(tmp_path, *arguments, stdin=stdin)
     assert (ran.code, ran.stdout) == (2, b"")
     assert told in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_a_failure_is_told_twice(tmp_path: Path) -> None:
+def test_a_failure_is_reported_in_packets_and_on_stderr(tmp_path: Path) -> None:
     """On stdout for programs, on stderr for people."""
     codex = scripted_codex(tmp_path, turns([{"text": "begun"}, {"error": {"message": "It broke."}}]))
     ran = run(tmp_path, "--model", "m", stdin=lines(request("hi")), CODEX_BIN=str(codex), PROXY_MODELS="m")
@@ -163,7 +162,7 @@ def test_without_a_codex(tmp_path: Path) -> None:
     assert codes(ran.stdout) == ["agent_not_ready"]
 
 
-def test_a_bridge_that_runs(tmp_path: Path, mock_bridge: RunningBridge) -> None:
+def test_url_uses_a_running_bridge(tmp_path: Path, mock_bridge: RunningBridge) -> None:
     """Its answers, its refusals; with its key."""
     stdin = lines(request("one", 501), {"a": 1}, request("x", 502, files=["/etc/x"]), request("two", 503))
     ran = run(tmp_path, "--url", mock_bridge.root, "--provider-key", KEY, stdin=stdin)
@@ -175,22 +174,22 @@ def test_a_bridge_that_runs(tmp_path: Path, mock_bridge: RunningBridge) -> None:
     assert run(tmp_path, "--url", mock_bridge.url, stdin=b"").code == 2
 
 
-def test_a_bridge_that_is_not_there(tmp_path: Path) -> None:
+def test_an_unreachable_bridge_is_retried(tmp_path: Path) -> None:
     """Who waits for it hears why."""
     ran = run(
         tmp_path, "--url", "http://127.0.0.1:9", "--provider-key", "k", "--timeout", "4", stdin=lines(request("one"))
     )
-    told = "warning: The service cannot be reached (ConnectError). Trying again in"
+    told = "warning: The service cannot be reached (ConnectError). Retrying in"
     assert [line[: len(told)] for line in ran.stderr.splitlines()[:2]] == [told, told]
     assert (ran.code, codes(ran.stdout)) == (1, ["timeout"])
 
 
-async def test_a_bridge_that_does_not_come(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_an_unreachable_bridge_gives_a_remedy(tmp_path: Path, autojump_clock: MockClock) -> None:
     """In the end it is told what to do."""
     options = Options(url="http://127.0.0.1:9", provider_key="k")
     async with open_answer(options) as answer:
         body = request("one")
-        with pytest.raises(UpstreamError, match="codex-bridge serve"):
+        with pytest.raises(UpstreamError, match="turnbridge serve"):
             await answer(ServiceRequest.model_validate(body), body, _nothing)
 
 
@@ -206,7 +205,7 @@ def test_everything_can_be_logged(tmp_path: Path) -> None:
     assert kinds.count("client_request") == kinds.count("turn_end") == 1
 
 
-def test_what_was_logged_is_the_same_again(tmp_path: Path) -> None:
+def test_a_logged_run_replays_the_same(tmp_path: Path) -> None:
     """An answer, one that continues it, and a refusal."""
     log = tmp_path / "events.ndjson"
     asked = [request(query, number, conversation_id="c") for number, query in enumerate(("Good", "morning", " "))]
@@ -217,7 +216,7 @@ def test_what_was_logged_is_the_same_again(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_docs_works(tmp_path: Path) -> None:
-    (example,) = re.findall(r"echo '(\{[^']*)' \| codex-bridge cap run --mock\n", (ROOT / "docs/cap.md").read_text())
+    (example,) = re.findall(r"echo '(\{[^']*)' \| turnbridge cap run --mock\n", (ROOT / "docs/cap.md").read_text())
     assert answers(run(tmp_path, "--mock", stdin=example.encode()).stdout)[0].text == "hello"
 
 
@@ -243,7 +242,7 @@ def test_a_turn_is_stopped(tmp_path: Path, number: signal.Signals, code: int) ->
 
 
 @pytest.mark.deep
-def test_a_request_that_does_not_come(tmp_path: Path) -> None:
+def test_a_request_that_does_not_arrive(tmp_path: Path) -> None:
     with started(tmp_path, "--mock") as process:
         wait_for(lambda: threads_in(process, "read", 0), "it reads stdin")
         process.send_signal(signal.SIGINT)
@@ -260,7 +259,7 @@ def test_a_run_that_takes_too_long(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_a_stdout_that_nobody_reads(tmp_path: Path) -> None:
+def test_a_closed_stdout(tmp_path: Path) -> None:
     """There is nobody to tell."""
     codex = scripted_codex(tmp_path, turns([{"text": "begun"}, {"sleep": 0.2}, {"flood": 20000}, {"hang": True}]))
     with started(tmp_path, CODEX_BIN=str(codex), PROXY_MODELS="m") as process:

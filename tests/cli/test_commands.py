@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,11 @@ from typing import Any
 
 import pytest
 from harness import ROOT
-from warm import WarmPopen
+from warm import WarmProcess, run_warm
 
 from bridge import __version__
+from bridge.cli import COMMANDS, load_command
+from bridge.settings import SETTINGS
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ MISTAKES = {
         "serve --codex-bin cat", {"PROXY_CODEX_WORKDIR": "{dir}/link"}, ("PROXY_CODEX_WORKDIR", "link")
     ),
     "workdir_open": Typed(
-        "serve --codex-bin /bin/true", {"PROXY_CODEX_WORKDIR": "{dir}/open"}, ("PROXY_CODEX_WORKDIR", "others")
+        "serve --codex-bin /bin/true", {"PROXY_CODEX_WORKDIR": "{dir}/open"}, ("PROXY_CODEX_WORKDIR", "other users")
     ),
     "workdir_file": Typed("serve --codex-bin cat", {"PROXY_CODEX_WORKDIR": "{dir}/file"}, ("PROXY_CODEX_WORKDIR",)),
     "no_binary": Typed("serve --codex-bin /no/such/codex", {}, ("CODEX_BIN", "/no/such/codex")),
@@ -108,7 +111,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, busy: str) -> dict[str, subpro
             "COLUMNS": "200",
         } | {key: fill(value, directory, busy) for key, value in typed.environment.items()}
         words = [fill(word, directory, busy) for word in typed.arguments.split()]
-        process = WarmPopen(
+        process = WarmProcess(
             words,
             cwd=ROOT,
             env=env,
@@ -181,7 +184,7 @@ def test_the_help_of_the_others_is_complete(ran: Ran) -> None:
 
 def test_the_version_is_one_line(ran: Ran) -> None:
     """For scripts and bug reports."""
-    assert (ran["version"].returncode, ran["version"].stdout) == (0, f"codex-bridge {__version__}\n")
+    assert (ran["version"].returncode, ran["version"].stdout) == (0, f"turnbridge {__version__}\n")
 
 
 def test_an_unfinished_command_line_gets_help(ran: Ran) -> None:
@@ -191,8 +194,8 @@ def test_an_unfinished_command_line_gets_help(ran: Ran) -> None:
         assert ran[name].returncode == 2
         (line,) = ran[name].stderr.splitlines()
         assert line.startswith("error: No such ")
-        assert line.endswith("--help` lists what there is.")
-        assert re.search(r"[.?] `codex-bridge", line), line
+        assert line.endswith(" --help`.")
+        assert re.search(r"[.?] See `turnbridge", line), line
 
 
 # Mistakes
@@ -210,3 +213,89 @@ def test_a_mistake_is_one_line_that_names_it(ran: Ran, busy: str, name: str) -> 
     assert lines[0].startswith("error: ")
     for word in MISTAKES[name].names:
         assert fill(word, "", busy) in lines[0]
+
+
+# Names, widths and completion
+
+
+def every_command() -> dict[str, Any]:
+    """The commands and their subcommands by what a person types."""
+    found: dict[str, Any] = {}
+    for name in COMMANDS:
+        command = load_command(name)
+        found[name] = command
+        found |= {f"{name} {sub}": each for sub, each in getattr(command, "commands", {}).items()}
+    return found
+
+
+def help_of(command: Any, name: str) -> str:
+    """What --help prints in a terminal of 80 columns."""
+    context = command.make_context(name, [], resilient_parsing=True, terminal_width=80, max_content_width=80)
+    return str(context.get_help())
+
+
+def test_the_help_of_every_command_fits_80_columns() -> None:
+    """No line is longer, and nothing is cut."""
+    for name, command in every_command().items():
+        for line in help_of(command, name).splitlines():
+            assert len(line) <= 80, (name, line)
+            assert line.startswith("Usage:") or not line.endswith("..."), (name, line)
+
+
+def test_a_command_in_the_list_takes_one_line() -> None:
+    width = max(map(len, COMMANDS))
+    assert all(2 + width + 2 + len(text) <= 80 and text.endswith(".") for text in COMMANDS.values())
+
+
+def test_options_are_grouped_and_choices_are_shown(ran: Ran) -> None:
+    """In the order of docs/settings.md."""
+    text = ran["serve"].stdout
+    groups = [setting.group for setting in SETTINGS.values() if setting.flags]
+    headings = re.findall(r"^([A-Z][\w -]+):$", text, re.M)
+    assert headings == [*dict.fromkeys(groups), "Options"]
+    for setting in SETTINGS.values():
+        if setting.flags and setting.choices and setting.name != "log_level":
+            assert f"{setting.flags[0]} [{'|'.join(setting.choices)}]" in text
+
+
+def test_every_flag_of_serve_is_a_setting(ran: Ran) -> None:
+    """But for --check and --help."""
+    typed = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", ran["serve"].stdout, re.M))
+    declared = {setting.flags[0] for setting in SETTINGS.values() if setting.flags}
+    assert typed == declared | {"--check", "--help"}
+
+
+@pytest.mark.parametrize("arguments", ["-h", "serve -h", "keys -h", "keys add -h", "log -h", "log ls -h"])
+def test_the_short_flag_of_help_works(arguments: str) -> None:
+    done = run_warm(*arguments.split(), cwd=ROOT, text=True, env={"PATH": os.environ["PATH"]})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: turnbridge")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("turnbridge se", ["serve"]),
+        ("turnbridge keys ", ["add", "list", "revoke"]),
+        ("turnbridge serve --dial", ["--dialect"]),
+        ("turnbridge serve --dialect ", ["auto", "current", "legacy"]),
+        ("turnbridge serve --dialect l", ["legacy"]),
+    ],
+)
+def test_the_shell_completes(words: str, offered: list[str]) -> None:
+    """Commands, flags and choices."""
+    env = {
+        "PATH": os.environ["PATH"],
+        "_TURNBRIDGE_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "bridge"], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert (done.stdout.split(), done.stderr) == (offered, "")
+
+
+def test_completion_can_be_installed(ran: Ran) -> None:
+    assert "--install-completion" in ran["root"].stdout
+    assert "--show-completion" in ran["root"].stdout

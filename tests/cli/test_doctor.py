@@ -1,4 +1,4 @@
-"""`codex-bridge doctor`: each line is ok, or says what to do."""
+"""`turnbridge doctor`: each line is ok, or says what to do."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_said_with_what_to_do(tmp_path: Path) -> None:
     }.items():
         assert lines[name].startswith("!! "), printed
         assert advice in lines[name]
-    assert "to do" in printed
+    assert "to fix" in printed
 
 
 def test_a_bridge_of_ones_own_that_runs_is_no_fault(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_bridge_of_ones_own_that_runs_is_no_fault(tmp_path: Path) -> None:
         code, lines, printed = doctor(tmp_path, f"--port={bridge.port}", CODEX_BIN=str(codex))
     assert code == 0, printed
     assert lines["port"].startswith("ok ")
-    assert "a codex-bridge is running there" in lines["port"]
+    assert "in use by a running turnbridge" in lines["port"]
 
 
 def test_a_codex_without_a_login_is_told_how_to_get_one(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_codex_without_a_login_is_told_how_to_get_one(tmp_path: Path) -> None:
     code, lines, _ = doctor(tmp_path, CODEX_BIN=str(codex))
     assert code == 1
     assert lines["login"].startswith("!! ")
-    assert "codex-bridge auth login" in lines["login"]
+    assert "turnbridge auth login" in lines["login"]
 
 
 def test_what_codex_says_of_its_configuration_is_shown(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from api.wire.lines import calls_of, items_of, text_of, usage_of
 from cli.direct import ADD, HI, SCHEMA, Direct, directly, warmed
 from cli.exec.warm import WarmCommand
+from protocols.wire.lines import calls_of, items_of, text_of, usage_of
 from upstream.answers import Gate, Stream
 from upstream.chatgpt import DEFAULT_TEXT
 from upstream.checks import API_PATH, CHATGPT_PATH

@@ -18,7 +18,7 @@ from warm import run_warm
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="0.0.0.0 leads here on Linux alone")
 
-REMEDY = "plain http is for this machine alone; use https, or "
+REMEDY = "plain http is only allowed for this machine; use https, or "
 
 
 def elsewhere(url: str) -> str:
@@ -78,7 +78,7 @@ def test_exec_asks_a_bridge_on_another_machine(tmp_path: Path, bridge: RunningBr
     assert f"{REMEDY}add --insecure-http" in command.run(*said).failed("usage_error", exit_code=2)
     command.run(*said, "--insecure-http").succeeded()
     alone = Command(tmp_path, environment(tmp_path), ("--json",)).run("--mock", "--prompt", "hi", "--insecure-http")
-    assert "--insecure-http needs --url" in alone.failed("usage_error", exit_code=2)
+    assert "--insecure-http requires --url" in alone.failed("usage_error", exit_code=2)
 
 
 def test_cap_asks_a_bridge_on_another_machine(tmp_path: Path, bridge: RunningBridge) -> None:

@@ -1,4 +1,4 @@
-"""`codex-bridge keys`: made, listed, revoked; what a person sees, and what several commands at once do."""
+"""`turnbridge keys`: made, listed, revoked; what a person sees, and what several commands at once do."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ import httpx2
 import pytest
 from cli.running import run_command
 from harness import running_bridge
-from warm import WarmPopen
+from warm import WarmProcess
 
-from bridge.auth.key_store import add_key, read_keys
 from bridge.cli.keys import parse_end
 from bridge.errors import UsageError
+from bridge.store.key_store import add_key, read_keys
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Run:
-    """`codex-bridge keys WORDS`, with a state directory of its own, on 80 columns."""
+    """`turnbridge keys WORDS`, with a state directory of its own, on 80 columns."""
 
     def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         settings = {"XDG_STATE_HOME": str(tmp_path), "COLUMNS": "80", "TZ": "UTC", **variables}
@@ -40,7 +40,7 @@ def keys(tmp_path: Path) -> Run:
 
 
 def store(tmp_path: Path) -> Path:
-    return tmp_path / "codex-bridge" / "keys.json"
+    return tmp_path / "turnbridge" / "keys.json"
 
 
 def test_a_key_is_shown_once(keys: Run, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_key_is_shown_once(keys: Run, tmp_path: Path) -> None:
     key = made.stdout.removesuffix("\n")
     assert (made.returncode, re.fullmatch(r"cb-[A-Za-z0-9_-]{43}", key) is not None) == (0, True)
     label = f"key-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
-    assert made.stderr == f"note: this is the key of laptop ({label}); it is not shown again\n"
+    assert made.stderr == f"note: the key of laptop ({label}) is not shown again\n"
     listed = keys("list").stdout + keys("list", "--json").stdout
     assert label in listed
     written = "".join(each.read_text() for each in store(tmp_path).parent.iterdir())
@@ -115,22 +115,22 @@ def test_a_revoked_key_is_gone(keys: Run, tmp_path: Path) -> None:
     assert [key.name for key in read_keys(store(tmp_path))] == ["ci"]
     again = keys("revoke", "laptop")
     assert again.returncode == 2
-    assert again.stderr == "error: There is no key 'laptop'. There are: ci.\n"
+    assert again.stderr == "error: No key named 'laptop'. Existing keys: ci.\n"
 
 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
         (["add"], "NAME"),
-        (["add", "a b"], "is no name"),
+        (["add", "a b"], "Invalid key name"),
         (["add", "x", "--expires", "soon"], "--expires soon"),
-        (["add", "x", "--expires", "2020-01-01"], "is over already"),
+        (["add", "x", "--expires", "2020-01-01"], "is in the past"),
         (["add", "x", "--max-turns", "0"], "--max-turns"),
         (["add", "x", "--models", ""], "--models"),
         (["add", "x", "--models", "a,,b"], "--models"),
         (["add", "x", "--max-body", "5"], "--max-body"),
         (["add", "x", "--max-requests", "many"], "--max-requests"),
-        (["revoke", "x"], "There are none"),
+        (["revoke", "x"], "There are no keys"),
         (["rename", "x"], "rename"),
     ],
     ids=" ".join,
@@ -172,7 +172,7 @@ def test_a_killed_command_leaves_the_store_whole(tmp_path: Path) -> None:
     printed = set[str]()
     for number in range(150):
         pipe = subprocess.PIPE
-        with WarmPopen(
+        with WarmProcess(
             ["keys", "add", f"k{number}"], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=env
         ) as one:
             with suppress(subprocess.TimeoutExpired):
@@ -189,7 +189,7 @@ def test_a_killed_command_leaves_the_store_whole(tmp_path: Path) -> None:
 def test_usage_shows_names(tmp_path: Path) -> None:
     """Where a key has one; and its label still stands for what belongs to it."""
     with running_bridge(tmp_path, "--mock-only") as bridge:
-        key, kept = add_key(bridge.state / "codex-bridge" / "keys.json", "laptop", now=datetime.now(UTC))
+        key, kept = add_key(bridge.state / "turnbridge" / "keys.json", "laptop", now=datetime.now(UTC))
         with bridge.client(key=key) as client:
             assert client.post("/responses", json={"model": "mock-echo", "input": "x"}).status_code == 200
         assert bridge.post("/responses", {"model": "mock-echo", "input": "x"}).status_code == 200
@@ -211,7 +211,7 @@ def test_a_limit_is_a_number_that_can_be_kept(keys: Run) -> None:
         assert (made.returncode, made.stdout) == (2, "")
         assert option in made.stderr
         assert "Traceback" not in made.stderr
-    assert "there are none" in keys("list").stderr
+    assert "no keys yet" in keys("list").stderr
 
 
 def test_the_end_of_time_is_shown_everywhere(keys: Run) -> None:
@@ -248,7 +248,7 @@ def test_what_is_no_end(text: str) -> None:
 
 def test_a_bridge_for_other_machines_starts_with_a_key_of_its_own(tmp_path: Path) -> None:
     """One that was made for it: then the one that was made at first start is not let in."""
-    path = tmp_path / "state" / "codex-bridge" / "keys.json"
+    path = tmp_path / "state" / "turnbridge" / "keys.json"
     key, _ = add_key(path, "laptop", now=datetime.now(UTC))
     (path.parent / "api-key").write_text("cb-the-key-of-this-machine-0123456789\n")
     with running_bridge(tmp_path, "--mock-only", "--host=0.0.0.0", PROXY_API_KEY="") as bridge:

@@ -1,4 +1,4 @@
-"""`codex-bridge models`: what can be named, who serves it, and what is not there."""
+"""`turnbridge models`: what can be named, who serves it, and what is not there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cli.exec.command import environment, left_of
 from harness import ROOT, scripted_codex, turns
 from server.prompted import is_alive, wait_for
 from upstream.openai_chat import ChatServer, serving_in_thread
-from warm import WarmPopen, run_warm
+from warm import WarmProcess, run_warm
 
 CHAT_KEY = "sk-canary-chat-0123456789"
 
@@ -92,7 +92,7 @@ def test_every_model_has_a_line_with_its_backend(place: Place) -> None:
     assert len(columns) == 1
     assert patterns.splitlines()[0] == "patterns"
     assert "  llama-" in patterns
-    assert off.splitlines()[0] == "not there"
+    assert off.splitlines()[0] == "not available"
     assert "  claude: The backend claude is off: TEAM_KEY is not set." in off.splitlines()
     assert "  gemini: The backend gemini is off: GEMINI_API_KEY is not set." in off.splitlines()
     assert "anthropic:" not in off
@@ -146,7 +146,7 @@ def test_a_codex_that_is_not_there_is_a_mistake(place: Place) -> None:
     """As for serve: one line, exit code 2."""
     done = place.run("--codex-bin", "/nowhere/codex")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: CODEX_BIN: /nowhere/codex is not there, or cannot be run.\n"
+    assert done.stderr == "error: CODEX_BIN: /nowhere/codex does not exist or is not executable.\n"
 
 
 def test_a_mistake_in_the_file_is_one_line(place: Place) -> None:
@@ -174,7 +174,7 @@ def interrupted(place: Place) -> Interrupted:
     program = place.directory / "hanging-codex"
     program.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 1000\n")
     program.chmod(0o755)
-    with WarmPopen(
+    with WarmProcess(
         ["models", "--codex-bin", str(program)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

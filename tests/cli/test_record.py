@@ -1,4 +1,4 @@
-"""`codex-bridge record -- COMMAND`: the command notices nothing, and everything is in its log when it has ended."""
+"""`turnbridge record -- COMMAND`: the command notices nothing, and everything is in its log when it has ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from cli.exec.command import environment
 from cli.terminal import terminal
 from harness import ROOT
-from protolog.logs import Json, records_of, turns_in, whole_log
+from log.logs import Json, records_of, turns_in, whole_log
 from server.prompted import children_of, is_alive, prompted_codex, wait_for
 
 RECORD = (sys.executable, "-P", "-m", "bridge", "record")
@@ -117,16 +117,16 @@ def outcomes(records: list[Json]) -> list[str]:
 # What the command sees
 
 
-def test_a_client_runs_as_ever_and_everything_is_on_record(tmp_path: Path) -> None:
+def test_a_client_runs_unchanged_and_everything_is_recorded(tmp_path: Path) -> None:
     """stdin, stdout, stderr and the exit code are the command's; the last line of stderr tells of the log."""
     ran = run(tmp_path, *MOCK, "--", *PYTHON, _CLIENT, stdin="said by the user")
     assert ran.returncode == 3, ran
     assert ran.stdout == "said by the user|mock response text|piece by piece\n"
     log = only_log(tmp_path)
-    assert re.fullmatch(r"codex-bridge-\d{8}T\d{6}Z\.ndjson", log.name)
+    assert re.fullmatch(r"turnbridge-\d{8}T\d{6}Z\.ndjson", log.name)
     assert ran.stderr.splitlines() == [
         "model_not_found",
-        f"codex-bridge: 4 turns recorded, 1 failed; the log is {log.name}",
+        f"turnbridge: 4 turns recorded, 1 failed; the log is {log.name}",
     ]
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     records = whole_log([log])
@@ -144,7 +144,7 @@ def test_a_client_runs_as_ever_and_everything_is_on_record(tmp_path: Path) -> No
     assert records[-1]["kind"] == "backend_exit"
 
 
-def test_the_environment_stays_but_for_two_variables(tmp_path: Path) -> None:
+def test_only_two_environment_variables_change(tmp_path: Path) -> None:
     """The address is this machine's, the key is made for the run and opens it; nothing else opens it."""
     program = """
 import json, os, urllib.request, urllib.error
@@ -202,7 +202,7 @@ print(openai.OpenAI().responses.create(model="prompted", input=steps).output_tex
 
 
 @pytest.mark.deep
-def test_a_file_is_appended_to_and_in_a_directory_there_is_a_new_one(tmp_path: Path) -> None:
+def test_a_file_is_appended_to_and_a_directory_gets_a_new_one(tmp_path: Path) -> None:
     """Each run is one file, or one part of one; PROXY_LOG_EVENTS and the limits of serve are not for it."""
     for target in ("run.ndjson", "logs/"):
         for _ in range(2):
@@ -257,7 +257,7 @@ def test_the_exit_code_is_the_command_s(tmp_path: Path, command: tuple[str, ...]
     """As a shell tells it. Arguments of the command are not ours, with or without the two dashes."""
     ran = run(tmp_path, *MOCK, *command)
     assert (ran.returncode, ran.stdout) == (code, ""), ran
-    assert ran.stderr == f"codex-bridge: 0 turns recorded, 0 failed; the log is {only_log(tmp_path).name}\n"
+    assert ran.stderr == f"turnbridge: 0 turns recorded, 0 failed; the log is {only_log(tmp_path).name}\n"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_bridge_that_cannot_be_started(tmp_path: Path) -> None:
     """The command does not begin, and no empty log is left."""
     ran = run(tmp_path, *RECORD, "--codex-bin=/no/such/codex", "--", "touch", "begun")
     assert ran.returncode == 2
-    assert ran.stderr.startswith("error: CODEX_BIN: /no/such/codex is not there")
+    assert ran.stderr.startswith("error: CODEX_BIN: /no/such/codex does not exist")
     assert not (tmp_path / "begun").exists()
     assert list(tmp_path.glob("*.ndjson")) == []
 
@@ -297,7 +297,7 @@ def test_a_program_that_the_system_refuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("record",), ("record", "--mock-only"), ("record", "--no-such-flag", "true")])
-def test_typed_wrong(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_invalid_options_are_reported(tmp_path: Path, words: tuple[str, ...]) -> None:
     ran = run(tmp_path, *RECORD[:-1], *words)
     assert ran.returncode == 2
     (line,) = ran.stderr.splitlines()
@@ -329,11 +329,11 @@ while True:
         process.send_signal(number)
         assert process.wait(SECONDS) == 7
         assert process.stderr is not None
-        assert process.stderr.read().startswith("codex-bridge: 0 turns recorded")
+        assert process.stderr.read().startswith("turnbridge: 0 turns recorded")
 
 
 @pytest.mark.deep
-def test_what_the_command_leaves_behind_is_ended(tmp_path: Path) -> None:
+def test_orphans_of_the_command_are_ended(tmp_path: Path) -> None:
     """Also what does not listen to SIGTERM: nothing of it could talk to the bridge any more."""
     code = "import signal; signal.signal(15, signal.SIG_IGN); print(0, flush=True); signal.pause()"
     deaf = f"{quote(sys.executable)} -c '{code}'"
@@ -345,7 +345,7 @@ def test_what_the_command_leaves_behind_is_ended(tmp_path: Path) -> None:
     assert not any(is_alive(pid) for pid in pids)
 
 
-def test_a_turn_that_the_command_leaves_is_on_record_too(tmp_path: Path) -> None:
+def test_a_turn_that_the_command_leaves_is_recorded(tmp_path: Path) -> None:
     """The command ends in the middle of an answer; the log tells that nobody waited for the rest."""
     program = """
 import json, openai, os
@@ -361,7 +361,7 @@ for event in openai.OpenAI().responses.create(model="prompted", input=steps, str
     assert outcomes(records) == ["cancelled"]
 
 
-def test_without_a_log_there_is_no_run(tmp_path: Path) -> None:
+def test_the_command_does_not_start_without_a_log(tmp_path: Path) -> None:
     """A log that cannot be written, found before the command begins: it does not begin."""
     ran = run(tmp_path, *MOCK, "--log-events=/dev/full", "--", "touch", "begun")
     assert ran.returncode == 1
@@ -389,7 +389,7 @@ while True:
     assert ran.stderr.splitlines()[-1].endswith("; the log is run.ndjson")
 
 
-def test_kill_9_takes_the_command_along(tmp_path: Path) -> None:
+def test_kill_9_ends_the_command_too(tmp_path: Path) -> None:
     """It would wait for a bridge that is gone; the log is whole up to there."""
     with started(tmp_path, *MOCK, "--", *PYTHON, WAITING) as process:
         wait_for(lambda: len(children_of(process.pid)) >= 2, "the command and the bridge's child")
@@ -482,7 +482,7 @@ sys.exit(9)
 
 @pytest.mark.parametrize("target", ["log.ndjson", "logs/"])
 @pytest.mark.parametrize("later", [True, False])
-def test_a_log_that_is_deleted_is_not_called_whole(tmp_path: Path, target: str, later: bool) -> None:
+def test_a_deleted_log_is_not_reported_as_complete(tmp_path: Path, target: str, later: bool) -> None:
     """What comes after is recorded in a new file; the exit code is 1 whatever the command's is."""
     done = run(tmp_path, *MOCK, "--log-events", target, "--", *PYTHON, _ASK + _DELETE + (_ASK if later else ""))
     assert done.returncode == 1
@@ -495,7 +495,7 @@ def test_a_log_that_is_deleted_is_not_called_whole(tmp_path: Path, target: str, 
 
 
 def test_a_log_without_a_name_that_is_deleted(tmp_path: Path) -> None:
-    delete = "import glob, os; os.remove(*glob.glob('codex-bridge-*.ndjson'))"
+    delete = "import glob, os; os.remove(*glob.glob('turnbridge-*.ndjson'))"
     done = run(tmp_path, *MOCK, "--", *PYTHON, delete)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

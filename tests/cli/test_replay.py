@@ -1,4 +1,4 @@
-"""`codex-bridge replay`: what it prints, what it compares, what it writes, and what it says of logs that are broken."""
+"""`turnbridge replay`: what it prints, what it compares, what it writes, and what it says of logs that are broken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from cli.exec.command import Command, environment, steps
 from cli.running import run_command
 from harness import ROOT, running_bridge
-from protolog.replayed import play_log, recordings_in
+from log.replayed import play_log, recordings_in
 from server.prompted import MODEL, prompted_codex
 
 Json = dict[str, Any]
@@ -47,7 +47,7 @@ def is_call(record: Json) -> bool:
     return bool(record["kind"] == "tool_call")
 
 
-def test_prints_what_the_clients_got(tools_log: Path) -> None:
+def test_it_prints_the_recorded_answers(tools_log: Path) -> None:
     ran = run_command("replay", tools_log)
     assert (ran.returncode, ran.stderr) == (0, "")
     for recording in recordings_in(tools_log):
@@ -55,7 +55,7 @@ def test_prints_what_the_clients_got(tools_log: Path) -> None:
         assert recording.sent.decode() in ran.stdout
 
 
-def test_prints_it_as_something_else(tools_log: Path) -> None:
+def test_it_prints_another_protocol(tools_log: Path) -> None:
     text = run_command("replay", tools_log, "--as", "text").stdout
     assert text.count('[call look {"q":"tea"}]') == 2
     for line in run_command("replay", tools_log, "--as", "wire").stdout.splitlines():
@@ -71,20 +71,20 @@ def test_prints_it_as_something_else(tools_log: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--as", "xml"), "choose one of responses, chat, wire, cap, text"),
-        (("--as", "text", "--verify"), "does not go with --as"),
-        (("--update",), "--update goes with --verify"),
-        (("--req", "req_none"), "holds no request that fits"),
+        (("--as", "xml"), "Choose one of responses, chat, wire, cap, text"),
+        (("--as", "text", "--verify"), "Use it without --as"),
+        (("--update",), "--update requires --verify"),
+        (("--req", "req_none"), "contains no request that matches"),
     ],
 )
-def test_what_was_typed_wrong_is_told(tools_log: Path, words: tuple[str, ...], told: str) -> None:
+def test_invalid_options_are_reported(tools_log: Path, words: tuple[str, ...], told: str) -> None:
     ran = run_command("replay", tools_log, *words)
     assert ran.returncode == 2
     assert told in ran.stderr
 
 
 @pytest.mark.parametrize("command", ["ls", "tail", "stats", "show", "export --jsonl -"])
-def test_a_file_that_is_no_log_is_refused(tmp_path: Path, command: str) -> None:
+def test_a_file_that_is_not_a_log_is_rejected(tmp_path: Path, command: str) -> None:
     """Whatever is in it. An empty file may become one."""
     words = command.split()
     for number, content in enumerate(("no log\n", "no end", '{"some": "json"}\n', "\x00\x01\n\x02")):
@@ -98,13 +98,13 @@ def test_a_file_that_is_no_log_is_refused(tmp_path: Path, command: str) -> None:
         assert run_command("log", words[0], tmp_path / "empty.ndjson", *words[1:]).returncode == 0
 
 
-def test_what_is_no_log_holds_none(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_log_contains_no_request(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no log\n")
-    assert "notes.txt holds no request." in run_command("replay", tmp_path / "notes.txt").stderr
+    assert "notes.txt contains no request." in run_command("replay", tmp_path / "notes.txt").stderr
 
 
 @pytest.mark.parametrize("protocol", ["responses", "chat", "wire", "cap"])
-def test_two_replays_of_what_no_client_got_are_the_same(tmp_path: Path, protocol: str) -> None:
+def test_two_replays_without_a_recorded_answer_are_the_same(tmp_path: Path, protocol: str) -> None:
     """Ids and times that no answer tells are derived from the recording: none is of today."""
     records = [json.loads(line) for line in (LOGS / "current-ends.ndjson").read_text().splitlines()]
     unheard = [record for record in records if record["phase"] != "client_egress"]
@@ -138,7 +138,7 @@ def test_response_headers_are_compared(tools_log: Path) -> None:
     ]
 
 
-def test_a_log_of_which_one_is_chosen(tools_log: Path) -> None:
+def test_one_request_can_be_chosen(tools_log: Path) -> None:
     first, second = recordings_in(tools_log)
     ran = run_command("replay", tools_log, "--verify", "-v", "--req", first.id)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -146,7 +146,7 @@ def test_a_log_of_which_one_is_chosen(tools_log: Path) -> None:
     assert second.id not in ran.stdout
 
 
-def test_one_of_a_conversation_needs_not_the_ones_before(tmp_path: Path) -> None:
+def test_a_continuation_does_not_need_the_earlier_requests(tmp_path: Path) -> None:
     """What it continues may be filtered out, or in a log that is gone."""
     log = LOGS / "current-ends.ndjson"
     later = [each for each in recordings_in(log) if (each.body or {}).get("previous_response_id")]
@@ -182,7 +182,7 @@ def test_a_difference_can_be_accepted(tools_log: Path) -> None:
     assert run_command("replay", tools_log, "--verify").returncode == 1
     ran = run_command("replay", tools_log, "--verify", "--update")
     assert ran.returncode == 0
-    assert f"{tools_log} now holds what the clients get today." in ran.stdout
+    assert f"{tools_log} now contains the answers of the current code." in ran.stdout
     after = tools_log.read_bytes().split(b"\n")
     play_log(tools_log)
     assert len(after) == len(before)
@@ -216,7 +216,7 @@ def test_torn_foreign_and_cut_logs_are_told_of(tools_log: Path) -> None:
     tools_log.write_bytes(b"".join([lines[0], b"not ours\n", b"[1, 2]\n", *lines[1:]]) + b'{"ts": "half')
     ran = run_command("replay", tools_log, "--verify")
     assert ran.returncode == 0
-    assert "2 line(s) are no records of an event log" in ran.stderr
+    assert "2 line(s) are not event log records" in ran.stderr
     assert "the last line of 1 file(s) is torn" in ran.stderr
     tools_log.write_bytes(b"".join([lines[0], *lines[10:-10]]))
     ran = run_command("replay", tools_log, "--verify", "-v")
@@ -282,7 +282,7 @@ def test_runs_of_exec_in_front_of_a_child_are_the_same_again(tmp_path: Path) -> 
     assert sorted(found[-1].recording.attempts) == [0, 1]
 
 
-def test_a_run_of_the_mock_is_not_played_in_any_way(tmp_path: Path) -> None:
+def test_a_run_of_the_mock_is_never_played(tmp_path: Path) -> None:
     """It has no backend whose words could be read again; an empty answer would be a lie."""
     log = tmp_path / "log.ndjson"
     Command(tmp_path, environment(tmp_path)).run("--mock", "--prompt", "hi", "--log-events", log)
@@ -293,10 +293,10 @@ def test_a_run_of_the_mock_is_not_played_in_any_way(tmp_path: Path) -> None:
         assert ran.returncode == (1 if ways else 0)
     refused = run_command("serve", "--replay", log)
     assert refused.returncode == 2
-    assert "holds no request that could be played" in refused.stderr
+    assert "contains no request that can be replayed" in refused.stderr
 
 
-def test_what_was_removed_from_a_log_is_no_difference(tmp_path: Path) -> None:
+def test_a_redacted_log_verifies(tmp_path: Path) -> None:
     """A secret by its name, one by its shape, and one in a URL: each is a hash in the log, and stays that hash."""
     log = tmp_path / "log.ndjson"
     secrets = {"metadata": {"password": "hunter2hunter2", "more": f"sk-{'a' * 24} https://me:secret@host/"}}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from cli.running import run_command
 from harness import ROOT
-from protolog.replayed import compared, play_log, recordings_in
+from log.replayed import compared, play_log, recordings_in
 
-from bridge.protolog.recording import Recording
+from bridge.log.recording import Recording
 
 LOGS = sorted((ROOT / "fixtures/logs").glob("*.ndjson"))
 TRACES = sorted((ROOT / "fixtures/traces").glob("*.ndjson"))
@@ -18,7 +18,7 @@ EVERYTHING = recordings_in(*LOGS)
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda path: path.stem)
-def test_every_recording_gives_the_same_again(log: Path) -> None:
+def test_every_recording_verifies(log: Path) -> None:
     play_log(log)
 
 
@@ -160,5 +160,5 @@ def test_transcripts_are_read_too() -> None:
     ]
     assert shown.stdout.count("event: response.created") == len(TRACES)
     ran = run_command("replay", ROOT / "fixtures/traces", "--verify", "-v")
-    assert (ran.returncode, ran.stderr) == (1, "error: nothing was compared: none of them can be played\n")
-    assert ran.stdout.count("the log holds nothing that its client got") == len(TRACES)
+    assert (ran.returncode, ran.stderr) == (1, "error: nothing was compared: none of the requests can be played\n")
+    assert ran.stdout.count("the log does not contain its client's answer") == len(TRACES)

@@ -1,4 +1,4 @@
-"""`codex-bridge serve`: what it prints, where its key is, which keys open it, and how it ends."""
+"""`turnbridge serve`: what it prints, where its key is, which keys open it, and how it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def status(bridge: RunningBridge, key: str) -> int:
 def test_the_first_start_makes_a_key_and_the_next_one_keeps_it(tmp_path: Path) -> None:
     """In a file of 0600 in a directory of 0700; its place is printed, the key itself is not."""
     with running_bridge(tmp_path, "--mock-only", PROXY_API_KEY="") as bridge:
-        path = tmp_path / "state" / "codex-bridge" / "api-key"
+        path = tmp_path / "state" / "turnbridge" / "api-key"
         assert bridge.process.stdout is not None
         printed = bridge.process.stdout.readline()
         assert str(path) in printed
@@ -55,7 +55,7 @@ def test_several_keys_on_the_ipv6_loopback(tmp_path: Path) -> None:
         assert status(bridge, "second-key-2") == 200
         for wrong in ("env-key-3", "first-key-1,second-key-2", ","):
             assert status(bridge, wrong) == 401
-        assert not (tmp_path / "state" / "codex-bridge" / "api-key").exists()
+        assert not (tmp_path / "state" / "turnbridge" / "api-key").exists()
 
 
 def test_an_address_that_is_not_this_machine_s(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_port_that_another_bridge_has(tmp_path: Path, host: str) -> None:
     with running_bridge(tmp_path, "--mock-only", f"--host={host}") as bridge:
         ran = run_command("serve", "--mock-only", f"--host={host}", f"--port={bridge.port}", HOME=str(tmp_path))
         assert ran.returncode == 2
-        assert f"A codex-bridge already listens on {host} port {bridge.port}." in ran.stderr
+        assert f"A turnbridge already listens on {host} port {bridge.port}." in ran.stderr
     with socket.create_server(("127.0.0.1", 0)) as taken:
         # It accepts, and never answers.
         port = taken.getsockname()[1]
@@ -86,8 +86,8 @@ def test_a_wrong_flag_names_the_flag_and_the_choices(tmp_path: Path) -> None:
     ran = run_command("serve", "--mock-only", "--dialect=klingon", "--workers=0", HOME=str(tmp_path))
     assert ran.returncode == 2
     assert ran.stderr.splitlines() == [
-        "error: --dialect klingon: choose one of auto, current, legacy",
         "error: --workers 0: use a whole number from 1 to 64",
+        "error: --dialect klingon: choose one of auto, current, legacy",
     ]
 
 
@@ -122,7 +122,7 @@ def test_settings_can_be_checked_without_serving(tmp_path: Path) -> None:
     config.write_text("[settings]\nworkers = 2\n")
     good = run_command("serve", "--check", f"--config={config}", HOME=str(tmp_path), PROXY_WORKRES="2")
     assert (good.returncode, good.stdout) == (0, "")
-    assert "PROXY_WORKRES is not a setting" in good.stderr
+    assert "unknown setting PROXY_WORKRES" in good.stderr
     config.write_text("[settings]\nworkers = 0\n")
     bad = run_command("serve", "--check", f"--config={config}", HOME=str(tmp_path))
     assert bad.returncode == 2

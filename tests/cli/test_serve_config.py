@@ -257,8 +257,8 @@ def test_a_default_without_its_key_is_not_asked(place: Place, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[backends.a]\ntype = "openai"\n', "1: backends.a: base_url: a backend of type openai needs one"),
-        ('[routing]\ndefault = "x"\n', "2: routing.default: there is no backend 'x'"),
+        ('[backends.a]\ntype = "openai"\n', "1: backends.a: base_url: required for a backend of type openai"),
+        ('[routing]\ndefault = "x"\n', "2: routing.default: unknown backend 'x'"),
         ("[settings]\nport = 99999\n", "2: settings.port: "),
         ("[routing\n", "1:9: expected ']' at the end of a table declaration"),
         pytest.param('[backends.a]\ntype = "openai"\npreset = "x"\n', "3: backends.a.preset: "),
@@ -335,7 +335,7 @@ def test_exec_tells_a_mistake_in_the_file(bare: WarmCommand, place: Place) -> No
     """With file, line and key, as a line of its output too."""
     path = place.config('[routing]\ndefault = "x"\n', "wrong.toml")
     message = bare.run("--config", path, "--model", "gpt-5").failed("invalid_configuration", 2)
-    assert message.startswith(f"{path}:2: routing.default: there is no backend 'x'")
+    assert message.startswith(f"{path}:2: routing.default: unknown backend 'x'")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def venv(tmp_path: Path) -> Path:
     programs = tmp_path / "venv" / "bin"
     programs.mkdir(parents=True)
     (programs / "python").write_text('#!/bin/sh\necho "$@" >>"$(dirname "$0")/installed"\nexit 1\n')
-    (programs / "codex-bridge").write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -m bridge "$@"\n')
+    (programs / "turnbridge").write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -m bridge "$@"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
     with (ROOT / "pyproject.toml").open() as project:
@@ -32,7 +32,7 @@ def run_script(venv: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(place for place in os.defpath.split(os.pathsep) if place)
     if shutil.which("codex", path=path):
         pytest.skip("this system has a Codex of its own")
-    env = {"PATH": path, "HOME": str(venv.parent), "CODEX_BRIDGE_VENV": str(venv)}
+    env = {"PATH": path, "HOME": str(venv.parent), "TURNBRIDGE_VENV": str(venv)}
     return subprocess.run([ROOT / "scripts/serve", *flags], env=env, capture_output=True, text=True, timeout=60)
 
 

@@ -12,9 +12,9 @@ from real.rig import CURRENT, Rig, start_rig
 
 # scripts/test-clients installs the heavy clients or the agents and sets these; without them there is nothing to run.
 collect_ignore = []
-if not {"CODEX_BRIDGE_CLIENTS_PYTHON", "CODEX_BRIDGE_CLIENTS_NODE"} <= os.environ.keys():
+if not {"TURNBRIDGE_CLIENTS_PYTHON", "TURNBRIDGE_CLIENTS_NODE"} <= os.environ.keys():
     collect_ignore.append("heavy")
-if "CODEX_BRIDGE_AGENTS_PATH" not in os.environ:
+if "TURNBRIDGE_AGENTS_PATH" not in os.environ:
     collect_ignore.append("agents")
 
 

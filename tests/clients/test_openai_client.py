@@ -9,10 +9,10 @@ from typing import Any
 import openai
 import pytest
 import trio
-from api.official import check_chunk, check_completion, check_event, check_response
 from harness import KEY, RunningBridge
 from openai import OpenAI
 from openai.types.responses import Response, ResponseFunctionToolCall
+from protocols.official import check_chunk, check_completion, check_event, check_response
 
 MOCK_TEXT = "mock response text"
 MOCK_RESULT = "mock tool result: sunny"

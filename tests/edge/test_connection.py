@@ -57,7 +57,7 @@ class Answers:
 
 
 def test_the_next_request_may_come_with_the_last_byte_of_an_answer(mock_bridge: RunningBridge) -> None:
-    """However large it is: whoever has read an answer can be quicker than the bridge is with its end."""
+    """However large it is: a client that has read an answer may be faster than the end of the handler."""
     data = request("x" * SIZE)
     with socket.create_connection(("127.0.0.1", mock_bridge.port), timeout=60) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -144,7 +144,16 @@ async def test_requests_may_be_cut_at_any_byte(stream: bytes) -> None:
             assert received.endswith(b"/last:")
 
 
-async def test_a_head_of_crumbs_and_a_body_of_crumbs() -> None:
+@pytest.mark.parametrize("stream", [b"\r\n\r\n" + CLOSE, b"\r\n\r\n\r\n" + CLOSE])
+async def test_one_empty_line_is_skipped_wherever_the_cut_is(stream: bytes) -> None:
+    """A second one is refused, also when each arrives by itself."""
+    async with listening(echo) as port:
+        for cut in range(1, 8):
+            received = await until_closed(port, stream[:cut], stream[cut:])
+            assert re.findall(rb"HTTP/1\.1 (\d\d\d)", received) == [b"400"], (cut, received)
+
+
+async def test_head_and_body_may_arrive_byte_by_byte() -> None:
     """Byte by byte."""
     stream = STREAMS["chunks"]
     async with listening(echo) as port:
@@ -152,8 +161,8 @@ async def test_a_head_of_crumbs_and_a_body_of_crumbs() -> None:
         assert received.count(b"HTTP/1.1 200 ") == 2
 
 
-async def test_crumbs_of_a_body_hold_nobody_up() -> None:
-    """A read may hold thousands of chunks of one byte; others have their turn between two reads."""
+async def test_tiny_chunks_do_not_block_other_connections() -> None:
+    """A read may hold thousands of chunks of one byte; other tasks run between two reads."""
     turns = 0
 
     async def count_turns() -> None:
@@ -178,8 +187,8 @@ async def test_crumbs_of_a_body_hold_nobody_up() -> None:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-async def test_nothing_is_asked_on_a_connection_that_is_over(ends: bool) -> None:
-    """The next request has come, but its client has left while the one before was answered: it is never begun."""
+async def test_a_waiting_request_is_not_served_after_its_client_has_left(ends: bool) -> None:
+    """The next request has arrived, but the client left during the answer before it."""
     asked: list[str] = []
     waiting, gone = trio.Event(), trio.Event()
 
@@ -215,7 +224,7 @@ async def test_a_handler_that_fails_is_500_and_ends_the_connection(caplog: pytes
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-async def test_a_stream_without_a_length(version: bytes) -> None:
+async def test_a_stream_has_chunks_or_ends_with_the_connection(version: bytes) -> None:
     """In chunks for HTTP/1.1; for 1.0 it ends where the connection does."""
 
     async def handler(request: Request) -> None:

@@ -24,7 +24,7 @@ def fault_in_pieces(head: bytes, cuts: list[int]) -> str | None:
 
 
 @given(st.lists(PIECES, max_size=12).map(b"".join), st.data())
-def test_it_does_not_matter_how_a_head_is_cut(head: bytes, data: st.DataObject) -> None:
+def test_faults_of_a_head_do_not_depend_on_how_it_is_cut(head: bytes, data: st.DataObject) -> None:
     """Up to its end: what follows is the body's."""
     end = head.find(b"\r\n\r\n")
     head = head if end < 0 else head[: end + 4]
@@ -32,7 +32,7 @@ def test_it_does_not_matter_how_a_head_is_cut(head: bytes, data: st.DataObject) 
     assert (fault_in_pieces(head, cuts) is None) == (fault_of_head(head) is None)
 
 
-def test_a_head_that_comes_byte_by_byte_is_looked_at_once() -> None:
+def test_a_head_that_arrives_byte_by_byte_is_checked_in_linear_time() -> None:
     head = b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % number for number in range(5000))
     began = time.process_time()
     for end in range(len(head) - 4000, len(head)):

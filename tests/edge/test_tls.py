@@ -132,7 +132,9 @@ def test_a_request_cut_into_tls_records(secure: RunningBridge, pair: Pair) -> No
         (["--tls-cert={locked_certificate}", "--tls-key={locked}"], "must have no passphrase"),
     ],
 )
-def test_what_is_wrong_is_told_at_start(pair: Pair, tmp_path: Path, flags: list[str], said: str) -> None:
+def test_an_invalid_certificate_or_key_is_reported_at_start(
+    pair: Pair, tmp_path: Path, flags: list[str], said: str
+) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "locked").mkdir()
     names = {"certificate": pair.certificate, "key": pair.key, "other": make_pair(tmp_path / "other").certificate}

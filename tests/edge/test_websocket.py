@@ -154,8 +154,8 @@ FINE: dict[str, tuple[list[Frame], list[Frame]]] = {
 
 @pytest.mark.parametrize("case", FINE)
 @pytest.mark.parametrize("chop", [0, 1, 7], ids=["whole", "bytes", "sevens"])
-async def test_what_is_right_is_answered(case: str, chop: int) -> None:
-    """In one piece, byte by byte, and in pieces that cut across frames; then a farewell on both sides."""
+async def test_valid_frames_are_answered(case: str, chop: int) -> None:
+    """In one piece, byte by byte, and in pieces that cut across frames; then a close frame on both sides."""
     sent, wanted = FINE[case]
     data = b"".join(frame.masked() for frame in (*sent, GOODBYE))
     if chop and len(data) > 20_000:
@@ -214,7 +214,7 @@ BROKEN: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_what_breaks_a_rule_is_closed_with_its_code(case: str) -> None:
+async def test_invalid_frames_close_the_connection_with_a_code(case: str) -> None:
     """With the code for it."""
     data, code = BROKEN[case]
     with trio.fail_after(15):
@@ -227,7 +227,7 @@ async def test_what_breaks_a_rule_is_closed_with_its_code(case: str) -> None:
     assert (goodbye.opcode, struct.unpack("!H", goodbye.data[:2])[0]) == (CLOSE, code)
 
 
-async def test_a_client_that_does_not_answer_a_farewell_is_closed(mock_clock: trio.testing.MockClock) -> None:
+async def test_a_client_that_does_not_answer_a_close_frame_is_closed(mock_clock: trio.testing.MockClock) -> None:
     """After some seconds, whatever else it sends."""
     async with talking() as talk:
         await talk.stream.send_all(BROKEN["too_large"][0])
@@ -243,7 +243,7 @@ async def test_a_client_that_does_not_answer_a_farewell_is_closed(mock_clock: tr
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999])
-async def test_a_farewell_is_given_back(code: int) -> None:
+async def test_a_close_frame_is_echoed(code: int) -> None:
     with trio.fail_after(10):
         async with talking() as talk:
             await talk.stream.send_all(close(code, "für heute".encode()).masked() + Frame(TEXT, b"late").masked())
@@ -252,7 +252,7 @@ async def test_a_farewell_is_given_back(code: int) -> None:
     assert frames[0].data[:2] == struct.pack("!H", code)
 
 
-async def test_a_farewell_without_a_code() -> None:
+async def test_a_close_frame_without_a_code() -> None:
     with trio.fail_after(10):
         async with talking() as talk:
             await talk.stream.send_all(Frame(CLOSE).masked())
@@ -260,7 +260,7 @@ async def test_a_farewell_without_a_code() -> None:
 
 
 async def test_a_silent_client_is_pinged() -> None:
-    """And what it says in between does not stop that."""
+    """Even if it sends messages in between."""
     with trio.fail_after(10):
         async with talking(ping_interval=0.05) as talk:
             for _ in range(3):
@@ -268,7 +268,7 @@ async def test_a_silent_client_is_pinged() -> None:
                 await talk.stream.send_all(Frame(PONG).masked())
 
 
-async def test_what_comes_with_the_handshake_is_read() -> None:
+async def test_frames_sent_with_the_handshake_are_read() -> None:
     """A client may send its first frames before it has our answer."""
     sockets = open_sockets("127.0.0.1", 0)
     listener = Listener(Edge(echo, write_timeout=5), sockets)

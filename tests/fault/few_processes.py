@@ -1,4 +1,4 @@
-"""`codex-bridge` as a process that may start no other, and no thread: SIGUSR2 lifts that limit.
+"""`turnbridge` as a process that may start no other, and no thread: SIGUSR2 lifts that limit.
 
 The superuser is exempt from the limit, unless it runs under another real user and without its privileges.
 """

@@ -1,4 +1,4 @@
-"""What a child can do to the bridge: the rows of docs/operations.md that are proven nowhere else, by their numbers."""
+"""What a child can do to the bridge: the rows of docs/promises.md that are proven nowhere else, by their numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness import running_bridge, scripted_codex, turns
 from server.inprocess import Program, finish, python, supervised, turn, until
 from server.prompted import is_alive, resident_mib
 
-from bridge.appserver.stream import Limits
+from bridge.appserver.turn import Limits
 
 Json = dict[str, Any]
 
@@ -66,7 +66,7 @@ def test_fault_08_a_child_that_ends_its_lines_with_cr(tmp_path: Path) -> None:
         assert answer.json()["output"][0]["content"][0]["text"] == "one\r\ntwo"
         with bridge.client() as client:
             told = client.get(f"{bridge.root}/metrics").text
-        garbage = re.findall(r"^codex_bridge_child_garbage_lines_total\{.*\} (\S+)$", told, re.M)
+        garbage = re.findall(r"^turnbridge_child_garbage_lines_total\{.*\} (\S+)$", told, re.M)
         assert garbage
         assert set(map(float, garbage)) == {0}
 

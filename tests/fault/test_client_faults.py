@@ -1,4 +1,4 @@
-"""What a client can do to the bridge: the rows of docs/operations.md that are proven nowhere else, by their numbers."""
+"""What a client can do to the bridge: the rows of docs/promises.md that are proven nowhere else, by their numbers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from harness import ROOT, RunningBridge
 from bridge.errors import InvalidRequest
 from bridge.http.connection import BODY_PATIENCE, BODY_RATE, BODY_SECONDS, HEAD_SECONDS, KEEP_ALIVE, Edge
 from bridge.http.listener import Listener
+from bridge.http.pages import error_page, send_page
 from bridge.http.request import Request
 from bridge.http.sockets import open_sockets
-from bridge.server.http import error_page, send_page
 
 IN_A_NETWORK_OF_ITS_OWN = ("unshare", "--user", "--map-root-user", "--net")
 

@@ -31,4 +31,4 @@ def test_secrets_nested_without_end_within_a_text(tmp_path: Path, path: str) -> 
     records = [orjson.loads(line) for line in log.read_bytes().splitlines()]
     assert [record["kind"] for record in records].count("backend_exit") <= 1
     assert [record["kind"] for record in records].count("client_request") >= 1
-    assert "codex_bridge_turns_waiting 0.0" in running
+    assert "turnbridge_turns_waiting 0.0" in running

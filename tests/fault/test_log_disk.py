@@ -14,7 +14,7 @@ from fault.small_disk import SmallDisk, bridge_on_a_small_disk, environment, on_
 from harness import ROOT, RunningBridge
 from server.prompted import MODEL, ask, is_alive, prompted_codex, wait_for
 
-from bridge.protolog.read import RecordReader
+from bridge.log.read import RecordReader
 
 pytestmark = pytest.mark.deep
 
@@ -128,6 +128,6 @@ def test_record_ends_its_command(tmp_path: Path) -> None:
     pids = [int(line) for line in ran.stdout.split()]
     assert len(pids) == 2
     assert not any(is_alive(pid) for pid in pids)
-    error, summary = [line for line in ran.stderr.splitlines() if line.startswith(("error: ", "codex-bridge: "))]
+    error, summary = [line for line in ran.stderr.splitlines() if line.startswith(("error: ", "turnbridge: "))]
     assert error.startswith(f"error: The event log {place}/run.ndjson could not be written: No space left on device.")
     assert f"the log is {place}/run.ndjson" in summary

@@ -1,11 +1,11 @@
-"""kill -9 of a recording bridge, many times (tests/protolog/test_writer_killed.py does it a few times)."""
+"""kill -9 of a recording bridge, many times (tests/log/test_writer_killed.py does it a few times)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from protolog.killing import kill_and_look
+from log.killing import kill_and_look
 
 pytestmark = pytest.mark.deep
 

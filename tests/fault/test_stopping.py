@@ -1,4 +1,4 @@
-"""The end of the bridge: every stream hears of it, nothing is left, the log is whole. Row 32 of docs/operations.md."""
+"""The end of the bridge: every stream hears of it, nothing is left, the log is whole. Row 32 of docs/promises.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from fault.crowd import KINDS, Reader, outcome_of, reading
 from harness import RunningBridge, running_bridge
-from protolog.logs import turns_in, whole_log
+from log.logs import turns_in, whole_log
 from server.prompted import MODEL, ask, children_of, is_alive, prompted_codex, wait_for
 
 TALKING = [{"text": "word "}, {"sleep": 0.05}] * 800

@@ -1,4 +1,4 @@
-"""What the system can do to the bridge: rows of docs/operations.md that are proven nowhere else, by their numbers."""
+"""What the system can do to the bridge: rows of docs/promises.md that are proven nowhere else, by their numbers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import trio
 import trio.testing
 from fault.few_processes import bridge_with_few_processes
 from harness import KEY, RunningBridge, read_sse, running_bridge
-from protolog.logs import records_of, turns_in, whole_log
+from log.logs import records_of, turns_in, whole_log
 from server.inprocess import Program, finish, first_text, supervised, turn
 from server.prompted import MODEL, ask, children_of, open_response, prompted_codex, wait_for
 from store.stores import MANY_BYTES, Clock, response, running
-from warm import WarmPopen, run_warm
+from warm import WarmProcess, run_warm
 
-from bridge.protolog.rotation import LogFile
-from bridge.protolog.writer import LAST_WRITES, LogWriter
+from bridge.log.event_log import LAST_WRITES, LogWriter
+from bridge.log.rotation import LogFile
 from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
 
@@ -350,19 +350,19 @@ def test_fault_41_a_working_directory_that_was_cleaned_away(tmp_path: Path) -> N
         )
         assert "working directory" in refused.json()["error"]["message"]
         assert str(tmp_path) not in refused.text
-        assert f"{work} is not a directory of its own" in bridge.stderr.read_text()
+        assert f"{work} is not a directory (but a link or a file)" in bridge.stderr.read_text()
         work.unlink()
         wait_for(lambda: status({"text": "hi"}) == 200, "another child", 90)
 
 
 def test_fault_42_nobody_reads_what_the_bridge_says(tmp_path: Path) -> None:
-    """As in `codex-bridge serve | head -1`: it goes on, and ends without a complaint."""
+    """As in `turnbridge serve | head -1`: it goes on, and ends without a complaint."""
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PROXY_API_KEY": KEY, "PORT": "0"}
     reader, stdout = os.pipe()
     os.close(reader)
     log, stderr = tmp_path / "events.ndjson", tmp_path / "stderr"
     with stderr.open("w") as errors:
-        process = WarmPopen(["serve", "--mock-only", f"--log-events={log}"], stdout=stdout, stderr=errors, env=env)
+        process = WarmProcess(["serve", "--mock-only", f"--log-events={log}"], stdout=stdout, stderr=errors, env=env)
     os.close(stdout)
     try:
         wait_for(lambda: "child ready" in stderr.read_text() or process.poll() is not None, "a child", 30)
@@ -389,7 +389,7 @@ def test_fault_43_nobody_reads_stderr(tmp_path: Path) -> None:
     pipe = subprocess.PIPE
     with (
         open(reader, "rb", buffering=0) as unread,
-        WarmPopen(["serve", "--mock-only"], stdout=pipe, stderr=stderr, env=env, text=True) as process,
+        WarmProcess(["serve", "--mock-only"], stdout=pipe, stderr=stderr, env=env, text=True) as process,
     ):
         os.close(stderr)
         try:
@@ -403,5 +403,5 @@ def test_fault_43_nobody_reads_stderr(tmp_path: Path) -> None:
         finally:
             process.kill()
         told = unread.read(1 << 20).decode()
-    assert "line(s) were dropped here" in told.splitlines()[0]
+    assert "log line(s) dropped" in told.splitlines()[0]
     assert "it ended with code -9" in told

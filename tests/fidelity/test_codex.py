@@ -34,9 +34,9 @@ from real.rig import (
     start_rig,
 )
 
+from bridge.core.items import FunctionTool, ToolChoice
 from bridge.tools.instructions import build_instructions
-from bridge.tools.tags import neutralise
-from bridge.turn.items import FunctionTool, ToolChoice
+from bridge.tools.payload import neutralise
 
 Json = dict[str, Any]
 METADATA = 2048

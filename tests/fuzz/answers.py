@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
-from api.cases import CREATED_AT
-from api.readers import ReadChat, ReadResponse
+from protocols.cases import CREATED_AT
+from protocols.readers import ReadChat, ReadResponse
 
-from bridge.api.cap.request import AssistRules
-from bridge.api.chat.events import ChatEncoder
-from bridge.api.responses.events import ResponsesEncoder
-from bridge.api.responses.response import echo_of
-from bridge.api.sse import Encoder
+from bridge.core.collect import collect
+from bridge.core.events import Finished, TurnEvent
+from bridge.core.items import FunctionTool, Message, Text
+from bridge.core.turn import Turn
+from bridge.protocols.cap import AssistRules
+from bridge.protocols.chat.encoder import ChatEncoder
+from bridge.protocols.client import Encoder
+from bridge.protocols.responses.encoder import ResponsesEncoder
+from bridge.protocols.responses.response import echo_of
 from bridge.tools.stage import ToolStage
-from bridge.turn.collect import collect
-from bridge.turn.events import Finished, TurnEvent
-from bridge.turn.items import FunctionTool, Message, Text
-from bridge.turn.turn import Turn
 
 MODEL = "mock-text"
 TURN = Turn(
-    "responses",
     MODEL,
     MODEL,
     (Message("user", (Text("hi"),)),),

@@ -6,28 +6,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from api.cases import counter
 from fuzz.answers import RULES
 from fuzz.cutting import choice
+from protocols.cases import counter
 
 from bridge import exact_json
-from bridge.api.cap.request import parse_assist, read_request
-from bridge.api.dropped import dropped_fields
-from bridge.api.reading import parse_json
-from bridge.api.responses.response import echo_of
-from bridge.api.shape import parse_request
 from bridge.appserver.current import CurrentTurn
 from bridge.appserver.legacy import LegacyTurn, choose_sends
-from bridge.appserver.routes import RunningTurn
-from bridge.appserver.settings import ChildSettings
-from bridge.backends.anthropic.api import MessagesApi
-from bridge.backends.openai_compatible.backend import ChatApi
-from bridge.backends.openai_compatible.presets import PRESETS
-from bridge.backends.responses.backend import PlainResponsesApi, ResponsesApi
+from bridge.appserver.turn import ChildSettings, RunningTurn
+from bridge.core.models import ModelChoice
+from bridge.core.turn import Turn
 from bridge.errors import BridgeError, InvalidRequest
-from bridge.server.continuation import item_objects
-from bridge.turn.models import ModelChoice
-from bridge.turn.turn import Endpoint, Turn
+from bridge.protocols.cap.request import parse_assist, parse_service_request
+from bridge.protocols.chat.presets import PRESETS
+from bridge.protocols.dropped import dropped_fields
+from bridge.protocols.reading import parse_json, parse_request
+from bridge.protocols.responses.build import build_stored_items
+from bridge.protocols.responses.response import echo_of
+from bridge.upstream.apis import ChatApi, MessagesApi, PlainResponsesApi, ResponsesApi
 
 SETTINGS = ChildSettings()
 APIS = (MessagesApi(), ResponsesApi(), PlainResponsesApi(), ChatApi(), ChatApi(PRESETS["gemini"]))
@@ -56,20 +52,21 @@ def read_cap(data: bytes) -> None:
     """A body on /v1/assist."""
     with suppress(BridgeError):
         body = parse_json(data[1:])
-        request = read_request(body)
+        request = parse_service_request(body)
         assist = parse_assist(request, resolve, RULES, data=body)
-        exact_json.dumps([assist.fingerprint, assist.owner, assist.traceparent, assist.ignored])
+        exact_json.dumps([request.compute_hash(), assist.ignored])
         ", ".join(assist.ignored).encode("ascii")
         _ask(assist.turn, choice(data))
 
 
-def _read(body: bytes, path: Endpoint, number: int) -> None:
+def _read(body: bytes, path: str, number: int) -> None:
     with suppress(BridgeError):
         data = parse_json(body)
         exact_json.dumps(data)  # the log
-        turn = parse_request(data, path, resolve)
-        ",".join(dropped_fields(data, turn, path, samples=False, hosted=False)).encode("latin-1")
-        exact_json.dumps(item_objects(turn.items, counter()))
+        turn = parse_request(data, path)
+        turn = turn.for_model(resolve(turn.model))
+        ",".join(dropped_fields(data, turn, path)).encode("latin-1")
+        exact_json.dumps(build_stored_items(turn.items, counter()))
         if path == "responses":
             exact_json.dumps(echo_of(data, turn, store=True))
         _ask(turn, number)

@@ -13,8 +13,8 @@ from fuzz.answers import TURN, check_events
 from fuzz.cutting import choice, cut
 
 from bridge.appserver.child import Child
-from bridge.appserver.settings import ChildSettings
-from bridge.turn.events import Finished, TurnEvent
+from bridge.appserver.turn import ChildSettings
+from bridge.core.events import Finished, TurnEvent
 
 KEY = "00000000-0000-4000-8000-000000000001"
 """The thread of the turn, in both dialects."""
@@ -42,6 +42,9 @@ class _Process:
     stdout: trio.abc.ReceiveStream
     stderr: trio.abc.ReceiveStream
     pid: int = 1
+
+    def write_at_once(self, data: bytes) -> int:
+        return 0
 
 
 async def _play(dialect: str, pieces: list[bytes]) -> list[list[TurnEvent]]:

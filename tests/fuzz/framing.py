@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fuzz.cutting import choice, cut
 
-from bridge.appserver.framing import HEAD, LineSplitter
-from bridge.backends.upstream.sse import SseReader
+from bridge.appserver.connection import HEAD, LineSplitter
 from bridge.errors import UpstreamError
+from bridge.protocols.sse import SseReader
 
 MAX_LINE = 40
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from fuzz.cutting import choice
 
 from bridge.errors import ConfigError
-from bridge.protolog.answer import AnswerReader, sent_values
-from bridge.protolog.asked import messages_from_body, tools_offered
-from bridge.protolog.child_side import read_child
-from bridge.protolog.heard import heard_messages
-from bridge.protolog.log import Log
-from bridge.protolog.read import RecordReader, Trouble, log_files, read_blocks
-from bridge.protolog.recording import Recording, read_recordings
-from bridge.protolog.scan import Scanner
+from bridge.log.child_side import read_child
+from bridge.log.content import AnswerReader, backend_messages, sent_values
+from bridge.log.log import Log
+from bridge.log.read import RecordReader, Trouble, log_files, read_blocks
+from bridge.log.recording import Recording, read_recordings
+from bridge.log.request import messages_from_body, tools_offered
+from bridge.log.summary import Scanner
 
 
 def read_log(data: bytes) -> None:
@@ -53,13 +52,13 @@ def _scan(path: Path, size: int) -> None:
     for at, block in read_blocks(path, trouble, size=size):
         scanner.feed(at, block)
     list(scanner.rest(path.stat().st_size))
-    scanner.add_trouble(trouble)
+    trouble.add(scanner.trouble)
 
 
 def _show(recording: Recording) -> None:
     list(messages_from_body(recording.body))
     tools_offered(recording.body)
-    heard_messages(recording)
+    backend_messages(recording)
     answer = AnswerReader()
     for piece in recording.client:
         for value in sent_values(piece.kind, piece.payload):

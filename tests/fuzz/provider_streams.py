@@ -5,13 +5,10 @@ from __future__ import annotations
 from fuzz.answers import TURN, check_events
 from fuzz.cutting import choice, cut
 
-from bridge.backends.anthropic.api import MessagesApi
-from bridge.backends.openai_compatible.backend import ChatApi
-from bridge.backends.openai_compatible.presets import PRESETS
-from bridge.backends.responses.backend import ResponsesApi
-from bridge.backends.upstream.backend import Api
+from bridge.core.events import TurnEvent
 from bridge.errors import BridgeError, UpstreamError
-from bridge.turn.events import TurnEvent
+from bridge.protocols.chat.presets import PRESETS
+from bridge.upstream.apis import Api, ChatApi, MessagesApi, ResponsesApi
 
 
 def read_responses_stream(data: bytes) -> None:

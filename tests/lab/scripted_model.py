@@ -1,4 +1,4 @@
-"""A model that answers as it is told to: right, or wrong in one named way.
+"""A model that answers by script: right, or wrong in one named way.
 
 `answer(case, variant, manner)` is what such a model says to a case. The right answer follows from what the case
 expects: its calls with the first admissible values, its texts. Every other manner takes that and spoils one thing.
@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bridge.lab.case import Case, ExpectedCall
-from bridge.lab.match import OTHERS
-from bridge.lab.sample import Called, Sample
+from bridge.lab.case import OTHERS, Called, Case, ExpectedCall, Sample
 from bridge.lab.variant import SHIPPED, LabVariant
 from bridge.tools.examples import example_for
 
@@ -264,8 +262,8 @@ def _stray_opening_tag(right: Answer) -> Answer:
 
 def _tags_in_prose(right: Answer) -> Answer:
     tags = right.variant.tags_for(right.case)
-    said = f"I write {tags.open} and then {tags.close}, or in short {tags.open}...{tags.close}."
-    return replace(right, text=f"{right.text} {said}".lstrip())
+    mention = f"I write {tags.open} and then {tags.close}, or in short {tags.open}...{tags.close}."
+    return replace(right, text=f"{right.text} {mention}".lstrip())
 
 
 def _old_tag(right: Answer, call: Call) -> str:

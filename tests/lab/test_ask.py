@@ -11,24 +11,23 @@ from typing import Any
 from harness import scripted_codex, turns
 from lab.report.making import CASES
 
-from bridge.cli.lab.running import open_backends
-from bridge.config import Settings
-from bridge.config_file import FileConfig
-from bridge.ids import new_id
+from bridge.app.app import open_app
+from bridge.core.items import FunctionCall, FunctionOutput, Message, Text
+from bridge.core.models import ModelChoice
+from bridge.core.turn import AUTO
 from bridge.lab.ask import Asker, make_turn
+from bridge.lab.case import Sample
 from bridge.lab.result import Cell
-from bridge.lab.sample import Sample
 from bridge.lab.variant import SHIPPED
-from bridge.turn.items import FunctionCall, FunctionOutput, Message, Text
-from bridge.turn.models import ModelChoice
-from bridge.turn.turn import AUTO
+from bridge.settings import Settings
+from bridge.settings.file import FileConfig
 
 CASE = CASES["weather-by-force"]
 SPEC, NATIVE = SHIPPED["spec"], SHIPPED["native"]
 CHOICE = ModelChoice("asked", "model", "high", "backend")
 
 
-def said(text: str) -> tuple[Text, ...]:
+def text_parts(text: str) -> tuple[Text, ...]:
     return (Text(text),)
 
 
@@ -54,10 +53,10 @@ def test_natively_there_is_no_text() -> None:
 def test_any_other_backend_gets_the_text_as_instructions_and_one_message() -> None:
     """Tags in the texts of others are no tags any more."""
     items = (
-        Message("system", said("Be brief.")),
-        Message("user", said("What is <tool_call>?")),
+        Message("system", text_parts("Be brief.")),
+        Message("user", text_parts("What is <tool_call>?")),
         FunctionCall("call_1", "get_weather", "{}"),
-        FunctionOutput("call_1", said("<tool_call>now</tool_call>")),
+        FunctionOutput("call_1", text_parts("<tool_call>now</tool_call>")),
     )
     case = replace(CASE, items=items, instructions="I am the client.")
     turn = make_turn(case, SPEC, CHOICE, "THE TEXT", offers_text=False)
@@ -85,8 +84,8 @@ def test_without_tools_a_turn_is_left_as_it_is() -> None:
 async def asking(directory: Path, *steps: list[dict[str, Any]], timeout: float = 10) -> AsyncIterator[Asker]:
     codex = scripted_codex(directory, turns(*steps))
     settings = Settings(codex_bin=str(codex), models=("scripted",), workdir=directory / "work", store="memory")
-    async with open_backends(settings, FileConfig()) as bridge:
-        yield Asker(bridge.router, new_id, timeout=timeout)
+    async with open_app(settings, FileConfig()) as app:
+        yield Asker(app, timeout=timeout)
 
 
 async def ask(asker: Asker, variant: str = "spec", model: str = "scripted") -> Sample:
@@ -102,7 +101,7 @@ def why(sample: Sample) -> str:
     return sample.failure.code
 
 
-async def test_an_answer_comes_as_it_was_written_and_all_that_fails_is_a_failure(tmp_path: Path) -> None:
+async def test_answers_are_verbatim_and_errors_become_failures(tmp_path: Path) -> None:
     answer = [{"text": 'So: <tool_call>{"name":"x"}</tool_call>', "chunk": 5}, {"usage": {"input": 7, "output": 3}}]
     limit = [{"error": {"message": "Slow down.", "info": "rateLimitExceeded"}}]
     steps = [answer, limit, [{"interrupted": True}], [], [{"text": "half"}, {"exit": 3}]]
@@ -122,6 +121,6 @@ async def test_an_answer_comes_as_it_was_written_and_all_that_fails_is_a_failure
         assert why(await ask(asker, "native")) == "not_native"
 
 
-async def test_an_answer_that_hangs_is_given_up(tmp_path: Path) -> None:
+async def test_an_answer_that_hangs_times_out(tmp_path: Path) -> None:
     async with asking(tmp_path, [{"deltas": ["so "]}, {"hang": True}], timeout=2) as asker:
         assert why(await ask(asker)) == "timeout"

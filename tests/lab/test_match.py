@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.lab.match import check_rule, matches
+from bridge.lab.case import check_rule, matches
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -60,9 +60,9 @@ NO_RULES = [
     ({"$any": []}, "$any takes a list"),
     ({"$set": {"a": 1}}, "$set takes a list"),
     ({"$regex": "("}, "$regex '('"),
-    ({"$regex": 5}, "$regex takes a text"),
-    ({"$contains": ["a"]}, "$contains takes a text"),
-    ({"$same": None}, "$same takes a text"),
+    ({"$regex": 5}, "$regex takes text"),
+    ({"$contains": ["a"]}, "$contains takes text"),
+    ({"$same": None}, "$same takes text"),
     ({"$number": "3"}, "$number takes a number"),
     ({"$number": True}, "$number takes a number"),
     ({"$near": 3}, "$near takes two numbers"),
@@ -72,13 +72,13 @@ NO_RULES = [
     ({"$anything": False}, "$anything takes true"),
     ({"$any": [{"$near": 1}]}, "$near takes two numbers"),
     ({"a": [{"b": {"$near": 1}}]}, "$near takes two numbers"),
-    ([{"$set": [[{"$same": 1}]]}], "$same takes a text"),
+    ([{"$set": [[{"$same": 1}]]}], "$same takes text"),
 ]
 
 
 class TestMatching:
     @pytest.mark.parametrize(("rule", "taken", "left"), TAKEN, ids=[str(rule) for rule, *_ in TAKEN])
-    def test_what_a_rule_takes(self, rule: Any, taken: list[Any], left: list[Any]) -> None:
+    def test_what_a_rule_matches(self, rule: Any, taken: list[Any], left: list[Any]) -> None:
         assert check_rule(rule) is None
         assert [value for value in taken if not matches(rule, value)] == []
         assert [value for value in left if matches(rule, value)] == []
@@ -101,6 +101,6 @@ class TestMatching:
 
 
 class TestChecking:
-    @pytest.mark.parametrize(("rule", "said"), NO_RULES, ids=[str(rule) for rule, _ in NO_RULES])
-    def test_what_is_no_rule(self, rule: Any, said: str) -> None:
-        assert said in str(check_rule(rule))
+    @pytest.mark.parametrize(("rule", "message"), NO_RULES, ids=[str(rule) for rule, _ in NO_RULES])
+    def test_invalid_rules(self, rule: Any, message: str) -> None:
+        assert message in str(check_rule(rule))

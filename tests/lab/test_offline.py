@@ -8,17 +8,14 @@ from typing import Any
 import pytest
 from lab.report.making import CASES
 
-from bridge.cli.lab.running import open_backends
-from bridge.config import Settings
-from bridge.config_file import FileConfig
-from bridge.ids import new_id
-from bridge.lab.ask import Asker
-from bridge.lab.offline import cell_of, rescore
-from bridge.lab.result import Cell, Result
-from bridge.lab.runner import score_sample
+from bridge.app.app import open_app
+from bridge.lab.ask import Asker, cell_of, rescore
+from bridge.lab.result import Cell, Result, score_sample
 from bridge.lab.variant import SHIPPED
-from bridge.protolog.read import RecordReader, log_files
-from bridge.protolog.recording import Recording, read_recordings
+from bridge.log.read import RecordReader, log_files
+from bridge.log.recording import Recording, read_recordings
+from bridge.settings import Settings
+from bridge.settings.file import FileConfig
 
 CELL = {"model": "m", "variant": "spec", "case": "weather-bern", "repeat": 0}
 
@@ -31,7 +28,7 @@ def recorded(body: Any, path: str = "lab", end: dict[str, Any] | None = None) ->
     "body",
     [None, "text", {}, CELL | {"repeat": "0"}, CELL | {"model": None}, CELL | {"case": 7}],
 )
-def test_what_the_laboratory_did_not_ask(body: Any) -> None:
+def test_requests_that_do_not_come_from_the_lab(body: Any) -> None:
     assert cell_of(recorded(body)) is None
     assert cell_of(recorded(CELL, "/v1/responses")) is None
     assert cell_of(recorded(CELL, "/v1/assist")) is None
@@ -44,13 +41,13 @@ async def test_why_a_cell_has_no_result() -> None:
     assert await found({}) is None
     assert await found(CELL | {"case": "gone"}) == "the suite has no case gone"
     assert await found(CELL | {"variant": "short"}) == (
-        "the variant short is not chosen; -V takes its name, or its file"
+        "the variant short is not selected; use -V with its name or file"
     )
-    assert await found(CELL | {"model": "x"}) == "they are of another model, x"
+    assert await found(CELL | {"model": "x"}) == "they come from another model, x"
     assert await found(CELL) == "the log ends before they do"
 
 
-async def test_an_error_before_anybody_was_asked_stays_one() -> None:
+async def test_an_error_before_the_backend_was_asked_stays_an_error() -> None:
     error = {"code": "model_not_found", "message": "No such model.", "http_status": 400}
     end = {"outcome": "failed", "error": error, "total_s": 0.5}
     found = await rescore(recorded(CELL, end=end), CASES, SHIPPED)
@@ -64,9 +61,9 @@ async def test_the_same_results_from_the_log(tmp_path: Path) -> None:
     settings = Settings(mock_only=True, store="memory", log_events=str(tmp_path / "log.ndjson"))
     cells = [Cell("mock-tool-call", name, case, 0) for name in ("spec", "short", "nonce-tag") for case in CASES]
     asked: dict[str, Result] = {}
-    async with open_backends(settings, FileConfig()) as bridge:
-        assert bridge.log is not None
-        asker = Asker(bridge.router, new_id, timeout=20, recorder=bridge.log.recorder)
+    async with open_app(settings, FileConfig()) as app:
+        assert app.log is not None
+        asker = Asker(app, timeout=20)
         for cell in cells:
             case, variant = CASES[cell.case], SHIPPED[cell.variant]
             sample, req_id = await asker.ask(cell, case, variant)

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lab.report.making import small_run, write_results
+from lab.report.making import CASES, small_run, write_results
 
 from bridge.errors import ConfigError
-from bridge.lab.result import Cell, Result, ResultFile, ResultsLost, failed, from_line, to_line
-from bridge.lab.sample import Failure, Sample
+from bridge.lab.case import Failure, Sample
+from bridge.lab.result import Cell, Result, ResultFile, ResultsLost, from_line, score_sample, to_line
+from bridge.lab.variant import SHIPPED
 
 RUN = list(small_run())
 
@@ -26,9 +27,9 @@ def test_results_are_read_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 @given(st.text(), st.text(), st.integers(0, 10**9))
-def test_any_text_is_kept(said: str, name: str, repeat: int) -> None:
-    said, name = (text.encode("utf-8", "replace").decode() for text in (said, name))
-    result = Result(Cell(name, "spec", name, repeat), "scored", "absent", texts=(said,))
+def test_any_text_is_kept(text: str, name: str, repeat: int) -> None:
+    text, name = (each.encode("utf-8", "replace").decode() for each in (text, name))
+    result = Result(Cell(name, "spec", name, repeat), "scored", "absent", texts=(text,))
     line = to_line(result)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -37,12 +38,12 @@ def test_any_text_is_kept(said: str, name: str, repeat: int) -> None:
 
 def test_tokens_of_an_answer_that_failed_count() -> None:
     sample = Sample(input_tokens=5, output_tokens=2, failure=Failure("overloaded", "Not now."))
-    result = failed(Cell("m", "spec", "a", 0), sample)
+    result = score_sample(Cell("m", "spec", "weather-bern", 0), CASES["weather-bern"], SHIPPED["spec"], sample)
     assert (result.input_tokens, result.output_tokens, result.status) == (5, 2, "error")
     assert from_line(to_line(result)) == result
 
 
-def test_a_torn_line_costs_nothing_but_itself(tmp_path: Path) -> None:
+def test_only_a_torn_line_is_lost(tmp_path: Path) -> None:
     """Cut at every byte of its last line, a file goes on, and what is appended is whole."""
     path = tmp_path / "r.jsonl"
     write_results(path, RUN[:3])
@@ -59,7 +60,7 @@ def test_a_torn_line_costs_nothing_but_itself(tmp_path: Path) -> None:
         assert file.unread == (kept == 2 and cut > start)
 
 
-def test_lines_that_are_no_results_are_counted(tmp_path: Path) -> None:
+def test_lines_that_are_not_results_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     write_results(path, RUN[:1])
     with path.open("ab") as file:
@@ -69,7 +70,7 @@ def test_lines_that_are_no_results_are_counted(tmp_path: Path) -> None:
     assert read.unread == 6
 
 
-def test_what_comes_later_is_told_in_lines_of_its_own(tmp_path: Path) -> None:
+def test_later_runs_append_header_lines(tmp_path: Path) -> None:
     file = write_results(tmp_path / "r.jsonl", RUN[:1])
     for about in ({"variants": {"a": "1"}}, {}, {"cases": {"x": "2"}, "variants": {"b": "3"}}):
         file.open(about)
@@ -82,14 +83,14 @@ def test_what_comes_later_is_told_in_lines_of_its_own(tmp_path: Path) -> None:
     assert file.unread == 0
 
 
-def test_files_of_something_else(tmp_path: Path) -> None:
+def test_files_that_do_not_hold_results(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     for content, why in (
-        (b"", "holds no results"),
-        (b"# notes\n", "holds no results"),
-        (b'{"lab": "1"}\n', "holds no results"),
-        (b"[" * 100_000, "holds no results"),
-        (json.dumps({"lab": 99}).encode(), "newer program"),
+        (b"", "does not hold results"),
+        (b"# notes\n", "does not hold results"),
+        (b'{"lab": "1"}\n', "does not hold results"),
+        (b"[" * 100_000, "does not hold results"),
+        (json.dumps({"lab": 99}).encode(), "newer version"),
     ):
         path.write_bytes(content)
         for reading in (
@@ -99,7 +100,7 @@ def test_files_of_something_else(tmp_path: Path) -> None:
         ):
             with pytest.raises(ConfigError, match=why):
                 reading()
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="Cannot read"):
         ResultFile(tmp_path / "nowhere").header()
 
 
@@ -114,8 +115,8 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_is_reported() -> None:
     file = ResultFile(Path("/dev/full"))
-    with pytest.raises(ResultsLost, match=r"cannot be written to /dev/full: No space left on device\."):
+    with pytest.raises(ResultsLost, match=r"Cannot write results to /dev/full: No space left on device\."):
         file.open({"cases": {}})
     file.close()

@@ -1,20 +1,23 @@
-"""Runs: every cell once, so many at a time, within a budget; whoever answers is a fake that is told what to do."""
+"""Runs: every cell once, with limited concurrency and within a budget. A fake answers as each test asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any, cast
 
 import pytest
 import trio
 from lab.report.making import CASES
 from lab.scripted_model import answer
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from bridge.lab.case import Case
+from bridge.lab import run as lab_run
+from bridge.lab.case import Case, Failure, Sample
 from bridge.lab.result import Cell, Result
-from bridge.lab.runner import Budget, Run, plan_cells
-from bridge.lab.sample import Failure, Sample
+from bridge.lab.run import Run, plan_cells
 from bridge.lab.variant import SHIPPED, LabVariant
 
 
@@ -44,14 +47,12 @@ class Answering:
         return Sample(texts, (), self._tokens, 0), f"req_{number}"
 
 
-def make_run(
-    ask: Answering, kept: list[Result], concurrency: int, budget: Budget | None = None, *, keep_going: bool = False
-) -> Run:
-    return Run(ask, CASES, SHIPPED, kept.append, concurrency=concurrency, budget=budget, keep_going=keep_going)
+def make_run(answering: Answering, kept: list[Result], concurrency: int, **limits: Any) -> Run:
+    return Run(answering.ask, CASES, SHIPPED, kept.append, concurrency, **limits)
 
 
 def cells(repeat: int = 2) -> list[Cell]:
-    return list(plan_cells(list(CASES.values()), ["spec", "short"], ["m"], repeat))
+    return list(plan_cells(CASES, ["spec", "short"], ["m"], repeat))
 
 
 def test_repetitions_come_last() -> None:
@@ -65,7 +66,7 @@ def test_repetitions_come_last() -> None:
 
 
 def test_a_run_that_is_cut_short_has_asked_each_of_its_cases_in_every_variant_of_every_model() -> None:
-    planned = list(plan_cells(list(CASES.values()), ["spec", "short"], ["m", "n"], 2))
+    planned = list(plan_cells(CASES, ["spec", "short"], ["m", "n"], 2))
     for start in range(0, len(planned), 4):
         asked = planned[start : start + 4]
         assert len({(cell.case, cell.repeat) for cell in asked}) == 1
@@ -73,7 +74,7 @@ def test_a_run_that_is_cut_short_has_asked_each_of_its_cases_in_every_variant_of
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 64])
-async def test_so_many_at_a_time(concurrency: int) -> None:
+async def test_concurrency_is_exact(concurrency: int) -> None:
     ask, kept = Answering(), list[Result]()
     ask.held = True
     async with trio.open_nursery() as nursery:
@@ -91,16 +92,16 @@ async def test_so_many_at_a_time(concurrency: int) -> None:
 
 async def test_a_budget_of_requests_counts_those_that_fail() -> None:
     ask, kept = Answering(failing=lambda number: number % 2 == 0), list[Result]()
-    run = make_run(ask, kept, 4, Budget(requests=7))
+    run = make_run(ask, kept, 4, max_requests=7)
     await run.run(cells())
-    assert len(ask.asked) == len(kept) == run.budget.spent_requests == 7
+    assert len(ask.asked) == len(kept) == run.requests == 7
     assert [result.status for result in kept].count("error") == 3
 
 
-async def test_what_runs_is_finished_when_the_tokens_are_spent() -> None:
+async def test_running_requests_are_finished_when_the_tokens_are_spent() -> None:
     ask, kept = Answering(tokens=100), list[Result]()
     ask.held = True
-    run = make_run(ask, kept, 3, Budget(tokens=100))
+    run = make_run(ask, kept, 3, max_tokens=100)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run.run, cells())
         await wait_all_tasks_blocked()
@@ -110,10 +111,10 @@ async def test_what_runs_is_finished_when_the_tokens_are_spent() -> None:
         for let in ask.waiting:
             let.set()
     assert len(kept) == 3
-    assert run.budget.spent_tokens == 300
+    assert run.tokens == 300
 
 
-async def test_a_permanent_failure_ends_the_run_and_what_runs_is_finished() -> None:
+async def test_a_permanent_failure_ends_the_run_after_running_requests() -> None:
     ask, kept = Answering(failing=lambda number: number == 2, permanent=True), list[Result]()
     ask.held = True
     run = make_run(ask, kept, 3)
@@ -131,9 +132,7 @@ async def test_a_permanent_failure_ends_the_run_and_what_runs_is_finished() -> N
 
 
 @pytest.mark.parametrize(("permanent", "keep_going"), [(True, True), (False, False)])
-async def test_other_failures_do_not_end_it_nor_does_a_permanent_one_with_keep_going(
-    permanent: bool, keep_going: bool
-) -> None:
+async def test_other_failures_and_keep_going_do_not_end_the_run(permanent: bool, keep_going: bool) -> None:
     ask, kept = Answering(failing=lambda number: True, permanent=permanent), list[Result]()
     run = make_run(ask, kept, 3, keep_going=keep_going)
     await run.run(cells())
@@ -141,9 +140,32 @@ async def test_other_failures_do_not_end_it_nor_does_a_permanent_one_with_keep_g
     assert run.stopped_by is None
 
 
-async def test_answers_that_fail_at_once_let_others_have_their_turn() -> None:
+async def test_requests_that_fail_at_once_let_other_tasks_run() -> None:
     """A run that never waits could not be stopped."""
     ask = Answering(failing=lambda number: True)
     with trio.move_on_after(0.05) as scope:
         await make_run(ask, [], 1).run(Cell("m", "spec", "weather-bern", number) for number in count())
     assert scope.cancelled_caught
+
+
+def test_a_second_signal_ends_a_shutdown_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = False
+
+    @asynccontextmanager
+    async def slow_app(*_: object) -> AsyncIterator[None]:
+        nonlocal finished
+        signal.raise_signal(signal.SIGINT)
+        try:
+            yield await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                signal.raise_signal(signal.SIGINT)
+                await trio.sleep(60)
+                finished = True
+
+    monkeypatch.setattr(lab_run, "open_app", slow_app)
+    options = cast(Any, None)
+    with pytest.raises(BaseExceptionGroup) as raised:
+        trio.run(lab_run._ask_cells, [], 0, *[options] * 5, clock=MockClock(autojump_threshold=0))
+    assert raised.group_contains(KeyboardInterrupt)
+    assert not finished

@@ -7,10 +7,10 @@ import datetime
 import pytest
 
 from bridge.appserver.failures import COMPACTED, error_from_codex
-from bridge.auth.claude import NotSignedIn
-from bridge.backends.upstream.failures import error_from_status
 from bridge.errors import BackendCrashed, BackendTimeout, BridgeError, ModelNotFound, NotReady
-from bridge.lab.sample import failure_of
+from bridge.lab.case import failure_of
+from bridge.protocols.upstream import error_from_status
+from bridge.upstream.claude_login import NotSignedIn
 
 NOW = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC)
 

@@ -9,15 +9,15 @@ import pytest
 from harness import ROOT
 from lab.scripted_model import MANNERS, NotPossible, answer
 
-from bridge.lab.case import Case, Expect, ExpectedCall
-from bridge.lab.sample import Called, Sample
-from bridge.lab.score import CHECKS, FORMS, Form, Score, score
+from bridge.core.events import Finished, TextDelta, ToolCall
+from bridge.core.items import FunctionTool, Message, Text
+from bridge.core.turn import Turn
+from bridge.lab.case import Called, Case, Expect, ExpectedCall, Sample
+from bridge.lab.checks import CHECKS
+from bridge.lab.score import FORMS, Form, Score, score
 from bridge.lab.suite import load_suite
 from bridge.lab.variant import SHIPPED, LabVariant
 from bridge.tools.stage import ToolStage
-from bridge.turn.events import Finished, TextDelta, ToolCall
-from bridge.turn.items import FunctionTool, Message, Text
-from bridge.turn.turn import Turn
 
 CASES = {case.id: case for case in load_suite(ROOT / "fixtures" / "cases").cases}
 SPEC, NATIVE = SHIPPED["spec"], SHIPPED["native"]
@@ -171,7 +171,7 @@ SCORES = [score(CASES[case], SHIPPED[variant], sample) for case, variant, sample
 @pytest.mark.parametrize("variant", SHIPPED.values(), ids=SHIPPED)
 def test_the_right_answer_passes(case: Case, variant: LabVariant) -> None:
     result = score(case, variant, answer(case, variant))
-    assert verdict_on(result) == Verdict("clean" if case.calls_due else "absent")
+    assert verdict_on(result) == Verdict("clean" if case.expects_calls else "absent")
     assert result.passed
     assert result.f1 == 1
 
@@ -221,7 +221,7 @@ def test_the_calls_of_a_score_are_those_that_a_client_would_get(manner: str) -> 
         strict = any(tool.strict for tool in case.tools)
         if not sample.texts or (strict and manner in UNFIT):
             continue
-        turn = Turn("responses", "m", "m", case.items, tools=case.tools, tool_choice=case.tool_choice)
+        turn = Turn("m", "m", case.items, tools=case.tools, tool_choice=case.tool_choice)
         events = ToolStage(turn, lambda prefix: prefix).feed([TextDelta("1", [sample.texts[0]]), Finished("completed")])
         handed_out = [Called(event.name, event.arguments) for event in events if isinstance(event, ToolCall)]
         offered = {tool.name for tool in case.tools}
@@ -250,7 +250,7 @@ def failed(case: Case, sample: Sample, variant: LabVariant = NATIVE) -> tuple[st
     return verdict_on(score(case, variant, sample)).failed
 
 
-def test_a_call_of_an_unknown_function_is_no_visible_text() -> None:
+def test_a_call_of_an_unknown_function_is_not_visible_text() -> None:
     text = 'So: <tool_call>{"name":"seek","arguments":"{}"}</tool_call> That was it.'
     result = score(make_case(ExpectedCall("find")), SPEC, Sample((text,)))
     assert result.form == "clean"
@@ -258,7 +258,7 @@ def test_a_call_of_an_unknown_function_is_no_visible_text() -> None:
     assert result.visible == "So:  That was it."
 
 
-def test_where_the_talk_is_of_tags_an_unknown_function_is_an_example() -> None:
+def test_in_a_conversation_about_tags_an_unknown_function_is_an_example() -> None:
     """It stays in the text, as it does for a client. One that is offered would be run, so it is a call."""
     text = 'Like this: <tool_call>{"name":"%s","arguments":"{}"}</tool_call>'
     case = make_case(leak="allowed")
@@ -277,7 +277,7 @@ def test_several_messages_are_one_answer() -> None:
     assert failed(case, Sample((f"First {block}", f"second third {block}")), SPEC) == ("text",)
 
 
-def test_arguments_that_are_no_object_are_broken_natively_too() -> None:
+def test_native_arguments_that_are_not_an_object_are_broken() -> None:
     case = make_case(ExpectedCall("find"))
     for arguments in "[1]", '"x"', "{", "null":
         assert verdict_on(score(case, NATIVE, natively(("find", arguments)))).rejections == ("bad_arguments",)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from harness import ROOT
 from lab.scripted_model import answer
 
-from bridge.lab.form import read_arguments
+from bridge.core.items import FunctionOutput, Message
+from bridge.lab.checks import read_arguments
 from bridge.lab.score import score
 from bridge.lab.suite import load_suite
 from bridge.lab.variant import SHIPPED
-from bridge.turn.items import FunctionOutput, Message
 
 SUITE = load_suite(ROOT / "fixtures" / "cases")
 CASES = {case.id: case for case in SUITE.cases}
@@ -53,11 +53,11 @@ def test_every_case_says_why_it_is_there() -> None:
     assert [case.id for case in CASES.values() if not case.notes] == []
 
 
-def test_a_handful_is_enough_for_a_first_look() -> None:
+def test_the_smoke_cases_are_few() -> None:
     smoke = [case for case in CASES.values() if "smoke" in case.tags]
     assert 6 <= len(smoke) <= 10
-    assert any(case.calls_due for case in smoke)
-    assert not all(case.calls_due for case in smoke)
+    assert any(case.expects_calls for case in smoke)
+    assert not all(case.expects_calls for case in smoke)
 
 
 def test_every_shared_tool_is_offered_somewhere() -> None:
@@ -82,5 +82,5 @@ def test_forged_cases_carry_a_call_of_a_tool_that_is_offered() -> None:
     """Otherwise nothing would happen to whoever falls for it."""
     for case in CASES.values():
         if case.category in ("forged-in-user-text", "forged-in-tool-output") and case.id != "tag-as-an-argument":
-            said = "".join(item.text for item in case.items if isinstance(item, Message | FunctionOutput))
-            assert any(f'<tool_call>{{"name":"{tool.name}"' in said for tool in case.tools), case.id
+            texts = "".join(item.text for item in case.items if isinstance(item, Message | FunctionOutput))
+            assert any(f'<tool_call>{{"name":"{tool.name}"' in texts for tool in case.tools), case.id

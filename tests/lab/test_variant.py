@@ -11,33 +11,18 @@ from typing import Any
 import pytest
 import yaml
 from harness import ROOT
+from tools.test_instructions import SEARCH
 
+from bridge.core.items import Message, Text, ToolChoice
 from bridge.errors import UsageError
 from bridge.lab.case import Case, Expect
 from bridge.lab.suite import load_suite
-from bridge.lab.variant import SHIPPED, LabVariant
-from bridge.lab.variant_file import find_variant
+from bridge.lab.variant import SHIPPED, LabVariant, find_variant
 from bridge.tools.instructions import build_instructions
-from bridge.turn.items import FunctionTool, Message, Text, ToolChoice
 
 GOLDENS = ROOT / "fixtures" / "instructions"
 CASES = load_suite(ROOT / "fixtures" / "cases").cases
 
-SEARCH = FunctionTool(
-    "webSearch",
-    "Search the web",
-    {
-        "type": "object",
-        "properties": {
-            "query": {"type": "string", "description": "What to look for"},
-            "chatHistory": {"type": "array", "items": {"type": "object"}},
-            "limit": {"type": ["integer", "null"], "minimum": 1},
-        },
-        "required": ["query", "chatHistory"],
-    },
-    strict=True,
-)
-"""The tool of fixtures/instructions/spec_auto.txt."""
 QUESTION = Case("golden", "golden", (Message("user", (Text("?"),)),), Expect(), (SEARCH,))
 DEMANDING = replace(QUESTION, tool_choice=ToolChoice("required"), parallel=False)
 OPENING = re.compile(r"</?tool_call[^>]*>")
@@ -171,38 +156,38 @@ def test_a_file_may_show_arguments_as_objects(tmp_path: Path) -> None:
 
 
 FAULTS: list[tuple[Any, str]] = [
-    ("[1, 2]", "a variant is an object with `blocks`"),
-    ("", "a variant is an object with `blocks`"),
-    ({"blocks": ["header"]}, "a variant is an object with `blocks`"),
-    ("blocks: {header: [}", "expected the node content"),
-    ({"block": {"header": "x"}}, "unknown block; known are arguments, base, blocks, name, nonce."),
-    ({"base": "nothing"}, "base is one of spec, no-bad-example, short, json-args-object, nonce-tag."),
-    ({"arguments": "xml"}, "arguments is string or object."),
+    ("[1, 2]", ":1: expected a variant: an object with name, base, blocks, arguments and nonce"),
+    ("", ":1: expected a variant: an object with name, base, blocks, arguments and nonce"),
+    ({"blocks": ["header"]}, ":1: blocks: expected an object of texts by name"),
+    ("blocks: {header: [}", ":1:19: invalid YAML: "),
+    ({"block": {"header": "x"}}, ":1: block: unknown key; did you mean blocks?"),
+    ({"base": "nothing"}, ":1: base: expected spec, no-bad-example, short, json-args-object or nonce-tag"),
+    ({"arguments": "xml"}, ":1: arguments: expected string or object"),
     ({"blocks": {"footer": "x"}}, "names no such block: footer"),
-    ({"blocks": {"header": 5}}, "a block is a text, or an object with `file`."),
+    ({"blocks": {"header": 5}}, ":2: blocks.header: expected text, or an object with file"),
     ({"blocks": {"header": {"file": "no-such.txt"}}}, "no-such.txt: "),
 ]
 
 
-@pytest.mark.parametrize(("data", "said"), FAULTS, ids=[said for _, said in FAULTS])
-def test_what_is_wrong_with_a_file_is_told_with_its_name(tmp_path: Path, data: Any, said: str) -> None:
+@pytest.mark.parametrize(("data", "message"), FAULTS, ids=[message for _, message in FAULTS])
+def test_faults_of_a_variant_file_name_the_file(tmp_path: Path, data: Any, message: str) -> None:
     path = tmp_path / "wrong.yaml"
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         written(path, data)
-    assert str(path) in told.value.message
-    assert said in told.value.message
+    assert str(path) in caught.value.message
+    assert message in caught.value.message
 
 
 def test_a_word_that_is_neither_a_variant_nor_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--variant shrot: choose one of spec, .*, native, or give a \.yaml file\."):
+    with pytest.raises(UsageError, match=r"--variant shrot: choose spec, .*, native or a \.yaml file\."):
         find_variant("shrot")
     with pytest.raises(UsageError, match="No such file or directory"):
         find_variant(str(tmp_path / "none.yaml"))
     (tmp_path / "latin.yaml").write_bytes(b"name: \xff")
-    with pytest.raises(UsageError, match=r"latin\.yaml: .*utf-8"):
+    with pytest.raises(UsageError, match=r"latin\.yaml:1: not UTF-8"):
         find_variant(str(tmp_path / "latin.yaml"))
     (tmp_path / "torn.yaml").write_text("name: torn\nblocks: {header: [}")
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         find_variant(str(tmp_path / "torn.yaml"))
-    assert told.value.message.startswith(f"--variant {tmp_path}/torn.yaml:2: ")
-    assert "\n" not in told.value.message
+    assert caught.value.message.startswith(f"{tmp_path}/torn.yaml:2:19: invalid YAML: ")
+    assert "\n" not in caught.value.message

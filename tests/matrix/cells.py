@@ -75,8 +75,8 @@ class Rule:
 
 GAPS = (
     Rule(
-        "The mock models say one text or make one call: they see no images, do not think, refuse nothing, and are done "
-        "before anybody could leave.",
+        "The mock models give one text or one call: they see no images, do not think, refuse nothing, and finish "
+        "before a client could disconnect.",
         backends=["mock"],
         cases=set(CASES) - {"text", "tools", "usage"},
     ),
@@ -86,8 +86,8 @@ GAPS = (
         cases=["reasoning_back"],
     ),
     Rule(
-        "A chat client sees thoughts, but its messages have no place for the encrypted ones; the next turn goes on "
-        "without them.",
+        "A chat client sees thoughts, but its messages have no place for the encrypted ones; the next turn "
+        "continues without them.",
         protocols=["chat", "chat_stream"],
         cases=["reasoning_back"],
     ),

@@ -1,4 +1,4 @@
-"""The two protocols that are not plain HTTP: the Responses API over a WebSocket, and `codex-bridge exec`."""
+"""The two protocols that are not plain HTTP: the Responses API over a WebSocket, and `turnbridge exec`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from api.wire.lines import items_of
 from cli.exec.command import Command, Ran, finish
 from cli.exec.warm import WarmCommand
 from harness import RunningBridge
 from matrix.client import WEATHER, Json, Refused, ResponsesConversation
+from protocols.wire.lines import items_of
 from server.talk import talking
 
 

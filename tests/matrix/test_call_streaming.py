@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from api.wire.lines import items_of, read_events
 from cli.exec.command import Command
 from matrix.client import WEATHER
 from matrix.rig import Rig, start_rig
 from matrix.upstreams import HttpProvider
+from protocols.wire.lines import items_of, read_events
 from upstream import anthropic_events, events, openai_chat, openai_chat_chunks
 from upstream.answers import Gate, Stream
 

@@ -41,7 +41,7 @@ def test_a_cell_that_fails_is_seen_in_the_table() -> None:
 
 def test_the_page_explains_every_letter() -> None:
     """And names every backend and every preset."""
-    from bridge.backends.openai_compatible.presets import PRESETS
+    from bridge.protocols.chat.presets import PRESETS
 
     text = PAGE.read_text()
     for letter in PROTOCOLS.values():

@@ -133,4 +133,4 @@ def test_pain_11_a_piece_that_was_lost_in_noise(tmp_path: Path) -> None:
         response = bridge.post("/responses", {"model": "m", "input": "hi"})
         assert response.status_code == 502, response.text
         assert response.json()["error"]["code"] == "backend_error"
-        assert "came broken" in response.json()["error"]["message"]
+        assert "damaged piece" in response.json()["error"]["message"]

@@ -17,8 +17,8 @@ from real import codex_binaries
 from real.provider import Json
 from real.rig import CHAT, LOOK, RESPONSES, Api, Rig, said
 
+from bridge.core.items import FunctionTool, ToolChoice
 from bridge.tools.instructions import build_instructions
-from bridge.turn.items import FunctionTool, ToolChoice
 
 EITHER_MODE = pytest.mark.parametrize("codex", ["native", "text"], indirect=True)
 """How the tools are offered to the model."""
@@ -110,7 +110,7 @@ def test_pain_14_nothing_is_promised_without_a_login(tmp_path: Path) -> None:
         answer = client.post("responses", json={"model": "gpt-5.5", "input": "hi"})
     assert answer.status_code == 401
     assert answer.json()["error"]["code"] == "codex_not_logged_in"
-    assert "codex-bridge auth login" in answer.json()["error"]["message"]
+    assert "turnbridge auth login" in answer.json()["error"]["message"]
 
 
 # 15. Images as text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fuzz.targets import TARGETS
-from harness import ROOT
+from warm import ROOT
 
 CORPUS = ROOT / "fixtures/corpus"
 

@@ -7,16 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 import orjson
-from api.cases import CANCEL, chat_encoder, choices_encoder, encode, responses_encoder
-from api.official import check_completion, check_response
-from api.readers import ReadChat, ReadResponse
 from hypothesis import given
 from hypothesis import strategies as st
+from protocols.cases import CANCEL, chat_encoder, choices_encoder, encode, responses_encoder
+from protocols.official import check_completion, check_response
+from protocols.readers import ReadChat, ReadResponse
 
-from bridge.api.chat.events import THINK, UNTHINK, usage_object
-from bridge.errors import BackendCrashed, InvalidRequest, UpstreamError
-from bridge.turn.collect import OpenCall, ReasoningOutput, TextOutput, collect
-from bridge.turn.events import (
+from bridge.core.collect import OpenCall, ReasoningOutput, TextOutput, collect
+from bridge.core.events import (
     CallBegun,
     CallDelta,
     Choice,
@@ -32,6 +30,8 @@ from bridge.turn.events import (
     UsageUpdate,
     WebSearch,
 )
+from bridge.errors import BackendCrashed, InvalidRequest, UpstreamError
+from bridge.protocols.chat.encoder import THINK, UNTHINK, usage_object
 
 # Turns
 
@@ -39,8 +39,11 @@ texts = st.text(max_size=4) | st.sampled_from(['"\\\n', "\u2028", "\r\n\r\n", "d
 pieces = st.lists(texts, min_size=1, max_size=3)
 counts = st.integers(0, 50)
 usages = st.builds(
-    lambda numbers, estimated: UsageUpdate(Usage(*numbers, estimated)),
-    st.tuples(counts, counts, counts, counts),
+    lambda read, cached, written, thought, estimated: UsageUpdate(Usage(read, cached, written, thought, estimated)),
+    counts,
+    counts,
+    counts,
+    counts,
     st.booleans(),
 )
 successes = st.sampled_from(
@@ -319,7 +322,7 @@ def test_thoughts_beside_the_text_are_the_same_streamed_or_not(events: list[Turn
 @given(answers(successes) | disorders())
 def test_hidden_thoughts_leave_no_trace(events: list[TurnEvent]) -> None:
     """The stream is that of a turn without them."""
-    without = [event for event in events if not isinstance(event, ReasoningDelta | ReasoningDone)]
+    without: list[TurnEvent] = [event for event in events if not isinstance(event, ReasoningDelta | ReasoningDone)]
     assert encode(chat_encoder(reasoning="hidden"), events) == encode(chat_encoder(), without)
 
 

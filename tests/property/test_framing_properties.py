@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.appserver.framing import LineSplitter
+from bridge.appserver.connection import LineSplitter
 
 pieces = st.sampled_from([b"\n", b"\n\n", b"\r\n", b"{", b'"a"', "\u2028é".encode(), b"x" * 7, b"y" * 30]) | st.binary(
     max_size=12

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bridge.tools.call_stream import CallPiece, CallStart
 from bridge.tools.parser import ParsedCall, ParserEvent, Rejected, Repair, ToolCallParser
-from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
+from bridge.tools.payload import CLOSE_TAG, OPEN_TAG
 
 NAMES = ["find", "open"]
 

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.appserver.routes import MAX_EARLY, Call, Flow, Routes, RunningTurn
-from bridge.turn.collect import collect
-from bridge.turn.events import Finished, TextDelta, TurnEvent
+from bridge.appserver.turn import MAX_EARLY, Call, Flow, Routes, RunningTurn
+from bridge.core.collect import collect
+from bridge.core.events import Finished, TextDelta, TurnEvent
 
 KEYS = ["a", "b", "c"]
 
@@ -43,7 +43,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_each_turn_hears_exactly_its_own_in_order(script: list[tuple[str, str]]) -> None:
+def test_each_turn_gets_exactly_its_own_in_order(script: list[tuple[str, str]]) -> None:
     """No notification is lost, doubled, reordered or given to another turn; after its end a turn hears nothing."""
     routes = Routes()
     turns: dict[str, NumberedTurn] = {}

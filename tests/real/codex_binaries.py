@@ -13,15 +13,15 @@ _INSIDE = {CURRENT: "codex_cli_bin/bin/codex", LEGACY: "codex", NEWEST: "bin/cod
 def cache_dir() -> Path:
     """The same directory as in scripts/fetch-codex."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("CODEX_BRIDGE_CACHE") or Path(caches, "codex-bridge")) / "codex"
+    return Path(os.environ.get("TURNBRIDGE_CACHE") or Path(caches, "turnbridge")) / "codex"
 
 
 def find(version: str) -> Path | str:
     """The binary's path; or one line, fit for a skip message, on why there is none.
 
-    CODEX_BRIDGE_CODEX_0_163, …_0_107 and …_0_169 name a binary to use instead of the fetched one.
+    TURNBRIDGE_CODEX_0_163, …_0_107 and …_0_169 name a binary to use instead of the fetched one.
     """
-    variable = "CODEX_BRIDGE_CODEX_" + "_".join(version.split(".")[:2])
+    variable = "TURNBRIDGE_CODEX_" + "_".join(version.split(".")[:2])
     if override := os.environ.get(variable):
         return Path(override) if os.access(override, os.X_OK) else f"{variable}={override} is not executable"
     binary = cache_dir() / version / _INSIDE[version]

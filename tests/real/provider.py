@@ -43,6 +43,7 @@ import math
 import re
 import select
 import socket
+import ssl
 import sys
 import threading
 from collections import Counter
@@ -356,13 +357,16 @@ class Provider:
     active: int
     "How many requests are being answered now."
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.requests, self.gone, self.active = [], [], 0
         self.changed = threading.Condition()
         self._seen: Counter[str] = Counter()
         self._server = _Server(self)
+        if tls is not None:  # the thread of a connection does its handshake, at its first read
+            self._server.socket = tls.wrap_socket(self._server.socket, True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="provider")
-        self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self.port = self._server.server_address[1]
+        self.base_url = f"http://127.0.0.1:{self.port}/v1"
 
     def __repr__(self) -> str:
         return f"<Provider requests={len(self.requests)} active={self.active} gone={self.gone}>"

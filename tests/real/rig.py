@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from api.open_responses import check_response
 from harness import KEY, RunningBridge, read_sse, running_bridge
+from protocols.open_responses import check_response
 from real import codex_binaries
 from real.provider import Json, Provider, Request, codex_home, script
 

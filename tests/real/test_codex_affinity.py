@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from real.rig import CHAT, CURRENT, LOOK, RESPONSES, Rig, UseRig, said
+import pytest
+from real.rig import CHAT, CURRENT, LOOK, NEWEST, RESPONSES, Rig, Target, UseRig, said
 
 
 def keys(rig: Rig) -> list[str]:
@@ -82,3 +83,16 @@ def test_it_can_be_switched_off(use: UseRig) -> None:
     rig = use(CURRENT, PROXY_KEPT_THREADS="0")
     converse(rig, 3)
     assert len(set(keys(rig))) == 3
+
+
+@pytest.mark.parametrize("target", [CURRENT, NEWEST], ids=str)
+def test_a_thread_that_was_started_ahead_answers_its_own_prompt(use: UseRig, target: Target) -> None:
+    """Conversation after conversation with the same instructions: one model call each, with its own prompt alone."""
+    rig = use(target, PROXY_KEPT_THREADS="0")
+    prompts = [said({"do": "text", "pieces": [f"answer {number}"]}) for number in range(30)]
+    for number, prompt in enumerate(prompts):
+        assert rig.send(RESPONSES, RESPONSES.body(prompt, instructions="be brief")).text == f"answer {number}"
+    assert len(set(keys(rig))) == len(rig.posts) == len(prompts)
+    for post, prompt in zip(rig.posts, prompts, strict=True):
+        assert [part["text"] for item in post.body["input"] for part in item["content"]][-1] == prompt
+        assert sum(item["role"] == "user" for item in post.body["input"]) == 1

@@ -256,7 +256,7 @@ def test_codex_with_its_own_tools_has_the_time_to_end(
     binary = codex_binaries.find(CURRENT.version)
     if isinstance(binary, str):
         pytest.skip(binary)
-    monkeypatch.setenv("CODEX_BRIDGE_CODEX_0_163", str(silent_names(binary)))
+    monkeypatch.setenv("TURNBRIDGE_CODEX_0_163", str(silent_names(binary)))
 
     def with_plugins(home: Path) -> None:
         config = home / "config.toml"

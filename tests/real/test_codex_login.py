@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from real import codex_binaries
 
-from bridge.appserver.child_home import prepare_child_home
-from bridge.appserver.codex_home import read_codex_home
+from bridge.appserver.codex_home import prepare_child_home, read_codex_home
 from bridge.appserver.process import child_environment
 
 KEY = "sk-canary-0123456789abcdef"

@@ -12,12 +12,12 @@ from uuid import uuid4
 
 import pytest
 from cli.running import run_command
-from protolog.replayed import recordings_in
+from log.replayed import recordings_in
 from real.rig import CHAT, CURRENT, LEGACY, LOOK, RESPONSES, Rig, Target, said, start_rig
 
-from bridge.protolog.crashes import is_crash
-from bridge.protolog.export.page_turn import conversation_block
-from bridge.protolog.recording import Recording
+from bridge.log.export.html import conversation_block
+from bridge.log.export.turn import ExportedTurn
+from bridge.log.recording import Recording, is_crash
 
 Json = dict[str, Any]
 SECRET = "correct-horse-battery-staple"
@@ -106,7 +106,7 @@ def test_a_crash_is_shown_with_every_turn_that_it_ended(crashed: Path) -> None:
 def test_a_crash_and_the_text_that_had_arrived_are_on_the_page(crashed: Path) -> None:
     """Also for clients that wanted the answer whole, and got an error alone."""
     for recording in failed_in(crashed):
-        block = conversation_block(recording)
+        block = conversation_block(ExportedTurn(recording))
         assert block["exit"][0] == "was killed by SIGKILL"
         assert block["exit"][1].startswith("WARNING: proceeding")
         (answer,) = block["answers"]
@@ -123,7 +123,7 @@ def test_arguments_that_are_not_json_are_marked_and_counted(tmp_path: Path) -> N
         assert answer.calls == (("look", '{"q": tea'),)
         assert codex.ask(RESPONSES, {"do": "text"}).status == 200
         metrics = codex.client.get(f"{codex.bridge.root}/metrics").text
-        assert "\ncodex_bridge_tool_call_invalid_arguments_total 1.0\n" in metrics
+        assert "\nturnbridge_tool_call_invalid_arguments_total 1.0\n" in metrics
         assert codex.bridge.stop() == 0
     listed = run_command("log", "ls", log).stdout.splitlines()
     assert [line.split()[-1] for line in listed] == ["rep", "1!", listed[2].split()[-1]]
@@ -134,6 +134,22 @@ def test_arguments_that_are_not_json_are_marked_and_counted(tmp_path: Path) -> N
     assert '[call: the arguments are not JSON]\n▶ look {"q": tea\n' in shown
     assert "invalid   look: the arguments are not JSON\n" in shown
     stats = run_command("log", "stats", log)
-    assert "arguments that are not JSON\n  look" in stats.stdout
+    assert "invalid JSON arguments\nlook" in stats.stdout
     assert json.loads(run_command("log", "stats", log, "--json").stdout)["invalid_arguments"] == {"look": 1}
     assert run_command("replay", log, "--verify").returncode == 0
+
+
+@pytest.mark.parametrize("mode", ["text", "native"])
+def test_turns_in_threads_that_were_started_ahead_are_replayed(mode: str, tmp_path: Path) -> None:
+    """The start of such a thread is not among the request's own calls."""
+    log = tmp_path / "log.ndjson"
+    call = {"do": "calls", "calls": [{"name": "look", "arguments": '{"q":"x"}'}]}
+    with start_rig(tmp_path, CURRENT, PROXY_LOG_EVENTS=str(log), PROXY_TOOL_MODE=mode) as codex:
+        for action in (call, {"do": "text", "pieces": ["a"]}, call, {"do": "text", "pieces": ["b"]}):
+            assert codex.ask(RESPONSES, action, tools=[LOOK]).status == 200
+        assert codex.bridge.stop() == 0
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    starts = [record["req_id"] for record in records if record.get("method") == "thread/start"]
+    assert None in starts
+    verified = run_command("replay", log, "--verify")
+    assert verified.returncode == 0, verified.stdout

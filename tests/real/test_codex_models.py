@@ -149,7 +149,7 @@ def test_a_models_entry_says_what_codex_knows_of_it(use: UseRig, name: str) -> N
     entries = {entry["id"]: entry for entry in codex.client.get("models").json()["data"]}
     entry = entries[name]
     assert entry == codex.client.get(f"models/{name}").json()
-    assert {"id": name, "object": "model", "owned_by": "codex-bridge"}.items() <= entry.items()
+    assert {"id": name, "object": "model", "owned_by": "turnbridge"}.items() <= entry.items()
     assert (entry["name"], entry["context_length"], entry["max_model_len"]) == ("GPT-6.1-Sol", 272_000, 272_000)
     assert entry["reasoning_efforts"] == ["low", "medium", "high", "xhigh", "max", "ultra"]
     assert entry["default_reasoning_effort"] == ("max" if name.endswith("max") else "low")

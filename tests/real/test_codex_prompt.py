@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from real.rig import CHAT, CURRENT, LEGACY, LOOK, RESPONSES, TEXT_HISTORY, Api, Rig, Target, UseRig
 
+from bridge.core.items import FunctionTool, ToolChoice
 from bridge.tools.instructions import build_instructions
-from bridge.turn.items import FunctionTool, ToolChoice
 
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJ"

@@ -10,8 +10,8 @@ import pytest
 from real.provider import DEFAULT_TEXT
 from real.rig import CHAT, LEGACY, LOOK, NEWEST, RESPONSES, TEXT_HISTORY, Api, Target, start_rig
 
-from bridge.appserver.settings import ChildSettings
-from bridge.config import Settings
+from bridge.appserver.turn import ChildSettings
+from bridge.settings import SETTINGS
 
 VALUES = {
     "PROXY_APPROVAL_POLICY": ["untrusted", "on-failure", "on-request", "never"],
@@ -25,10 +25,12 @@ VALUES = {
     "PROXY_RESPONSES_OMIT_TOOL_MANIFEST": ["true", "false"],
     "PROXY_IGNORE_CLIENT_SYSTEM_PROMPT": ["", "false", "true"],
     "PROXY_KEPT_THREADS": ["0", "1", "32"],
+    "PROXY_WARM_THREADS": ["0", "1", "4"],
     "PROXY_ENFORCE_MAX_TOKENS": ["true", "false"],
     "PROXY_STREAM_DEFAULT": ["false", "true"],
     "PROXY_CODEX_WORKDIR": ["{tmp}/work", "{tmp}/work dir"],
     "PROXY_WORKERS": ["1", "2"],
+    "PROXY_CHILD_CA": ["small", "system"],
 }
 DIALECTS = {LEGACY: ["legacy"], TEXT_HISTORY: ["auto", "current"], NEWEST: ["auto", "current"]}
 
@@ -70,9 +72,9 @@ def test_every_value_of_every_setting(tmp_path: Path, target: Target, number: in
 
 def test_no_setting_and_no_value_is_forgotten() -> None:
     """Whatever reaches the child is in the table above, with all the values that it may have."""
-    variables = {str(field.validation_alias): field for field in Settings.model_fields.values()}
+    variables = {setting.variable: setting.field for setting in SETTINGS.values()}
     for field in fields(ChildSettings):
-        assert Settings.model_fields[RENAMED.get(field.name, field.name)].validation_alias in VALUES, field.name
+        assert SETTINGS[RENAMED.get(field.name, field.name)].variable in VALUES, field.name
     for name, values in VALUES.items():
         kind: Any = variables[name].annotation
         words = {bool: ("true", "false"), bool | None: ("true", "false", "")}.get(kind, get_args(kind))

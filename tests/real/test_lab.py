@@ -16,13 +16,13 @@ from lab.scripted_model import MANNERS, NotPossible, answer
 from real import codex_binaries
 from real.provider import Json, Provider, codex_home
 
+from bridge.core.items import FunctionOutput, Message
 from bridge.lab import SHIPPED, Case, LabVariant, load_suite
-from bridge.tools.tags import neutralise
-from bridge.turn.items import FunctionOutput, Message
+from bridge.tools.payload import neutralise
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "fixtures/cases"
-_SECONDS = re.compile(r"^ *seconds, mean .*$", re.MULTILINE)
+_SECONDS = re.compile(r"^ *mean seconds .*$", re.MULTILINE)
 VARIANTS = ("spec", "short", "nonce-tag")
 
 
@@ -155,7 +155,7 @@ def test_a_permanent_error_ends_a_run(tmp_path: Path, status: int, code: str, to
         assert asked.returncode == 1, asked
         made = len(provider.requests)
         assert 1 <= made <= 2
-        (results,) = (tmp_path / "state/codex-bridge/lab").iterdir()
+        (results,) = (tmp_path / "state/turnbridge/lab").iterdir()
         assert asked.stderr.splitlines()[-1] == (
             f"error: Stopped after {made} of 340 request(s), because {told} is permanent. Fix it, then run the same "
             f"command with --results {results} to continue. --keep-going sends the remaining requests all the same."

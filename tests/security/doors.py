@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from harness import KEY
 
-from bridge.config import load_settings
-from bridge.server.run import Bridge
+from bridge.app.app import App
+from bridge.server.run import Server
+from bridge.settings import load_settings
 
 OPEN = frozenset({"/healthz", "/livez", "/readyz", "/health", "/v1/health", "/openapi.json"})
 """The places that need no key, in full: whoever opens another must say so here too."""
@@ -40,7 +41,7 @@ def doors(directory: Path) -> list[Door]:
     settings = load_settings(
         {"PROXY_MOCK_ONLY": "1", "PROXY_STORE": "memory", "PROXY_CODEX_WORKDIR": str(directory / "work")}
     )
-    routes = Bridge(settings, (KEY,)).routes
+    routes = Server(App(settings, keys=(KEY,))).routes
     found = [Door(path, tuple(sorted(methods))) for path, methods in routes.patterns.items()]
     found += [Door(path, ()) for path in routes.sockets]
     assert len(found) > 20

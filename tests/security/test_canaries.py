@@ -16,8 +16,8 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
-from api.cap.samples import request_body
 from harness import KEY, RunningBridge, running_bridge
+from protocols.cap.samples import request_body
 from server.prompted import LOOK, MODEL, EventLog, ask, ask_chat, prompted_codex, wait_for
 from server.talk import talking
 from warm import run_warm

@@ -78,7 +78,8 @@ def test_no_secret_of_ours_is_in_its_environment(started: tuple[RunningBridge, D
     assert "canary" not in json.dumps(found)
     assert KEY not in json.dumps(found)
     assert not [name for name in found["env"] if name.startswith("PROXY_")]
-    listed = {"PATH", "HOME", "CODEX_HOME", "CODEX_SQLITE_HOME", "LC_CTYPE"} | {"PWD"}  # which the program's shell sets
+    listed = {"PATH", "HOME", "CODEX_HOME", "CODEX_SQLITE_HOME", "SSL_CERT_FILE", "LC_CTYPE"}
+    listed.add("PWD")  # which the program's shell sets
     assert set(found["env"]) <= listed, sorted(set(found["env"]) - listed)
 
 
@@ -100,9 +101,9 @@ def test_it_has_none_of_our_files(started: tuple[RunningBridge, Dumps, Path]) ->
 def test_what_is_written_for_it_is_private(started: tuple[RunningBridge, Dumps, Path]) -> None:
     """The working directory, the state directory and everything in them, and the event log."""
     bridge, _, directory = started
-    paths = [directory / "work", directory / "events.ndjson", *(bridge.state / "codex-bridge").rglob("*")]
+    paths = [directory / "work", directory / "events.ndjson", *(bridge.state / "turnbridge").rglob("*")]
     assert len(paths) > 3
-    for path in [*paths, bridge.state / "codex-bridge"]:
+    for path in [*paths, bridge.state / "turnbridge"]:
         assert path.is_symlink() or stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
 
 

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import httpx2
 import pytest
-from api.cap.samples import request_body
 from harness import KEY, OTHER_KEY, TWO_KEYS, RunningBridge, running_bridge
+from protocols.cap.samples import request_body
 from security.doors import Door, doors
 from server.prompted import MODEL, EventLog, ask, prompted_codex, wait_for
 from server.talk import talking
@@ -33,6 +33,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBridge]:
     log = f"--log-events={directory / 'events.ndjson'}"
     # What was asked in CAP is kept for as long as all of these tests may take.
     settings = {"CODEX_BIN": codex, "PROXY_MODELS": MODEL, "PROXY_API_KEY": TWO_KEYS, "PROXY_CAP_GRACE": "600"}
+    settings["PROXY_WARM_THREADS"] = "0"  # so that a turn without thread/start is one in a kept thread
     with running_bridge(directory, log, **settings) as ready:
         yield ready
 

@@ -9,7 +9,7 @@ from harness import ROOT
 
 PAGE = (ROOT / "docs/security.md").read_text()
 ROWS = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", PAGE, re.MULTILINE)
-PROMISES = (ROOT / "docs/operations.md").read_text()
+PROMISES = (ROOT / "docs/promises.md").read_text()
 NAMED = re.findall(r"`([\w/]+\.py)::(?:\w+::)?(test_\w+)`", PAGE + PROMISES)
 
 

@@ -14,12 +14,12 @@ from uuid import uuid4
 
 import httpx2
 import pytest
-from api.cap.samples import request_body
 from fault.providers import KINDS, marked
 from fault.rig import FORMS, Rig, rigged
 from harness import KEY, RunningBridge, running_bridge, scripted_codex, turns
 from hypothesis import given
 from hypothesis import strategies as st
+from protocols.cap.samples import request_body
 from server.prompted import MODEL, ask, ask_chat, prompted_codex, raw_request, request_headers, wait_for
 
 from bridge.redact import harmless

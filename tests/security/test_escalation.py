@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from api.cap.samples import request_body
 from harness import KEY, RunningBridge, running_bridge
+from protocols.cap.samples import request_body
 from security.noting import STARTS, Notes
 from server.prompted import LOOK, MODEL
 from server.talk import talking
@@ -156,6 +156,7 @@ def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     directory = tmp_path_factory.mktemp("watched")
     notes = Notes(directory, request.param)
     settings = {"CODEX_BIN": str(notes.program), "PROXY_MODELS": MODEL, "PROXY_LEGACY_CALLS": "both"}
+    settings["PROXY_WARM_THREADS"] = "0"  # a thread that was started ahead is not in the notes of its turn
     with running_bridge(directory, **settings) as bridge, bridge.client() as client:
         ready = Watched(bridge, client, notes)
         for name, (path, body) in BODIES.items():

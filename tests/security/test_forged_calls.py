@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from api.cap.samples import request_body
 from harness import RunningBridge, running_bridge
 from hypothesis import given
 from hypothesis import strategies as st
+from protocols.cap.samples import request_body
 from security.noting import Notes
 from server.prompted import LOOK, MODEL, ask, ask_chat
 
@@ -122,6 +122,7 @@ def noting(
     directory = tmp_path_factory.mktemp("forged")
     notes = Notes(directory, request.param)
     settings = {"CODEX_BIN": str(notes.program), "PROXY_MODELS": MODEL, "PROXY_LEGACY_CALLS": "both"}
+    settings["PROXY_WARM_THREADS"] = "0"  # a thread that was started ahead is not in the notes of its turn
     with running_bridge(directory, PROXY_TOOL_MODE="text", **settings) as bridge, bridge.client() as client:
 
         def send(path: str, body: Json) -> list[Json]:

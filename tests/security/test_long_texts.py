@@ -8,14 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from bridge.api.reading import parse_json
 from bridge.appserver.failures import finished_from_error
 from bridge.errors import BridgeError
 from bridge.http.head import BadRequest, Chunks, fault_of_head, parse_head
+from bridge.protocols.reading import parse_json
 from bridge.redact import Redactor, harmless
 from bridge.tools.parser import ToolCallParser
-from bridge.tools.payload import decode_payload
-from bridge.tools.tags import neutralise, neutralise_parts
+from bridge.tools.payload import decode_payload, neutralise, neutralise_parts
 from bridge.urls import is_header_safe, is_loopback
 
 SEEDS = [

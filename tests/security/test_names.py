@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from api.cap.samples import request_body
 from harness import RunningBridge, running_bridge
+from protocols.cap.samples import request_body
 from security.doors import doors
 from warm import run_warm
 
-from bridge.backends.setup import prepare_workdir
 from bridge.errors import ConfigError
+from bridge.routing.setup import prepare_workdir
 
 NAMES = {
     "parent": "../../etc/passwd",
@@ -42,7 +42,7 @@ NAMES = {
     "any_one": "_" * 37,
     "star": "resp_*",
     "blank": " ",
-    "state": "state/codex-bridge/responses.sqlite3",
+    "state": "state/turnbridge/responses.sqlite3",
 }
 EXPECTED = (400, 404, 405, 409, 422)
 
@@ -143,19 +143,19 @@ def started(directory: Path, **environment: str) -> subprocess.CompletedProcess[
 
 def test_a_link_in_the_place_of_the_key_is_not_followed(tmp_path: Path) -> None:
     """Else whoever put it there would choose where our key is written."""
-    place = tmp_path / "state/codex-bridge"
+    place = tmp_path / "state/turnbridge"
     place.mkdir(parents=True)
     (place / "api-key").symlink_to(tmp_path / "bait")
     done = started(tmp_path)
     assert done.returncode == 2
-    assert "No API key can be kept" in done.stderr
+    assert "Cannot store an API key" in done.stderr
     assert not (tmp_path / "bait").exists()
 
 
 @pytest.mark.parametrize("kind", ["link", "open", "directory", "binary"])
 def test_a_key_that_others_could_have_put_there_is_not_used(tmp_path: Path, kind: str) -> None:
     """Else they would know it."""
-    place = tmp_path / "state/codex-bridge"
+    place = tmp_path / "state/turnbridge"
     place.mkdir(parents=True)
     key = place / "api-key"
     if kind == "directory":
@@ -168,7 +168,7 @@ def test_a_key_that_others_could_have_put_there_is_not_used(tmp_path: Path, kind
         key.chmod(0o666 if kind == "open" else 0o600)
     done = started(tmp_path)
     assert done.returncode == 2
-    assert "No API key can be kept" in done.stderr
+    assert "Cannot store an API key" in done.stderr
     assert "Traceback" not in done.stderr
 
 

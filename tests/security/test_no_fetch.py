@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from api.cap.samples import request_body
 from harness import RunningBridge, running_bridge
+from protocols.cap.samples import request_body
 from server.prompted import MODEL, prompted_codex
 
 Json = dict[str, Any]

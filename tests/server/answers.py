@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import httpx2
-from api.open_responses import check_body
 from harness import read_sse
+from protocols.open_responses import check_body
 from real.rig import said
 
 Json = dict[str, Any]

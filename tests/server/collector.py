@@ -54,7 +54,7 @@ class Collector:
 
     def of(self, request_id: str) -> list[Span]:
         """The spans that have this request's id."""
-        return [span for span in self.spans if span.attributes.get("codex_bridge.request_id") == request_id]
+        return [span for span in self.spans if span.attributes.get("turnbridge.request_id") == request_id]
 
     def named(self, name: str) -> list[Span]:
         """The spans of this name."""

@@ -15,20 +15,21 @@ import trio
 from harness import KEY
 from server.prompted import MODEL, prompted_codex
 
+from bridge.app.app import App
+from bridge.app.service import Service
+from bridge.appserver.calls import TurnStream
 from bridge.appserver.launch import Command
-from bridge.appserver.pool import Pool
-from bridge.appserver.stream import TurnStream
-from bridge.appserver.supervisor import RestartPolicy, Supervisor
-from bridge.config import load_settings
+from bridge.appserver.supervisor import Pool, RestartPolicy, Supervisor
+from bridge.core.collect import Result
+from bridge.core.events import Finished, TurnEvent
+from bridge.core.items import Message, Text
+from bridge.core.turn import Turn
 from bridge.http.sockets import open_sockets
-from bridge.protolog.record import Recorder
+from bridge.log.record import Recorder
+from bridge.protocols.chat.request import FORM
 from bridge.redact import Redactor
-from bridge.server.run import Bridge, Stop
-from bridge.server.service import Service
-from bridge.turn.collect import Result
-from bridge.turn.events import Finished, TurnEvent
-from bridge.turn.items import Message, Text
-from bridge.turn.turn import Turn
+from bridge.server.run import Server, Stop
+from bridge.settings import load_settings
 
 QUICK = RestartPolicy(first_delay=0.01, max_delay=0.01, max_deaths=1000)
 """For tests in which a child dies and its successor is wanted at once."""
@@ -48,6 +49,9 @@ class Program:
         return Command(self.argv, dict(os.environ))
 
     async def learn(self, info: Any, command: Any) -> bool:
+        return False
+
+    async def lacks_roots(self, command: Any) -> bool:
         return False
 
 
@@ -78,7 +82,7 @@ class Tape:
 @asynccontextmanager
 async def supervised(program: Any, settings: Any = None, **options: Any) -> AsyncIterator[Supervisor]:
     """A supervisor that runs."""
-    from bridge.appserver.settings import ChildSettings
+    from bridge.appserver.turn import ChildSettings
 
     options.setdefault("policy", QUICK)
     supervisor = Supervisor(program, settings or ChildSettings(), **options)
@@ -91,7 +95,8 @@ async def supervised(program: Any, settings: Any = None, **options: Any) -> Asyn
 def turn(*steps: dict[str, Any], endpoint: Literal["responses", "chat"] = "responses", text: str | None = None) -> Turn:
     """A turn for the prompted child, or with any other text."""
     said = json.dumps(list(steps)) if text is None else text
-    return Turn(endpoint, MODEL, MODEL, (Message("user", (Text(said),)),))
+    form: Any = FORM if endpoint == "chat" else {}
+    return Turn(MODEL, MODEL, (Message("user", (Text(said),)),), **form)
 
 
 async def finish(stream: TurnStream) -> Result:
@@ -152,9 +157,9 @@ async def served(directory: Path, **environment: str) -> AsyncIterator[Served]:
     )
     settings.workdir.mkdir(mode=0o700, exist_ok=True)
     sockets = open_sockets(settings.host, settings.port)
-    bridge, stop = Bridge(settings, (KEY,)), Stop()
+    app, stop = App(settings, keys=(KEY,)), Stop()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bridge.run, sockets, stop)
-        yield Served(sockets[0].getsockname()[1], bridge._service, bridge.runners)
+        nursery.start_soon(Server(app).run, sockets, stop)
+        yield Served(sockets[0].getsockname()[1], app.service, app.runners)
         stop.asked.set()
         stop.hurried.set()

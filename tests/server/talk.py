@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from api.open_responses import check_message
 from harness import KEY, RunningBridge
+from protocols.open_responses import check_message
 from websockets.sync.client import ClientConnection, connect
 
 ENDS = ("response.completed", "response.incomplete", "response.failed", "error")

@@ -11,11 +11,11 @@ import pytest
 import trio
 import trio.testing
 
-from bridge.auth.key_store import add_key, revoke_key
+from bridge.app.admission import Admission, Slot
+from bridge.app.keys import Keyring
 from bridge.errors import BridgeError, InvalidRequest, KeyLimitReached, NotReady, Overloaded, Unauthorized
-from bridge.server.admission import Admission, Place
 from bridge.server.gate import label_of
-from bridge.server.keys import Keyring
+from bridge.store.key_store import add_key, revoke_key
 
 Clock = trio.testing.MockClock
 FREE = "a-key-without-limits"
@@ -35,7 +35,7 @@ class Hall:
         self.admission = Admission(self.keyring, **settings)  # type: ignore[arg-type]
         self.cut: list[BridgeError] = []
 
-    async def enter(self, label: str = label_of(FREE), *, turns: int = 1, backend: str = "codex") -> Place:
+    async def enter(self, label: str = label_of(FREE), *, turns: int = 1, backend: str = "codex") -> Slot:
         return await self.admission.enter(label, backend, turns, self.cut.append)
 
     async def refusal(self, label: str = label_of(FREE), **options: int) -> BridgeError:
@@ -48,7 +48,7 @@ class Hall:
 async def test_there_is_room_up_to_the_limit(autojump_clock: Clock) -> None:
     """Of each backend; one that is full is waited for, and then told as such, with when to come again."""
     hall = Hall()
-    places = [await hall.enter(), await hall.enter()]
+    slots = [await hall.enter(), await hall.enter()]
     await hall.enter(backend="claude")
     began = trio.current_time()
     refused = await hall.refusal()
@@ -56,7 +56,7 @@ async def test_there_is_room_up_to_the_limit(autojump_clock: Clock) -> None:
     assert (refused.http_status, refused.code, refused.severity) == (503, "overloaded", "transient")
     assert refused.retry_after is not None
     assert trio.current_time() - began == pytest.approx(10)
-    places[0].free()
+    slots[0].free()
     await hall.enter()
     assert hall.admission.running == 3
     assert hall.admission.waiting == 0
@@ -75,7 +75,7 @@ async def test_a_place_is_freed_once(autojump_clock: Clock) -> None:
 async def test_who_waits_gets_the_place_in_order(autojump_clock: Clock) -> None:
     """First come, first served; and at once."""
     hall = Hall(max_turns=1)
-    place, order = await hall.enter(), list[int]()
+    slot, order = await hall.enter(), list[int]()
 
     async def wait(number: int) -> None:
         taken = await hall.enter()
@@ -87,7 +87,7 @@ async def test_who_waits_gets_the_place_in_order(autojump_clock: Clock) -> None:
         for number in range(4):
             nursery.start_soon(wait, number)
             await trio.testing.wait_all_tasks_blocked()
-        place.free()
+        slot.free()
     assert order == [0, 1, 2, 3]
     assert hall.admission.running == 0
 
@@ -95,7 +95,7 @@ async def test_who_waits_gets_the_place_in_order(autojump_clock: Clock) -> None:
 async def test_who_wants_much_does_not_starve(autojump_clock: Clock) -> None:
     """Who asks for one turn stands behind who asked for four before; but not at another backend."""
     hall = Hall(max_turns=4)
-    places, order = [await hall.enter() for _ in range(3)], list[str]()
+    slots, order = [await hall.enter() for _ in range(3)], list[str]()
 
     async def wait(name: str, turns: int) -> None:
         taken = await hall.enter(turns=turns)
@@ -108,10 +108,10 @@ async def test_who_wants_much_does_not_starve(autojump_clock: Clock) -> None:
             nursery.start_soon(wait, name, turns)
             await trio.testing.wait_all_tasks_blocked()
         (await hall.enter(backend="claude")).free()
-        for place in places:
+        for slot in slots:
             await trio.testing.wait_all_tasks_blocked()
             assert order == []
-            place.free()
+            slot.free()
     assert order[0] == "four"
     assert sorted(order) == ["four", "one", "two"]  # those had room at the same time
     assert (hall.admission.running, hall.admission.waiting) == (0, 0)
@@ -152,14 +152,14 @@ async def test_nobody_waits_behind_who_has_used_up_his_own(autojump_clock: Clock
     path = tmp_path / "keys.json"
     label = made(path, max_turns=1)
     hall = Hall(path, max_turns=4)
-    place = await hall.enter(label)
+    slot = await hall.enter(label)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hall.enter, label)
         await trio.testing.wait_all_tasks_blocked()
         began = trio.current_time()
         await hall.enter()
         assert trio.current_time() == began
-        place.free()
+        slot.free()
 
 
 async def test_a_full_queue_is_told_at_once(autojump_clock: Clock) -> None:
@@ -189,7 +189,7 @@ async def test_there_may_be_no_queue(autojump_clock: Clock, options: dict[str, f
 async def test_a_client_that_leaves_the_queue_takes_nothing_along(autojump_clock: Clock) -> None:
     """Neither before its turn has come, nor in the moment in which it does."""
     hall = Hall(max_turns=1)
-    place = await hall.enter()
+    slot = await hall.enter()
     with trio.move_on_after(1):
         await hall.enter()
     assert hall.admission.waiting == 0
@@ -197,7 +197,7 @@ async def test_a_client_that_leaves_the_queue_takes_nothing_along(autojump_clock
         nursery.start_soon(hall.enter)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-        place.free()
+        slot.free()
     assert hall.admission.running <= 1
     with trio.fail_after(1):
         if hall.admission.running == 0:
@@ -227,7 +227,7 @@ async def test_the_turns_of_a_key(autojump_clock: Clock, tmp_path: Path) -> None
     path = tmp_path / "keys.json"
     label = made(path, max_turns=1)
     hall = Hall(path, max_turns=3)
-    place = await hall.enter(label)
+    slot = await hall.enter(label)
     refused: list[BridgeError] = []
 
     async def wait() -> None:
@@ -243,7 +243,7 @@ async def test_the_turns_of_a_key(autojump_clock: Clock, tmp_path: Path) -> None
     assert isinstance(refused[0], KeyLimitReached)
     assert (refused[0].http_status, refused[0].kind) == (429, "rate_limit_error")
     assert refused[0].retry_after is not None
-    place.free()
+    slot.free()
     await hall.enter(label)
 
 
@@ -267,12 +267,12 @@ async def test_the_requests_of_a_key_in_a_minute(autojump_clock: Clock, tmp_path
     assert isinstance(await hall.refusal(label), KeyLimitReached)
 
 
-async def test_a_revoked_key_loses_its_places(tmp_path: Path) -> None:
+async def test_a_revoked_key_loses_its_slots(tmp_path: Path) -> None:
     """What runs is told to end, what waits is refused, what comes is refused; others go on."""
     path = tmp_path / "keys.json"
     label = made(path, max_turns=1)
     hall = Hall(path)
-    place = await hall.enter(label)
+    slot = await hall.enter(label)
     other = await hall.enter()
     refused: list[BridgeError] = []
 
@@ -285,7 +285,7 @@ async def test_a_revoked_key_loses_its_places(tmp_path: Path) -> None:
         revoke_key(path, "laptop")
         refused.append(await hall.refusal(label))
     assert [type(error) for error in (*refused, *hall.cut)] == [Unauthorized] * 3
-    place.free()
+    slot.free()
     other.free()
     assert hall.admission.running == 0
 
@@ -293,7 +293,7 @@ async def test_a_revoked_key_loses_its_places(tmp_path: Path) -> None:
 async def test_nobody_waits_for_a_bridge_that_stops(autojump_clock: Clock) -> None:
     """Who waits is told at once, who runs goes on."""
     hall = Hall(max_turns=1)
-    place = await hall.enter()
+    slot = await hall.enter()
     refused: list[BridgeError] = []
 
     async def wait() -> None:
@@ -307,11 +307,11 @@ async def test_nobody_waits_for_a_bridge_that_stops(autojump_clock: Clock) -> No
     assert [(type(error), error.code) for error in refused] == [(NotReady, "shutdown_initiated")] * 2
     assert trio.current_time() == pytest.approx(0, abs=1)
     assert hall.cut == []
-    place.free()
+    slot.free()
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_places_balance_whatever_happens(autojump_clock: Clock, tmp_path: Path, seed: int) -> None:
+async def test_slots_balance_whatever_happens(autojump_clock: Clock, tmp_path: Path, seed: int) -> None:
     """Many clients that come, stay, leave and give up: never more than the limits, and nothing is left at the end."""
     path = tmp_path / "keys.json"
     limits = {label_of(FREE): 5, made(path, "one", max_turns=1): 1, made(path, "three", max_turns=3): 3}
@@ -324,7 +324,7 @@ async def test_places_balance_whatever_happens(autojump_clock: Clock, tmp_path: 
         label, turns = chance.choice(list(limits)), chance.choice([1, 1, 1, 2])
         with trio.move_on_after(chance.choice([0.5, 2, 60])):
             try:
-                place = await hall.enter(label, turns=turns)
+                slot = await hall.enter(label, turns=turns)
             except BridgeError:
                 return
             inside[label] += turns
@@ -335,7 +335,7 @@ async def test_places_balance_whatever_happens(autojump_clock: Clock, tmp_path: 
                 await trio.sleep(chance.uniform(0, 2))
             finally:
                 inside[label] -= turns
-                place.free()
+                slot.free()
 
     work: Callable[[], Awaitable[None]] = client
     async with trio.open_nursery() as nursery:

@@ -272,7 +272,7 @@ def start(directory: Path, **environment: str) -> Any:
 
 def on_disk(bridge: RunningBridge, response: Json) -> None:
     """Wait until the disk has the response."""
-    file = bridge.state / "codex-bridge" / "bridge.sqlite3-wal"
+    file = bridge.state / "turnbridge" / "bridge.sqlite3-wal"
     wait_for(lambda: response["id"].encode() in file.read_bytes(), "the response on disk")
 
 

@@ -14,9 +14,9 @@ import pytest
 from harness import KEY, RunningBridge
 from server.prompted import raw_request, request_headers
 
-from bridge.server.app import build_app
+from bridge.app.service import Service
 from bridge.server.gate import OPEN_PATHS
-from bridge.server.service import Service
+from bridge.server.routes import build_app
 
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
 GOOD: dict[str, dict[str, Any]] = {
@@ -523,7 +523,7 @@ def test_a_refused_large_body_does_not_hide_the_refusal(mock_bridge: RunningBrid
     "path", ["/", "/v1", "/v1/", "/v1/responses//", "/v1/audio/speech", "/v2/responses", "/v1/%ff%0d%0aX: y"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_an_unknown_path_is_told_so(mock_bridge: RunningBridge, path: str, method: str) -> None:
+def test_an_unknown_path_is_not_found(mock_bridge: RunningBridge, path: str, method: str) -> None:
     """404 in OpenAI's form, with a hint at the usual mistake."""
     answer = send(mock_bridge, method, path.replace(" ", "%20"), b"{}" if method == "POST" else b"")
     error = error_of(answer, 404)
@@ -541,11 +541,11 @@ def test_an_unknown_path_is_told_so(mock_bridge: RunningBridge, path: str, metho
         ("/responses", "POST /v1/responses"),
         ("/models", "GET /v1/models"),
         ("/v1/v1/chat/completions", "remove /v1 from the base URL"),
-        ("/v1/messages", "Anthropic's Messages API is not served"),
-        ("/v1/messages/count_tokens", "Anthropic's Messages API is not served"),
+        ("/v1/messages", "Anthropic's Messages API is not supported"),
+        ("/v1/messages/count_tokens", "Anthropic's Messages API is not supported"),
     ],
 )
-def test_a_usual_mistake_is_told_the_right_path(mock_bridge: RunningBridge, path: str, hint: str) -> None:
+def test_a_common_wrong_path_is_answered_with_the_right_one(mock_bridge: RunningBridge, path: str, hint: str) -> None:
     """What editors and half-right base URLs ask for is answered with what to set instead."""
     error = error_of(send(mock_bridge, "POST", path, b'{"model":"mock-echo","prompt":"hi"}'), 404)
     assert error["code"] == "not_found"
@@ -566,7 +566,9 @@ def test_a_usual_mistake_is_told_the_right_path(mock_bridge: RunningBridge, path
         ("DELETE", "/readyz", "GET"),
     ],
 )
-def test_a_wrong_method_is_told_the_right_one(mock_bridge: RunningBridge, method: str, path: str, allowed: str) -> None:
+def test_a_wrong_method_is_answered_with_the_right_ones(
+    mock_bridge: RunningBridge, method: str, path: str, allowed: str
+) -> None:
     """405 in OpenAI's form, with Allow."""
     answer = send(mock_bridge, method, path, b"{}" if method == "POST" else b"")
     assert error_of(answer, 405)["code"] == "method_not_allowed"

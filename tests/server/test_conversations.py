@@ -300,7 +300,7 @@ def test_a_conversation_whose_store_fails_meanwhile(tmp_path: Path) -> None:
     ):
         name = begin(client, "zero")
         create(client, "settled", conversation=name)
-        file = bridge.state / "codex-bridge" / "bridge.sqlite3"
+        file = bridge.state / "turnbridge" / "bridge.sqlite3"
         wait_for(lambda: b"settled" in file.with_name("bridge.sqlite3-wal").read_bytes(), "the conversation on disk")
         body = ask({"text": "one"}, {"sleep": 2}, {"text": "two"}, stream=True, conversation=name)
         with client.stream("POST", "/responses", json=body) as response:

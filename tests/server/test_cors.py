@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import OpenAI
 
-from bridge.config import load_settings
 from bridge.errors import ConfigError
 from bridge.http.head import Head
 from bridge.http.request import Request
-from bridge.server.cors import EXPOSED, HEADERS, answer_preflight
+from bridge.server.gate import EXPOSED, HEADERS, answer_preflight
+from bridge.settings import load_settings
 
 OBSIDIAN = "app://obsidian.md"
 RESPONSES, CHAT, MODELS = "/v1/responses", "/v1/chat/completions", "/v1/models"
@@ -147,7 +147,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("origin", [*EVERY_LISTED, *HOSTILE], ids=lambda origin: origin[:60])
-def test_only_listed_origins_get_in(configured: Configured, origin: str) -> None:
+def test_only_listed_origins_are_allowed(configured: Configured, origin: str) -> None:
     """Every method and path: a listed origin is served and may read it; any other gets 403 and no header to read it."""
     bridge, listed = configured
     for path in (RESPONSES, CHAT, MODELS, "/healthz", "/nothing"):
@@ -170,15 +170,15 @@ def test_only_listed_origins_get_in(configured: Configured, origin: str) -> None
 
 
 @pytest.mark.parametrize("origin", ["APP://OBSIDIAN.MD", "App://Obsidian.md"])
-def test_case_does_not_matter(mock_bridge: RunningBridge, origin: str) -> None:
+def test_the_case_of_an_origin_is_ignored(mock_bridge: RunningBridge, origin: str) -> None:
     """Neither in the scheme nor in the host; the browser gets its own spelling back, which it compares exactly."""
     assert send(mock_bridge, "GET", MODELS, page_headers(origin)).headers["access-control-allow-origin"] == origin
 
 
 @pytest.mark.parametrize("second", [OBSIDIAN, "http://evil.example", "null", ""])
 @pytest.mark.parametrize("listed_first", [True, False])
-def test_two_origins_are_none(mock_bridge: RunningBridge, second: str, listed_first: bool) -> None:
-    """No browser sends two: whoever does is up to something."""
+def test_two_origins_are_refused(mock_bridge: RunningBridge, second: str, listed_first: bool) -> None:
+    """No browser sends two."""
     origins = [OBSIDIAN, second] if listed_first else [second, OBSIDIAN]
     headers = [("Origin", origin) for origin in origins]
     for answer in (
@@ -190,7 +190,7 @@ def test_two_origins_are_none(mock_bridge: RunningBridge, second: str, listed_fi
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "obsidian.md", ""])
 def test_the_host_is_checked_first(mock_bridge: RunningBridge, host: str) -> None:
-    """A listed origin is no way around the protection from DNS rebinding."""
+    """A listed origin does not bypass the protection from DNS rebinding."""
     host = host or " "
     for answer in (
         send(mock_bridge, "POST", RESPONSES, page_headers(OBSIDIAN), BODY, host=host),
@@ -210,7 +210,7 @@ def test_a_page_s_request_without_an_origin_is_refused(mock_bridge: RunningBridg
 
 
 @pytest.mark.parametrize("site", ["none", "same-origin", "same-site", None])
-def test_a_request_without_an_origin_is_as_before(mock_bridge: RunningBridge, site: str | None) -> None:
+def test_a_request_without_an_origin_gets_no_cors_headers(mock_bridge: RunningBridge, site: str | None) -> None:
     """Programs, and an address that a person types: no header of all this is in the answer."""
     headers = [("Authorization", f"Bearer {KEY}"), *([("Sec-Fetch-Site", site)] if site else [])]
     answer = send(mock_bridge, "GET", MODELS, headers)
@@ -223,7 +223,7 @@ def test_a_request_without_an_origin_is_as_before(mock_bridge: RunningBridge, si
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]"])
-def test_the_bridge_s_own_page_is_let_in(configured: Configured, host: str) -> None:
+def test_the_bridge_s_own_page_is_allowed(configured: Configured, host: str) -> None:
     """GET and POST of a page that came from here, under the name that it came by; with a key like all others."""
     bridge = configured.bridge
     place = f"{host}:{bridge.port}"
@@ -237,7 +237,7 @@ def test_the_bridge_s_own_page_is_let_in(configured: Configured, host: str) -> N
         assert send(bridge, method, RESPONSES, [*own, *headers], host=place).status == 403
 
 
-def test_a_page_nearby_is_not_the_bridge_s_own(mock_bridge: RunningBridge) -> None:
+def test_a_similar_origin_is_not_the_bridge_s_own(mock_bridge: RunningBridge) -> None:
     """Another name of this machine, another port, another scheme, or a browser that says otherwise."""
     port = mock_bridge.port
     headers = page_headers("x")[2:]
@@ -325,7 +325,7 @@ BAD_HEADER_LISTS = {
 
 
 @pytest.mark.parametrize("asked", BAD_HEADER_LISTS.values(), ids=BAD_HEADER_LISTS)
-def test_a_list_of_headers_that_is_none_is_not_sent_back(mock_bridge: RunningBridge, asked: str | None) -> None:
+def test_an_invalid_list_of_headers_is_not_sent_back(mock_bridge: RunningBridge, asked: str | None) -> None:
     """Our own list instead; and nothing of it becomes a header of the answer."""
     answer = send(mock_bridge, "OPTIONS", RESPONSES, preflight_headers(OBSIDIAN, asked=asked))
     assert answer.status in (204, 400)
@@ -342,7 +342,7 @@ def test_a_line_break_in_a_list_of_headers_is_the_end_of_it(mock_bridge: Running
 
 
 @given(st.lists(st.binary(max_size=100), max_size=3))
-async def test_whatever_is_asked_for_the_answer_is_a_list_of_names(asked: list[bytes]) -> None:
+async def test_the_answer_to_a_preflight_is_always_a_list_of_names(asked: list[bytes]) -> None:
     """Also for a connection that would let anything through."""
     sent: dict[bytes, bytes] = {}
 
@@ -360,7 +360,7 @@ async def test_whatever_is_asked_for_the_answer_is_a_list_of_names(asked: list[b
     assert re.fullmatch(rb"[!#$%&'*+.^_`|~0-9a-z-]+(, [!#$%&'*+.^_`|~0-9a-z-]+)*", allowed)
 
 
-def test_what_is_no_preflight_needs_a_key(mock_bridge: RunningBridge) -> None:
+def test_other_options_requests_need_a_key(mock_bridge: RunningBridge) -> None:
     """OPTIONS without the question, or with a body."""
     plain = [("Origin", OBSIDIAN)]
     with_body = preflight_headers(OBSIDIAN)
@@ -573,7 +573,7 @@ def test_origins_are_written_as_browsers_write_them(text: str, origins: tuple[st
         ("file://", "scheme://host"),
     ],
 )
-def test_what_is_no_exact_origin_is_refused_at_start(text: str, why: str) -> None:
+def test_an_inexact_origin_in_the_settings_is_refused_at_start(text: str, why: str) -> None:
     """With the setting's name and the reason, in one line."""
     with pytest.raises(ConfigError) as refused:
         load_settings({"PROXY_ALLOWED_ORIGINS": text})
@@ -582,7 +582,7 @@ def test_what_is_no_exact_origin_is_refused_at_start(text: str, why: str) -> Non
     assert len(refused.value.message.splitlines()) == 1
 
 
-def test_the_program_does_not_start_for_everybody(tmp_path: Path) -> None:
+def test_a_wildcard_origin_is_refused_at_start(tmp_path: Path) -> None:
     """`*` is what one tries first; the answer says what to write instead."""
     environment = {"PROXY_ALLOWED_ORIGINS": "*", "PROXY_API_KEY": KEY, "HOME": str(tmp_path), "PORT": "0"}
     command = [sys.executable, "-m", "bridge", "serve", "--mock-only"]

@@ -17,14 +17,14 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, TextMessage
 from wsproto.events import Request as Handshake
 
+from bridge.app.keys import Keyring
 from bridge.errors import BridgeError
 from bridge.http.connection import Edge
 from bridge.http.listener import Listener
+from bridge.http.pages import error_page, json_page, send_page
 from bridge.http.request import ClientGone, Request
 from bridge.http.sockets import open_sockets
 from bridge.server.gate import KEY_PROTOCOL, Gate, label_of
-from bridge.server.http import error_page, json_page, send_page
-from bridge.server.keys import Keyring
 
 KEYS = ("first-key-0123456789", "second-key-0123456789")
 PAGE = "app://obsidian.md"
@@ -130,7 +130,7 @@ BY_HEADER = {
 
 @pytest.mark.parametrize("header", BY_HEADER.values(), ids=BY_HEADER)
 @pytest.mark.parametrize("key", KEYS)
-async def test_the_application_knows_which_key_was_used(header: str, key: str) -> None:
+async def test_the_handler_gets_the_label_of_the_key(header: str, key: str) -> None:
     """Its label, in one place for all; the label holds nothing of the key."""
     async with guarded() as gate:
         label = (await gate.ask(header.format(key=key))).seen["key"]
@@ -257,7 +257,7 @@ async def conversation(
 
 @pytest.mark.parametrize("origin", [[], [f"Origin: {PAGE}"], ["Origin: APP://Obsidian.MD"], ["own"]], ids=str)
 @pytest.mark.parametrize("place", ["authorization", "x-api-key", "subprotocol"])
-async def test_a_websocket_with_a_key_is_let_in(origin: list[str], place: str) -> None:
+async def test_a_websocket_with_a_valid_key_is_accepted(origin: list[str], place: str) -> None:
     """From a program, a listed page or a page of the bridge itself; then it works in both directions."""
     headers = {"authorization": [GOOD_KEY], "x-api-key": [f"x-api-key: {KEYS[0]}"], "subprotocol": []}[place]
     subprotocols = ("realtime", GOOD_PROTOCOL) if place == "subprotocol" else ()
@@ -289,7 +289,7 @@ async def test_a_key_among_the_subprotocols(offered: tuple[str, ...], seen: list
         assert KEYS[0] not in json.dumps(told)
 
 
-async def test_subprotocols_without_a_key_are_the_application_s_own_affair() -> None:
+async def test_subprotocols_without_a_key_are_left_to_the_handler() -> None:
     """It names none here, and none is answered."""
     async with guarded() as gate, conversation(gate, GOOD_KEY, subprotocols=("realtime",)) as (talk, accepted):
         assert accepted.subprotocol is None
@@ -340,7 +340,7 @@ async def test_an_error_of_the_application_can_be_read_by_the_page() -> None:
 
 
 @pytest.mark.parametrize("kind", ["request", "websocket"])
-async def test_a_bridge_for_other_machines_has_no_page_of_its_own(kind: str) -> None:
+async def test_without_a_host_check_no_page_counts_as_the_bridge_s_own(kind: str) -> None:
     """Its Host is not checked, so an Origin that equals it says nothing: that is what DNS rebinding looks like."""
     async with guarded(check_host=False) as gate:
         ask = gate.ask if kind == "request" else gate.open
@@ -399,7 +399,7 @@ async def test_configured_hosts_are_served(host: str, kind: str) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["request", "websocket"])
-async def test_other_hosts_are_not(host: str, kind: str) -> None:
+async def test_other_hosts_are_refused(host: str, kind: str) -> None:
     """Not with the right key, nor from a listed page."""
     async with guarded(hosts=HOSTS) as gate:
         ask = gate.ask if kind == "request" else gate.open
@@ -409,7 +409,7 @@ async def test_other_hosts_are_not(host: str, kind: str) -> None:
             assert answer.status == 400 or answer.code == "host_not_allowed"
 
 
-async def test_a_configured_host_makes_no_page_welcome() -> None:
+async def test_a_configured_host_does_not_allow_its_pages() -> None:
     """A page under such a name is the bridge's own only when it came from the bridge: by the same scheme and port."""
     async with guarded(hosts=HOSTS) as gate:
         for origin in ("https://bridge.example", "http://bridge.example:81", "http://10.0.0.5"):

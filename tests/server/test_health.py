@@ -15,18 +15,17 @@ from harness import ROOT
 from server.inprocess import Program, python, supervised, until
 from server.prompted import prompted_codex
 
-from bridge.appserver.pool import Pool
+from bridge.app.service import Service
+from bridge.appserver.backend import AppServerBackend
 from bridge.appserver.process import signal_group
-from bridge.appserver.settings import ChildSettings
-from bridge.appserver.supervisor import RestartPolicy, State, Supervisor
-from bridge.backends.app_server import AppServerBackend
-from bridge.backends.router import Router
+from bridge.appserver.supervisor import Pool, RestartPolicy, State, Supervisor
+from bridge.appserver.turn import ChildSettings
+from bridge.http.pages import PageRequest
 from bridge.ids import new_id
-from bridge.server.http import PageRequest
-from bridge.server.memory import CODE as MEMORY_PRESSURE
+from bridge.routing.router import Router
 from bridge.server.pages import Pages
-from bridge.server.service import Service
 from bridge.store.memory import MemoryStore
+from bridge.telemetry.memory_limit import CODE as MEMORY_PRESSURE
 
 NEVER_AGAIN = RestartPolicy(first_delay=3600)
 GIVES_UP = RestartPolicy(first_delay=0.01, max_deaths=2)

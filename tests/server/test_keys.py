@@ -12,10 +12,10 @@ import pytest
 import trio
 import trio.testing
 
-from bridge.auth.key_store import add_key, revoke_key
-from bridge.config import load_settings
+from bridge.app.keys import WATCH, Keyring, check_bind, load_keys
 from bridge.errors import ConfigError, Unauthorized
-from bridge.server.keys import WATCH, Keyring, check_bind, load_keys
+from bridge.settings import load_settings
+from bridge.store.key_store import add_key, revoke_key
 
 GIVEN = "a-key-of-the-operator"
 NOW = datetime.now(UTC)
@@ -174,7 +174,7 @@ async def test_many_requests_read_a_changed_store_once(path: Path) -> None:
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return tmp_path / "codex-bridge" / "keys.json"
+    return tmp_path / "turnbridge" / "keys.json"
 
 
 def test_the_key_of_this_machine_is_not_for_others(state: Path) -> None:
@@ -197,7 +197,7 @@ def test_the_key_of_this_machine_is_not_for_others(state: Path) -> None:
 @pytest.mark.parametrize("keys", ["a", "fifteen-letters", f"{'x' * 16},short"])
 def test_a_key_for_other_machines_cannot_be_guessed(state: Path, keys: str) -> None:
     """On this machine it may be short."""
-    with pytest.raises(ConfigError, match=r"16 characters: .*keys add NAME"):
+    with pytest.raises(ConfigError, match=r"16 characters\. .*keys add NAME"):
         check_bind(load_settings({"PROXY_HOST": "192.0.2.1", "PROXY_API_KEY": keys}))
     check_bind(load_settings({"PROXY_HOST": "192.0.2.1", "PROXY_API_KEY": "x" * 16}))
     check_bind(load_settings({"PROXY_API_KEY": keys}))

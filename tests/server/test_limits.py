@@ -26,16 +26,16 @@ from warm import run_warm
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
-from bridge.auth.key_store import add_key, revoke_key
 from bridge.http.listener import MAX_TURNED_AWAY
+from bridge.store.key_store import add_key, revoke_key
 
 
 def store_of(bridge: RunningBridge) -> Path:
-    return bridge.state / "codex-bridge" / "keys.json"
+    return bridge.state / "turnbridge" / "keys.json"
 
 
 def keys_command(bridge: RunningBridge, *words: str) -> str:
-    """What `codex-bridge keys` prints, run beside the bridge."""
+    """What `turnbridge keys` prints, run beside the bridge."""
     env = {"PATH": os.environ["PATH"], "HOME": str(bridge.state.parent), "XDG_STATE_HOME": str(bridge.state)}
     done = run_warm("keys", *words, env=env, text=True)
     assert done.returncode == 0, done.stderr

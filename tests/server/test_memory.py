@@ -13,11 +13,12 @@ import pytest
 import trio
 from harness import KEY, running_bridge
 
-from bridge.config import load_settings
+from bridge.app.app import App
 from bridge.errors import Overloaded
 from bridge.http.sockets import open_sockets
-from bridge.server.memory import MemoryLimit, resident_bytes
-from bridge.server.run import Bridge, Stop
+from bridge.server.run import Server, Stop
+from bridge.settings import load_settings
+from bridge.telemetry.memory_limit import MemoryLimit, resident_bytes
 
 LIMIT = 1000
 
@@ -60,9 +61,9 @@ async def served(gauge: Gauge) -> AsyncIterator[str]:
         {"PROXY_MOCK_ONLY": "true", "PROXY_STORE": "memory", "PROXY_MAX_RSS": str(LIMIT), "PORT": "0"}
     )
     sockets = open_sockets(settings.host, settings.port)
-    bridge, stop = Bridge(settings, (KEY,), memory=gauge), Stop()
+    server, stop = Server(App(settings, keys=(KEY,), memory=gauge)), Stop()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bridge.run, sockets, stop)
+        nursery.start_soon(server.run, sockets, stop)
         yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
         stop.asked.set()
         stop.hurried.set()
@@ -92,10 +93,10 @@ async def test_a_bridge_sheds_turns_until_there_is_room() -> None:
         assert (await send("GET", "/healthz")).json() == {"status": "degraded", "reason": "memory_pressure"}
         assert (await send("GET", "/v1/models")).status_code == 200
         numbers = (await send("GET", "/metrics")).text
-        assert "codex_bridge_turns_shed_total 1.0" in numbers
-        assert "codex_bridge_ready 0.0" in numbers
-        assert "codex_bridge_turns_waiting 0.0" in numbers
-        assert 'codex_bridge_failures_total{code="memory_pressure",side="bridge"} 1.0' in numbers
+        assert "turnbridge_turns_shed_total 1.0" in numbers
+        assert "turnbridge_ready 0.0" in numbers
+        assert "turnbridge_turns_waiting 0.0" in numbers
+        assert 'turnbridge_failures_total{code="memory_pressure",side="bridge"} 1.0' in numbers
         gauge.used = LIMIT
         assert (await turn()).status_code == 200
         assert (await send("GET", "/readyz")).status_code == 200

@@ -17,12 +17,12 @@ from server.prompted import LOOK, MODEL, ask, ask_chat, open_response, prompted_
 from server.talk import talking
 from warm import run_warm
 
-from bridge.server.counts import Counts, side_of
-from bridge.server.exposition import Exposition
+from bridge.app.metrics import Sources
+from bridge.app.prometheus import Exposition
 from bridge.server.gate import label_of
-from bridge.server.metrics import Sources
+from bridge.telemetry.counts import Counts, side_of
 
-PREFIX = "codex_bridge_"
+PREFIX = "turnbridge_"
 SECRET = "sk-" + "s3cr3t" * 8
 
 
@@ -100,7 +100,7 @@ def test_it_needs_the_key(counting: RunningBridge, before: Numbers) -> None:
     for code, headers in codes.items():
         answer = httpx2.get(page, headers=headers, trust_env=False)
         assert answer.status_code in (401, 403)
-        assert "codex_bridge_" not in answer.text
+        assert "turnbridge_" not in answer.text
         assert grown(bridge, before, "refusals_total", code=code) == 1
     assert "evil" not in look(bridge).text
 
@@ -254,7 +254,7 @@ def test_two_bridges_in_one_program_do_not_mix() -> None:
     busy, idle = Counts(), Counts()
     busy.keepalives = 3
     texts = [Exposition(Sources(counts)).text().decode() for counts in (busy, idle)]
-    assert [re.findall("^codex_bridge_keepalives_total (.+)$", text, re.MULTILINE) for text in texts] == [
+    assert [re.findall("^turnbridge_keepalives_total (.+)$", text, re.MULTILINE) for text in texts] == [
         ["3.0"],
         ["0.0"],
     ]

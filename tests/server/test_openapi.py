@@ -1,4 +1,4 @@
-"""A running bridge against its own description: schemathesis makes up requests and checks every answer."""
+"""A running bridge against its own description: schemathesis generates requests and checks every answer."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CHECKS = (
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBridge]:
-    """A bridge of its own: what is made up leaves traces."""
+    """A bridge of its own: generated requests leave traces."""
     with running_bridge(tmp_path_factory.mktemp("described"), "--mock-only", PROXY_STORE="memory") as running:
         yield running
 
 
 def conforms(bridge: RunningBridge, directory: Path, *options: str) -> None:
-    """No answer is a fault of the bridge's, and each is one that the document tells of."""
+    """No answer is a server error, and the document describes each."""
     program = Path(sys.executable).with_name("schemathesis")
     address = f"{bridge.root}/openapi.json"
     key = f"Authorization: Bearer {KEY}"
@@ -39,11 +39,11 @@ def conforms(bridge: RunningBridge, directory: Path, *options: str) -> None:
 
 
 def test_answers_are_as_described(bridge: RunningBridge, tmp_path: Path) -> None:
-    """The examples of the document, and some made-up requests for each operation."""
+    """The examples of the document, and some generated requests for each operation."""
     conforms(bridge, tmp_path, "--phases=examples,fuzzing", "--max-examples=1")
 
 
 @pytest.mark.deep
 def test_answers_are_as_described_in_depth(bridge: RunningBridge, tmp_path: Path) -> None:
-    """Every way to break each rule of the document, many made-up requests, and sequences of them."""
+    """Every way to break each rule of the document, many generated requests, and sequences of them."""
     conforms(bridge, tmp_path, "--max-examples=50")

@@ -21,9 +21,64 @@ from server.conftest import LoggedBridge
 from server.prompted import MODEL, ask, ask_chat, children_of, open_response, prompted_codex, wait_for
 from server.talk import talking
 
-from bridge.server.pages import _description
+from bridge.app.admission import Admission
+from bridge.app.keys import Keyring
+from bridge.app.service import Service
+from bridge.core.backend import Backend, EventStream
+from bridge.core.models import Target
+from bridge.core.turn import Turn
+from bridge.http.pages import PageRequest
+from bridge.ids import new_id
+from bridge.routing.router import Router, Served
+from bridge.server.pages import Pages
+from bridge.store.key_store import add_key
+from bridge.store.memory import MemoryStore
 
 # Models
+
+
+class Growing(Backend):
+    """A backend whose list of models changes."""
+
+    name = "growing"
+    listed: tuple[str, ...] = ("one",)
+
+    async def start(self, turn: Turn, req_id: str) -> EventStream:
+        raise NotImplementedError
+
+    def models(self) -> list[str]:
+        return list(self.listed)
+
+    def lists(self) -> tuple[object, ...] | None:
+        return (self.listed,)
+
+
+async def test_the_list_of_models_is_built_once_for_each_change_and_kind_of_key(tmp_path: Path) -> None:
+    """Two keys with the same models share a page; a key with others never gets it."""
+    file = tmp_path / "keys.json"
+    given: dict[str, tuple[str, ...]] = {"a": (), "b": (), "c": ("o*",)}
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    labels = [add_key(file, name, now=now, models=models)[1].label for name, models in given.items()]
+    backend, mock = Growing(), Growing()
+    mock.name, mock.listed = "mock", ()
+    router = Router(mock, [Served(backend, Target(backend.name))], default="growing")
+    store = MemoryStore(ttl=60, max_bytes=1024, now=lambda: 0.0)
+    service = Service(router, new_id, 1000, 15, store, admission=Admission(Keyring((), file)))
+    pages = Pages(service, lambda: None, 0, lambda: 0.0)
+
+    async def shown(label: str) -> tuple[bytes, list[str]]:
+        page = await pages.models(PageRequest("/v1/models", {}, {}, label))
+        return page.body, [entry["id"] for entry in json.loads(page.body)["data"]]
+
+    (first, all_names), (second, _), (other, few) = [await shown(label) for label in labels]
+    assert first is second
+    assert (await shown(labels[2]))[0] is other
+    assert "one" in all_names
+    assert "mock-echo" in all_names
+    assert few == ["one"]
+    backend.listed = ("one", "other", "two")
+    assert {"other", "two"} <= set((await shown(labels[0]))[1])
+    assert (await shown(labels[2]))[1] == ["one", "other"]
 
 
 def names(client: httpx2.Client) -> list[str]:
@@ -32,7 +87,7 @@ def names(client: httpx2.Client) -> list[str]:
     assert listed["object"] == "list"
     for entry in listed["data"]:
         assert list(entry)[:4] == ["id", "object", "created", "owned_by"]
-        assert (entry["object"], entry["owned_by"]) == ("model", "codex-bridge")
+        assert (entry["object"], entry["owned_by"]) == ("model", "turnbridge")
     return [entry["id"] for entry in listed["data"]]
 
 
@@ -258,7 +313,7 @@ FAILING = {"status": "degraded", "reason": "store_failing"}
 @contextmanager
 def something_in_the_way(bridge: RunningBridge) -> Iterator[None]:
     """A directory where the store's file should be."""
-    file = bridge.state / "codex-bridge" / "bridge.sqlite3"
+    file = bridge.state / "turnbridge" / "bridge.sqlite3"
     for part in file.parent.glob("bridge.sqlite3*"):
         part.unlink()
     file.mkdir()
@@ -269,7 +324,7 @@ def something_in_the_way(bridge: RunningBridge) -> Iterator[None]:
 @contextmanager
 def a_full_disk(bridge: RunningBridge) -> Iterator[None]:
     """No file of the bridge's can grow beyond a little."""
-    log = bridge.state / "codex-bridge" / "bridge.sqlite3-wal"
+    log = bridge.state / "turnbridge" / "bridge.sqlite3-wal"
     pid, before = bridge.process.pid, resource.prlimit(bridge.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (max(4096, log.stat().st_size), before[1]))
     yield
@@ -296,7 +351,7 @@ def test_a_store_that_cannot_be_written(tmp_path: Path, trouble: Any) -> None:
             assert ok(client.get(f"/responses/{first['id']}")) == first
             last = create(client, "two", previous_response_id=first["id"])
         wait_for(lambda: health(bridge)["status"] == "ok", "a healthy bridge again")
-        file = bridge.state / "codex-bridge" / "bridge.sqlite3"
+        file = bridge.state / "turnbridge" / "bridge.sqlite3"
         wait_for(lambda: any(last["id"].encode() in each.read_bytes() for each in file.parent.iterdir()), "the disk")
         assert "Traceback" not in bridge.stderr.read_text()
     with running_bridge(tmp_path, "--mock-only") as bridge, bridge.client() as client:
@@ -314,13 +369,8 @@ def test_a_store_in_memory_is_always_well(tmp_path: Path) -> None:
 def test_a_state_directory_that_can_never_be_used(tmp_path: Path) -> None:
     """A file where the directory should be: the program says so and does not start."""
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "codex-bridge").write_text("in the way")
+    (tmp_path / "state" / "turnbridge").write_text("in the way")
     with pytest.raises(AssertionError) as refused, running_bridge(tmp_path, "--mock-only"):
         pass
     assert "Traceback" not in str(refused.value)
-    assert "codex-bridge" in str(refused.value)
-
-
-def test_the_description_of_the_api_is_made_once() -> None:
-    """It needs no key, so it must not cost anything either."""
-    assert _description() is _description()
+    assert "turnbridge" in str(refused.value)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from harness import RunningBridge
-from protolog.replayed import compared, recordings_in, told
+from log.replayed import compared, recordings_in, told
 from server.prompted import LOOK, ask, ask_chat, open_response, wait_for
 from server.recorded import ended, recording
 from server.talk import talking
 
-from bridge.protolog.compare import Comparison
+from bridge.replay.compare import Comparison
 
 Json = dict[str, Any]
 Cases = dict[str, list[Comparison]]
@@ -173,13 +173,13 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize("name", [*STEPS, "dying"])
-def test_every_answer_is_the_same_again(played: Cases, name: str) -> None:
+def test_every_answer_verifies(played: Cases, name: str) -> None:
     """Both endpoints, streamed or not, both dialects: also what fails, and a child that dies."""
     assert [found.outcome for found in played[name]] == ["same"] * 4, told(played[name])
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_every_way_to_ask_gives_the_same_again(played: Cases, name: str) -> None:
+def test_every_kind_of_request_verifies(played: Cases, name: str) -> None:
     """Several choices, stop sequences, refusals, clients that leave or cancel, background, WebSocket, continuations."""
     assert {found.outcome for found in played[name]} == {"same"}, told(played[name])
 
@@ -189,7 +189,7 @@ def test_no_request_is_left_out(played: Cases) -> None:
     assert {found.outcome for found in everything} == {"same"}, told(everything)
 
 
-def test_what_a_client_that_left_did_not_get_is_not_compared(played: Cases) -> None:
+def test_bytes_after_a_disconnect_are_not_compared(played: Cases) -> None:
     assert all("beginning" in found.lines[0] for found in played["leaving"])
 
 

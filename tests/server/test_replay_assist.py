@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from harness import RunningBridge
-from protolog.replayed import play_log
+from log.replayed import play_log
 from server.assisted import LINES, OBJECT, SSE, Json, asked, asked_over_socket, assist
 from server.prompted import MODEL, ask, prompted_codex
 from server.recorded import ended, recording, replaying
@@ -77,7 +77,7 @@ def test_the_form_is_the_clients_choice(session: tuple[Path, Any], player: Runni
     assert json.loads(whole[2])["output"]["text"] == "here too"
 
 
-def test_others_may_ask_for_other_events(tmp_path: Path) -> None:
+def test_a_client_may_request_other_events(tmp_path: Path) -> None:
     """Who asks, in which session, for how long, and which events they want to hear of makes no other question."""
     with recording(tmp_path) as bridge:
         asked(bridge, assist(*THINKING))
@@ -107,15 +107,15 @@ def missed(bridge: RunningBridge, body: Json) -> str:
     return str(error["message"])
 
 
-def test_a_miss_tells_what_differs(player: RunningBridge) -> None:
+def test_a_miss_reports_the_differences(player: RunningBridge) -> None:
     """The place, what is there and what was."""
     told = missed(player, assist({"text": "I remember."}, meta={"instructions": "Be brief."}))
-    assert 'payload.meta.instructions is "Be brief.", which the recording does not have' in told
+    assert 'payload.meta.instructions: recorded nothing, received "Be brief."' in told
     told = missed(player, assist({"text": "here too"}, conversation_id="mine"))
-    assert 'payload.conversation_id is "mine", which the recording does not have' in told
+    assert 'payload.conversation_id: recorded nothing, received "mine"' in told
 
 
-def test_places_can_be_left_out_and_the_rest_be_asked_live(session: tuple[Path, Any], tmp_path: Path) -> None:
+def test_ignore_and_forward_work_for_cap(session: tuple[Path, Any], tmp_path: Path) -> None:
     """--ignore and --on-miss work as for every protocol; what was played and what was new is one log."""
     log = tmp_path / "new.ndjson"
     options = ("--on-miss", "forward", "--mock-only", "--log-events", str(log))
@@ -127,7 +127,7 @@ def test_places_can_be_left_out_and_the_rest_be_asked_live(session: tuple[Path, 
     assert len(play_log(log)) == 2
 
 
-def test_a_strict_bridge_plays_what_continues_something_unknown(tmp_path: Path) -> None:
+def test_a_strict_bridge_plays_a_request_that_continues_an_unknown_one(tmp_path: Path) -> None:
     """The conversation was there when it was recorded."""
     body = assist({"text": "Still."}, conversation_id="mine")
     with recording(tmp_path) as bridge:
@@ -137,7 +137,7 @@ def test_a_strict_bridge_plays_what_continues_something_unknown(tmp_path: Path) 
         assert asked(player, body) == then
 
 
-def test_a_request_that_is_asked_live_has_its_time_limit(session: tuple[Path, Any], tmp_path: Path) -> None:
+def test_a_forwarded_request_has_its_time_limit(session: tuple[Path, Any], tmp_path: Path) -> None:
     """What is played ends when it did; what is not in the log may not take longer than it says."""
     codex = prompted_codex(tmp_path)
     live = {"CODEX_BIN": str(codex), "PROXY_MODELS": MODEL}

@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from server.recorded import replaying
 
 from bridge.errors import BridgeError
-from bridge.protolog.read import RecordReader
-from bridge.protolog.recording import Recording, read_recordings
-from bridge.protolog.update import update_log
-from bridge.server.player import LogPlayer
-from bridge.server.replaying import Stage
-from bridge.server.translating import PROTOCOLS, translate
+from bridge.log.read import RecordReader
+from bridge.log.recording import Recording, read_recordings
+from bridge.playback.player import LogPlayer
+from bridge.replay.compare import update_log
+from bridge.replay.verify import PROTOCOLS, Verifier, translate
 
 pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
 
@@ -129,9 +128,9 @@ async def play_everything(path: Path) -> list[tuple[Recording, Recording]]:
     """Play a log in every way; what differs."""
     recordings = list(read_recordings(RecordReader([path])))
     different = []
-    stage = Stage()
+    verifier = Verifier()
     for recording in recordings:
-        found = await stage.play(recording)
+        found = await verifier.verify(recording)
         assert found.outcome in ("same", "different", "not_played")
         assert found.outcome == "same" or found.lines
         if found.outcome == "different" and found.now is not None:
@@ -144,7 +143,7 @@ async def play_everything(path: Path) -> list[tuple[Recording, Recording]]:
 
 
 @given(data=broken_logs())
-def test_whatever_a_log_holds_it_is_played_to_its_end(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_log_is_played_to_its_end(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "hostile.ndjson"
     path.write_bytes(data)
 
@@ -185,20 +184,20 @@ HOSTILE: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_each_of_them_is_read_and_passed_over(name: str, tmp_path: Path) -> None:
+def test_hostile_lines_are_skipped(name: str, tmp_path: Path) -> None:
     path = tmp_path / "log.ndjson"
     path.write_bytes(HOSTILE[name] + b"\n")
     assert trio.run(play_everything, path) == []
 
 
-def test_the_commands_tell_what_is_wrong(tmp_path: Path) -> None:
+def test_the_commands_report_what_is_wrong(tmp_path: Path) -> None:
     """Of all of them together; the log stays as it is."""
     log = tmp_path / "log.ndjson"
     log.write_bytes(b"\n".join(HOSTILE.values()) + b"\n")
     before = log.read_bytes()
     ran = run_command("replay", log, "--verify", "--update", "-v")
     assert ran.returncode == 1  # nothing could be compared
-    assert "line(s) are no records of an event log" in ran.stderr
+    assert "line(s) are not event log records" in ran.stderr
     assert "its body could not be read" in ran.stdout
     assert "answers of /v1/embeddings are not played" in ran.stdout
     for words in (("replay", log), ("serve", "--port", "0", "--replay", log)):
@@ -209,7 +208,7 @@ def test_the_commands_tell_what_is_wrong(tmp_path: Path) -> None:
     assert log.read_bytes() == before
 
 
-def test_a_bridge_that_plays_a_hostile_log_lives_on(tmp_path: Path) -> None:
+def test_a_bridge_survives_a_hostile_log(tmp_path: Path) -> None:
     """Requests whose recordings are broken fail; those beside them are answered."""
     header, requests = requests_in(ROOT / "fixtures/logs/current.ndjson")
     good = next(request for request in requests if request[-1]["payload"].get("outcome") == "completed")

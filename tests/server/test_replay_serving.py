@@ -14,14 +14,14 @@ import openai
 import pytest
 from cli.running import run_command
 from harness import KEY, RunningBridge
+from log.replayed import play_log
 from openai import OpenAI
-from protolog.replayed import play_log
 from pydantic import BaseModel
 from server.prompted import LOOK, MODEL, ask, ask_chat, open_response
 from server.recorded import ended, recording, replaying
 from server.talk import Talk, talking
 
-from bridge.protolog.read import MAX_PLAYED
+from bridge.log.read import MAX_PLAYED
 
 Json = dict[str, Any]
 CALL = '<tool_call>{"name":"look","arguments":"{\\"q\\":\\"tea\\"}"}</tool_call>'
@@ -172,7 +172,7 @@ def test_the_asynchronous_client_gets_the_same(session: tuple[Path, Any], player
         assert asyncio.run(ask_async(player, input=steps)) == session[1]["do_thoughts"][2]
 
 
-def test_a_stream_can_be_had_of_what_was_recorded_whole_and_the_reverse(tmp_path: Path) -> None:
+def test_a_whole_answer_can_be_streamed_and_the_reverse(tmp_path: Path) -> None:
     """Whether it is streamed does not make another request of it."""
     with recording(tmp_path) as bridge:
         whole = bridge.post("/responses", ask({"text": "whole"})).json()
@@ -183,7 +183,7 @@ def test_a_stream_can_be_had_of_what_was_recorded_whole_and_the_reverse(tmp_path
         assert player.post("/responses", ask({"text": "streamed"})).json() == streamed
 
 
-def test_what_was_played_can_be_fetched_continued_and_listed(session: tuple[Path, Any], player: RunningBridge) -> None:
+def test_played_responses_can_be_fetched_and_continued(session: tuple[Path, Any], player: RunningBridge) -> None:
     session_now = Session(player)
     first, second = session_now.do_tool_loop()
     client = session_now.client
@@ -197,7 +197,7 @@ def test_what_was_played_can_be_fetched_continued_and_listed(session: tuple[Path
         client.responses.retrieve(first["id"])
 
 
-def test_a_websocket_gets_it_too(session: tuple[Path, Any], player: RunningBridge) -> None:
+def test_a_websocket_is_answered_too(session: tuple[Path, Any], player: RunningBridge) -> None:
     with talking(player) as talk:
         assert talk_over(talk) == session[1]["websocket"]
         missing = talk.refused(ask({"text": "never said"}))
@@ -241,7 +241,7 @@ def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return ended(bridge)
 
 
-def test_what_was_left_of_the_quota_is_told_again(small_log: Path, tmp_path: Path) -> None:
+def test_the_recorded_quota_is_sent_again(small_log: Path, tmp_path: Path) -> None:
     """The last that the child had told before the request; also in a log of what was played."""
     header, *rest = small_log.read_text().splitlines()
     told = {"rateLimits": {"primary": {"usedPercent": 12.5, "windowDurationMins": 300, "resetsAt": 1794900000}}}
@@ -273,24 +273,24 @@ def test_a_miss_tells_what_differs(small_log: Path, tmp_path: Path) -> None:
     """The nearest recording, the place, what is there and what was."""
     with replaying(tmp_path / "a", small_log) as player:
         told = missed(player, ask({"text": "one"}, instructions="Be verbose."))
-        assert 'instructions is "Be verbose.", recorded was "Be brief."' in told
+        assert 'instructions: recorded "Be brief.", received "Be verbose."' in told
         assert "The nearest is req_" in told
-        assert "--ignore PLACE or --on-miss nearest|forward" in told
+        assert "--ignore MEMBER or --on-miss nearest|forward" in told
         told = missed(player, ask({"text": "one"}))
-        assert 'instructions is missing; the recording has "Be brief."' in told
+        assert 'instructions: recorded "Be brief.", received nothing' in told
         told = missed(player, ask({"text": CALL}, tools=[LOOK | {"name": "peek"}]))
-        assert 'tools.0.name is "peek", recorded was "look"' in told
+        assert 'tools.0.name: recorded "look", received "peek"' in told
         renamed = {"type": "function", "function": CHAT_LOOK["function"] | {"name": "peek"}}
         told = missed(player, ask_chat({"text": "two"}, tools=[renamed]), "/chat/completions")
-        assert 'tools.0.function.name is "peek", recorded was "look"' in told
+        assert 'tools.0.function.name: recorded "look", received "peek"' in told
         told = missed(player, ask({"text": "one"}, instructions="Be brief.", tools=[LOOK], reasoning={"effort": "low"}))
-        assert "which the recording does not have" in told
+        assert "recorded nothing" in told
         # What says nothing to the model makes no difference.
         body = ask({"text": "one"}, instructions="Be brief.", metadata={"a": "b"}, user="u", temperature=None)
         assert player.post("/responses", body).status_code == 200
 
 
-def test_places_can_be_left_out_of_the_comparison(small_log: Path, tmp_path: Path) -> None:
+def test_ignored_paths_are_not_compared(small_log: Path, tmp_path: Path) -> None:
     with replaying(
         tmp_path / "a", small_log, "--ignore", "instructions", "--ignore", "tools.*.name", "--ignore", "temperature"
     ) as player:
@@ -300,17 +300,17 @@ def test_places_can_be_left_out_of_the_comparison(small_log: Path, tmp_path: Pat
         missed(player, ask({"text": CALL}, tools=[LOOK | {"parameters": {"type": "object"}}]))
 
 
-def test_the_nearest_is_played_if_the_operator_wants(small_log: Path, tmp_path: Path) -> None:
+def test_on_miss_nearest_plays_the_nearest(small_log: Path, tmp_path: Path) -> None:
     with replaying(tmp_path / "a", small_log, "--on-miss", "nearest") as player:
         answer = player.post("/responses", ask({"text": "one"}, instructions="Be kind.")).json()
         assert answer["output"][0]["content"][0]["text"] == "one"
         assert answer["instructions"] == "Be kind."
         told = player.stderr.read_text()
-        assert "no recording of this request" in told
-        assert 'instructions is "Be kind."' in told
+        assert "no recorded request equals this one" in told
+        assert 'received "Be kind."' in told
 
 
-def test_what_is_missing_is_asked_for_live_recorded_and_played(small_log: Path, tmp_path: Path) -> None:
+def test_on_miss_forward_answers_live_and_records(small_log: Path, tmp_path: Path) -> None:
     """--on-miss forward with --log-events: a log that holds both replays again, and answers both without anybody."""
     new = {"model": "mock-echo", "input": "something new"}
     log = tmp_path / "new.ndjson"
@@ -332,7 +332,7 @@ def test_what_is_missing_is_asked_for_live_recorded_and_played(small_log: Path, 
 # Leaving
 
 
-def test_a_played_stream_can_be_left_and_cancelled(tmp_path: Path) -> None:
+def test_a_client_can_disconnect_and_cancel(tmp_path: Path) -> None:
     """Nothing is left of it, and the next client gets all of it."""
     body = ask({"text": "a"}, {"sleep": 3}, {"text": "b"})
     with recording(tmp_path) as bridge:
@@ -364,11 +364,11 @@ def test_a_played_stream_can_be_left_and_cancelled(tmp_path: Path) -> None:
     ("content", "told"),
     [
         (None, "does not exist"),
-        (b"", "holds no request that could be played"),
-        (b"no log\n{}\n[]\n", "holds no request that could be played"),
+        (b"", "contains no request that can be replayed"),
+        (b"no log\n{}\n[]\n", "contains no request that can be replayed"),
     ],
 )
-def test_a_log_that_holds_nothing_is_refused_at_once(tmp_path: Path, content: bytes | None, told: str) -> None:
+def test_a_log_without_requests_is_rejected_at_once(tmp_path: Path, content: bytes | None, told: str) -> None:
     log = tmp_path / "log.ndjson"
     if content is not None:
         log.write_bytes(content)
@@ -378,7 +378,7 @@ def test_a_log_that_holds_nothing_is_refused_at_once(tmp_path: Path, content: by
     assert "Traceback" not in ran.stderr
 
 
-def test_a_log_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_a_log_that_is_too_large_is_rejected_before_it_is_read(tmp_path: Path) -> None:
     """By whoever would hold it in memory; the file is large, and on the disk there is nothing of it."""
     log = tmp_path / "log.ndjson"
     with log.open("wb") as file:
@@ -391,28 +391,28 @@ def test_a_log_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("option", [("--on-miss", "nearest"), ("--speed", "1"), ("--ignore", "instructions")])
-def test_what_has_no_meaning_without_a_log_is_refused(option: tuple[str, str]) -> None:
+def test_replay_options_require_a_log(option: tuple[str, str]) -> None:
     ran = run_command("serve", *option, "--mock-only", "--port", "0")
     assert ran.returncode == 2
-    assert f"{option[0]} goes with --replay." in ran.stderr
+    assert f"{option[0]} requires --replay." in ran.stderr
 
 
-def test_an_unknown_choice_is_told_by_its_flag(tmp_path: Path) -> None:
+def test_an_invalid_choice_names_its_flag(tmp_path: Path) -> None:
     ran = run_command("serve", "--replay", tmp_path, "--on-miss", "foo")
     assert ran.returncode == 2
     assert "--on-miss foo: choose one of error, forward, nearest" in ran.stderr
 
 
-def test_a_summary_is_not_played(small_log: Path, tmp_path: Path) -> None:
+def test_a_compaction_is_not_played(small_log: Path, tmp_path: Path) -> None:
     """Also not the nearest of other requests; live it can be had."""
     body = {"model": "mock-text", "input": "hi"}
     with replaying(tmp_path / "a", small_log, "--on-miss", "nearest") as player:
-        assert missed(player, body, "/responses/compact") == "Answers of /v1/responses/compact are not played."
+        assert missed(player, body, "/responses/compact") == "Answers of /v1/responses/compact cannot be replayed."
     with replaying(tmp_path / "b", small_log, "--on-miss", "forward", "--mock-only") as player:
         assert player.post("/responses/compact", body).status_code == 200
 
 
-def test_a_call_of_a_tool_that_is_not_offered_is_told(small_log: Path, tmp_path: Path) -> None:
+def test_a_call_of_a_tool_that_is_not_offered_is_reported(small_log: Path, tmp_path: Path) -> None:
     """It is played as text: nobody could answer it."""
     with replaying(tmp_path / "a", small_log, "--ignore", "tools.*.name") as player:
         player.post("/responses", ask({"text": CALL}, tools=[LOOK]))

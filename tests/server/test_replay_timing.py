@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from harness import RunningBridge
-from protolog.replayed import recordings_in
+from log.replayed import recordings_in
 from server.prompted import ask, open_response, send_request
 from server.recorded import ended, recording, replaying
 

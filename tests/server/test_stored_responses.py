@@ -383,7 +383,7 @@ def test_a_killed_bridge_loses_no_response_that_was_answered_a_moment_ago(tmp_pa
     """What the disk has is whole: SIGKILL costs the last moments at most, and the next start works."""
     with running_bridge(tmp_path, "--mock-only") as bridge, bridge.client() as client:
         kept = create(client, "kept")
-        file = bridge.state / "codex-bridge" / "bridge.sqlite3-wal"
+        file = bridge.state / "turnbridge" / "bridge.sqlite3-wal"
         wait_for(lambda: kept["id"].encode() in file.read_bytes(), "the response on disk")
         bridge.process.kill()
         bridge.process.wait()

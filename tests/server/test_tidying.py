@@ -1,4 +1,4 @@
-"""What is dead does not stay."""
+"""Garbage is collected and memory returned at intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from bridge.server.tidying import INTERVAL, tidy_up
+from bridge.server.process import INTERVAL, tidy_up
 
 
 class Circle:
@@ -29,7 +29,7 @@ def _without_collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_without_collector")
-async def test_circles_are_found_in_time(autojump_clock: MockClock) -> None:
+async def test_reference_cycles_are_collected_in_time(autojump_clock: MockClock) -> None:
     """However old they are."""
     circle = Circle()
     gc.collect()

@@ -77,14 +77,14 @@ def test_a_request_its_turn_and_what_it_waited_for(traced: Traced) -> None:
         )
     request, turn = traced.spans(answer.headers["x-request-id"])
     assert (request.name, request.trace, request.parent) == ("POST /v1/responses", trace, parent)
-    assert request.attributes | {"codex_bridge.request_id": "x"} == {
+    assert request.attributes | {"turnbridge.request_id": "x"} == {
         "http.request.method": "POST",
         "http.route": "/v1/responses",
         "http.response.status_code": 200,
         "url.path": "/v1/responses",
         "url.scheme": "http",
-        "codex_bridge.request_id": "x",
-        "codex_bridge.client_request_id": "job-1",
+        "turnbridge.request_id": "x",
+        "turnbridge.client_request_id": "job-1",
     }
     assert (turn.name, turn.trace, turn.parent, turn.failed) == (f"chat {MODEL}", trace, request.id, False)
     told = {
@@ -96,7 +96,7 @@ def test_a_request_its_turn_and_what_it_waited_for(traced: Traced) -> None:
         "gen_ai.usage.output_tokens": 3,
         "gen_ai.usage.cache_read.input_tokens": 2,
         "gen_ai.usage.reasoning.output_tokens": 1,
-        "codex_bridge.protocol": "responses",
+        "turnbridge.protocol": "responses",
     }
     assert {name: turn.attributes.get(name) for name in told} == told
     queue, first, rest = traced.parts(turn)
@@ -110,7 +110,7 @@ def test_a_request_its_turn_and_what_it_waited_for(traced: Traced) -> None:
         assert SAID.encode() not in body
     sender = traced.collector.messages[0].resource_spans[0].resource
     resource = {each.key: each.value.string_value for each in sender.attributes}
-    assert resource["service.name"] == "codex-bridge"
+    assert resource["service.name"] == "turnbridge"
     assert resource["deployment.environment.name"] == "test"
 
 
@@ -133,7 +133,7 @@ def test_what_a_client_writes_into_a_head_is_shown_with_care(traced: Traced) -> 
 
     spans = wait_for(found, "the spans have come", 20)
     assert sorted(span.attributes["http.request.method"] for span in spans) == ["GET", "other"]
-    assert all("[redacted:" in span.attributes["codex_bridge.client_request_id"] for span in spans)
+    assert all("[redacted:" in span.attributes["turnbridge.client_request_id"] for span in spans)
     bodies = b"".join(body for _, body, _ in traced.collector.bodies)
     assert SECRET.encode() not in bodies
     assert b"METHODMETHOD" not in bodies
@@ -255,5 +255,5 @@ def test_without_the_extra_it_says_so_and_goes_on(tmp_path: Path) -> None:
             process.terminate()
             _, said = process.communicate(timeout=30)
     assert answer.status_code == 200
-    assert "install codex-bridge[otel]" in said
+    assert "Install turnbridge[otel]" in said
     assert process.returncode == 0

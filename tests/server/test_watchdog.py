@@ -15,7 +15,7 @@ import trio
 from harness import running_bridge
 from server.inprocess import until
 
-from bridge.server.watchdog import Watchdog
+from bridge.telemetry.watchdog import Watchdog
 
 INTERVAL, LIMIT = 0.05, 0.2
 """Seconds: shorter than in the program, but long enough for a machine that has much to do."""
@@ -70,7 +70,7 @@ async def test_a_stuck_loop_is_told_once_with_its_stack(listener: Listener) -> N
     assert len(told) == 2
     assert watchdog.stalls == len(listener.records)
     assert told[0].levelno == logging.WARNING
-    assert re.search(r"stuck for \d+\.\d s", told[0].getMessage())
+    assert re.search(r"blocked for \d+\.\d s", told[0].getMessage())
 
 
 async def test_the_lag_is_measured(listener: Listener) -> None:

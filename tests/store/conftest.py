@@ -1,4 +1,4 @@
-"""Every kind of store, for the tests of what they have in common."""
+"""Every kind of store, for the tests of their common behaviour."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from store.test_responses import ODD
 from bridge.store.base import Conversation, Store
 
 
-async def test_a_conversation_comes_back_as_it_was_begun(store: Store) -> None:
+async def test_a_conversation_is_returned_as_it_was_created(store: Store) -> None:
     await store.create_conversation("s", conversation("c1", topic="é", a="b"), json_items("m2", "m1"))
     await store.create_conversation("s", conversation("c2"), [])
     assert await store.get_conversation("s", "c1") == conversation("c1", topic="é", a="b")
@@ -20,7 +20,7 @@ async def test_a_conversation_comes_back_as_it_was_begun(store: Store) -> None:
     assert await store.list_items("s", "c2") == []
 
 
-async def test_what_is_not_there(store: Store) -> None:
+async def test_a_conversation_that_does_not_exist(store: Store) -> None:
     assert await store.get_conversation("s", "c1") is None
     assert await store.update_conversation("s", "c1", {}) is None
     assert not await store.delete_conversation("s", "c1")
@@ -83,7 +83,7 @@ async def test_a_deleted_conversation_is_gone_with_its_items(store: Store) -> No
     assert item_ids(await store.list_items("s", "c1")) == ["m3"]
 
 
-async def test_beginning_again_forgets_the_old_items(store: Store) -> None:
+async def test_creating_a_conversation_again_deletes_the_old_items(store: Store) -> None:
     await store.create_conversation("s", conversation("c1", a="1"), json_items("m1"))
     await store.create_conversation("s", conversation("c1", b="2"), json_items("m2"))
     assert await store.get_conversation("s", "c1") == conversation("c1", b="2")

@@ -25,7 +25,7 @@ from store.stores import (
 )
 
 from bridge.errors import ConfigError
-from bridge.store.file import StoreFile
+from bridge.store.database import StoreFile
 from bridge.store.sqlite import SqliteStore
 
 
@@ -140,7 +140,7 @@ async def test_two_stores_share_a_file(tmp_path: Path, clock: Clock) -> None:
         assert await one.chain("s", "r2") is None
 
 
-async def test_changes_that_wait_are_laid_over_what_is_written(tmp_path: Path, clock: Clock) -> None:
+async def test_queued_changes_apply_to_the_content_of_the_file(tmp_path: Path, clock: Clock) -> None:
     """Link by link, item by item: here one store has written and the other has yet to."""
     path = tmp_path / "store.db"
     async with sqlite_store(path, clock) as one:
@@ -170,7 +170,7 @@ async def test_changes_that_wait_are_laid_over_what_is_written(tmp_path: Path, c
             assert ids(await one.chain("s", "r3")) == ["r0", "r3"]
 
 
-async def test_two_stores_keep_to_one_bound(tmp_path: Path, clock: Clock) -> None:
+async def test_two_stores_share_one_size_limit(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "store.db"
     async with (
         sqlite_store(path, clock, max_bytes=1000) as one,
@@ -238,13 +238,13 @@ async def test_many_puts_stay_fast(tmp_path: Path, clock: Clock) -> None:
     ("path", "why"),
     [("{tmp}", "not a file"), ("{tmp}/file/store.db", ""), ("/proc/nowhere/store.db", ""), ("/dev/null", "not a file")],
 )
-def test_a_path_that_cannot_be_used_is_told_at_start(tmp_path: Path, clock: Clock, path: str, why: str) -> None:
+def test_a_path_that_cannot_be_used_is_reported_at_start(tmp_path: Path, clock: Clock, path: str, why: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=f"cannot be used: .*{why}"):
         open_store(Path(path.format(tmp=tmp_path)), clock)
 
 
-async def test_a_newer_schema_is_told_and_left_alone(tmp_path: Path, clock: Clock) -> None:
+async def test_a_newer_schema_is_reported_and_left_unchanged(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "store.db"
     async with sqlite_store(path, clock):
         pass
@@ -252,13 +252,13 @@ async def test_a_newer_schema_is_told_and_left_alone(tmp_path: Path, clock: Cloc
         connection.execute("PRAGMA user_version = 7")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match=r"newer codex-bridge \(schema 7, this one knows 1\)"):
+    with pytest.raises(ConfigError, match=r"newer turnbridge \(schema 7; this version knows 1\)"):
         open_store(path, clock)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["store.db"]
 
 
-def test_the_database_of_another_program_is_told_and_left_alone(tmp_path: Path, clock: Clock) -> None:
+def test_the_database_of_another_program_is_reported_and_left_unchanged(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "store.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE response (theirs)")
@@ -293,7 +293,7 @@ async def test_a_broken_file_is_moved_aside(
         assert store.fault is None
     aside = tmp_path / f"store.db.corrupt-{int(clock.time)}"
     assert len(aside.read_bytes()) > 1000
-    assert f"it was moved to {aside} and a new one begun" in caplog.text
+    assert f"moved to {aside}, starting a new one" in caplog.text
     async with sqlite_store(path, clock) as store:
         assert await store.get("s", "new") == response("new")
 
@@ -318,7 +318,7 @@ async def test_a_file_that_breaks_under_two_stores_is_replaced_once(tmp_path: Pa
     assert {entry.name for entry in tmp_path.iterdir()} == {"store.db", aside, f"{aside}-wal", f"{aside}-shm"}
 
 
-def test_two_who_find_a_file_broken_at_once_move_it_once(tmp_path: Path, clock: Clock) -> None:
+def test_two_stores_that_find_a_file_broken_at_once_move_it_once(tmp_path: Path, clock: Clock) -> None:
     """The later one leaves the new file of the earlier one alone."""
 
     def insert(connection: sqlite3.Connection) -> None:
@@ -342,7 +342,7 @@ def test_two_who_find_a_file_broken_at_once_move_it_once(tmp_path: Path, clock: 
     later.close()
 
 
-async def test_a_removed_file_is_begun_anew(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_removed_file_is_created_again(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """What was in it is gone; what comes is kept."""
     path = tmp_path / "store.db"
     async with sqlite_store(path, clock) as store:
@@ -358,7 +358,7 @@ async def test_a_removed_file_is_begun_anew(tmp_path: Path, clock: Clock, caplog
         assert await store.get("s", "after") == response("after")
 
 
-async def test_a_change_that_no_file_can_hold_does_not_stop_the_others(
+async def test_a_change_that_cannot_be_written_does_not_stop_the_others(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A number beyond 64 bits, say."""
@@ -370,7 +370,7 @@ async def test_a_change_that_no_file_can_hold_does_not_stop_the_others(
     async with running(store):
         await store.flush()
         assert await store.usage(since="") == [usage("2026-11-17", requests=1)]
-    assert caplog.text.count("cannot be written and is dropped") == 1
+    assert caplog.text.count("dropped a change that cannot be written") == 1
     async with sqlite_store(tmp_path / "store.db", clock) as store:
         assert await store.get("s", "r1") == response("r1")
         assert await store.get("s", "r2") == response("r2")

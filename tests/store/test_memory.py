@@ -23,7 +23,7 @@ async def test_nothing_is_left_of_what_was_deleted_or_replaced(clock: Clock) -> 
     assert repr(store) == EMPTY
 
 
-async def test_what_expires_is_removed_by_the_owner(clock: Clock, autojump_clock: trio.testing.MockClock) -> None:
+async def test_expired_entries_are_removed_by_run(clock: Clock, autojump_clock: trio.testing.MockClock) -> None:
     """Also when nobody asks for anything any more."""
     store = MemoryStore(ttl=TTL, max_bytes=1_000_000, now=clock)
     async with running(store):

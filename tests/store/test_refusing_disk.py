@@ -40,7 +40,7 @@ async def fault_of(store: SqliteStore, *, lasting: bool = True) -> str | None:
     return store.fault
 
 
-async def test_a_locked_file_is_a_fault_that_passes(
+async def test_a_locked_file_is_a_temporary_fault(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Reads and changes go on meanwhile; everything is written when the lock is gone."""
@@ -66,12 +66,12 @@ async def test_a_locked_file_is_a_fault_that_passes(
             assert await other.list_items("s", "c1") == json_items("m1", "m2")
             assert await other.usage(since="") == [usage("2026-11-16", requests=1)]
     assert [record.getMessage() for record in caplog.records] == [
-        "store: nothing can be written: database is locked",
-        "store: writing again; 0 response(s) were dropped meanwhile",
+        "store: cannot write: database is locked",
+        "store: writing again; dropped 0 response(s) meanwhile",
     ]
 
 
-async def test_what_waits_for_a_refusing_disk_is_bounded(
+async def test_the_queue_for_a_failing_disk_is_bounded(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The oldest waiting responses are dropped, nobody waits, and conversations are not changed by half."""
@@ -97,7 +97,7 @@ async def test_what_waits_for_a_refusing_disk_is_bounded(
             assert await store.get("s", "after") is None
         await fault_of(store, lasting=False)
         await store.put("s", response("again"))
-    assert "51 response(s) were dropped meanwhile" in caplog.text
+    assert "dropped 51 response(s) meanwhile" in caplog.text
     async with sqlite_store(path, clock) as store:
         assert await store.list_items("s", "c1") == json_items("m1") + json_items("m2", text="x" * 150_000)
         assert await store.get("s", "again") is not None
@@ -127,7 +127,7 @@ async def test_a_put_waits_while_too_much_waits_to_be_written(tmp_path: Path, cl
         assert await store.get("s", "r3") is not None
 
 
-async def test_a_stop_while_the_disk_refuses_ends_and_tells_what_is_lost(
+async def test_a_stop_while_the_disk_fails_ends_and_reports_what_is_lost(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "store.db"
@@ -139,12 +139,12 @@ async def test_a_stop_while_the_disk_refuses_ends_and_tells_what_is_lost(
             await store.put("s", response("r1"))
             await store.put("s", response("r2"))
     other.__exit__(None, None, None)
-    assert "2 change(s) are lost: database is locked" in caplog.text
+    assert "lost 2 change(s): database is locked" in caplog.text
     async with sqlite_store(path, clock) as store:
         assert await store.get("s", "r1") is None
 
 
-async def test_a_closed_store_takes_and_gives_nothing(tmp_path: Path, clock: Clock) -> None:
+async def test_a_closed_store_reads_and_writes_nothing(tmp_path: Path, clock: Clock) -> None:
     async with sqlite_store(tmp_path / "store.db", clock) as store:
         pass
     with pytest.raises(NotReady):
@@ -154,9 +154,9 @@ async def test_a_closed_store_takes_and_gives_nothing(tmp_path: Path, clock: Clo
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_file_that_may_not_be_written_is_told_at_start(tmp_path: Path, clock: Clock) -> None:
+def test_a_file_that_may_not_be_written_is_reported_at_start(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "store.db").touch(0o400)
-    with pytest.raises(ConfigError, match="may not be read and written"):
+    with pytest.raises(ConfigError, match="no permission to read and write"):
         SqliteStore(tmp_path / "store.db", ttl=TTL, max_bytes=MANY_BYTES, now=clock)
 
 

@@ -26,7 +26,7 @@ ODD = [
 ]
 
 
-async def test_a_response_comes_back_as_it_was_put(store: Store) -> None:
+async def test_a_response_is_returned_as_it_was_stored(store: Store) -> None:
     """Every member, and not a byte of the bodies changed."""
     whole = StoredResponse("r1", 5, b'{"output": [] ,"\xc3\xa9":1e400}', b"[ ]", "r0", "c1")
     await store.put("s", whole)
@@ -83,7 +83,7 @@ async def test_a_chain_with_a_missing_link_is_none(store: Store) -> None:
     assert await store.chain("s", "never") is None
 
 
-async def test_a_chain_that_bites_its_tail_is_none(store: Store) -> None:
+async def test_a_circular_chain_is_none(store: Store) -> None:
     """It has no beginning, and looking for one ends."""
     await store.put("s", response("r1", "r3"))
     await store.put("s", response("r2", "r1"))
@@ -242,7 +242,7 @@ async def test_a_response_beyond_the_whole_bound_is_not_kept(settled_kind: str, 
         assert await store.get("s", "r1") is not None
 
 
-async def test_what_is_replaced_or_deleted_no_longer_counts(settled_kind: str, tmp_path: Path, clock: Clock) -> None:
+async def test_replaced_and_deleted_responses_do_not_count(settled_kind: str, tmp_path: Path, clock: Clock) -> None:
     async with store_of_kind(settled_kind, tmp_path, clock, max_bytes=1000) as store:
         await store.put("s", response("keep", size=300))
         for number in range(10):

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.tools.examples import example_for
-from bridge.tools.schema import compact_json, compile_schema
-from bridge.tools.schema_reading import summarize_parameters
+from bridge.tools.schema import compact_json, compile_schema, summarize_parameters
 
 Schema = dict[str, Any]
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.tools.examples import example_for
-from bridge.tools.freeform import INPUT, arguments_of, arguments_or_none, function_of, text_of
+from bridge.tools.payload import INPUT, arguments_of, arguments_or_none, function_of, text_of
 from bridge.tools.schema import compile_schema
 
 LARK = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"+'}

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bridge.core.items import FunctionTool, ToolChoice
 from bridge.tools.instructions import SPEC, Variant, build_instructions, join_developer_text
-from bridge.tools.tags import CLOSE_TAG, OPEN_TAG
-from bridge.turn.items import FunctionTool, ToolChoice
+from bridge.tools.payload import CLOSE_TAG, OPEN_TAG
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 DOCUMENT = (FIXTURES / "seed" / "tool_instructions.txt").read_text(encoding="utf-8")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bridge.tools.output import can_enforce, format_text
-from bridge.turn.items import Message, OutputFormat, Text
-from bridge.turn.turn import Turn
+from bridge.core.items import Message, OutputFormat, Text
+from bridge.core.turn import Turn
+from bridge.tools.instructions import can_enforce, format_text
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 LOOSE = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -19,7 +19,7 @@ def wanted(schema: Any, *, strict: bool = False) -> OutputFormat:
 
 
 def turn(output_format: OutputFormat | None) -> Turn:
-    return Turn("responses", "m", "m", (Message("user", (Text("hi"),)),), output_format=output_format)
+    return Turn("m", "m", (Message("user", (Text("hi"),)),), output_format=output_format)
 
 
 @pytest.mark.parametrize(

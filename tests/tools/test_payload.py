@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from harness import ROOT
+from warm import ROOT
 
 from bridge.tools.payload import Payload, Rejection, decode_payload
 

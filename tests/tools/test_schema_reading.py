@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.tools.schema_reading import summarize_parameters
+from bridge.tools.schema import summarize_parameters
 
 
 class TestParameterLines:

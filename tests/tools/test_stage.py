@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from bridge.tools.freeform import function_of
-from bridge.tools.stage import ToolStage
-from bridge.turn.collect import collect
-from bridge.turn.events import (
+from bridge.core.collect import collect
+from bridge.core.events import (
     CallBegun,
     CallDelta,
     Finished,
@@ -25,13 +23,15 @@ from bridge.turn.events import (
     Usage,
     UsageUpdate,
 )
-from bridge.turn.items import FunctionTool, Message, RawTool, Text, ToolChoice
-from bridge.turn.turn import Turn
+from bridge.core.items import FunctionTool, Message, RawTool, Text, ToolChoice
+from bridge.core.turn import Turn
+from bridge.tools.payload import function_of
+from bridge.tools.stage import ToolStage
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "integer"}}, "required": ["q"], "additionalProperties": False}
 FIND = FunctionTool("find", parameters=SCHEMA)
 STRICT = replace(FIND, name="strict", strict=True)
-TURN = Turn("responses", "m", "m", (Message("user", (Text("hi"),)),), tools=(FIND, STRICT))
+TURN = Turn("m", "m", (Message("user", (Text("hi"),)),), tools=(FIND, STRICT))
 END = Finished("completed")
 
 

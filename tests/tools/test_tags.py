@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.tools.tags import CLOSE_TAG, OPEN_TAG, neutralise, neutralise_parts
+from bridge.tools.payload import CLOSE_TAG, OPEN_TAG, neutralise, neutralise_parts
 
 pieces = st.lists(st.sampled_from([OPEN_TAG, CLOSE_TAG, "<", ">", "/", "tool_call", "&lt;", "a é"])).map("".join)
 

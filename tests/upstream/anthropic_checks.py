@@ -59,7 +59,7 @@ def header_faults(headers: list[tuple[str, str]], body: Any) -> Iterator[str]:
     thinking = body.get("thinking") if isinstance(body, dict) else None
     if (BINDING_BETA in betas) != ("block_binding" in (thinking or {})):
         yield f"header anthropic-beta: {betas} for this body"
-    if not got.get("user-agent", [""])[0].startswith("codex-bridge/"):
+    if not got.get("user-agent", [""])[0].startswith("turnbridge/"):
         yield "header user-agent: not ours"
 
 

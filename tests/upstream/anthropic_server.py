@@ -13,20 +13,16 @@ if the messages end with some, else `DEFAULT_TEXT`.
 from __future__ import annotations
 
 import json
-import threading
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import Counter
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import trio
-from upstream.answers import Answer, Gate, Plain, Stream, plain_json
+from upstream.answers import Answer, Plain, Stream, plain_json
 from upstream.anthropic_checks import PATH, body_faults, header_faults
 from upstream.anthropic_events import answer, text
-from upstream.connection import Connection, Request
-from upstream.serving import served, served_in_thread
+from upstream.connection import Request
+from upstream.serving import ScriptedProvider, served, served_in_thread
 from upstream.tokens import SAID
 
 Json = dict[str, Any]
@@ -36,8 +32,6 @@ TOKEN_PATH = "/v1/oauth/token"
 CLIENT_ID = "9d1c250a-e61b-44d9-88ed-5944d1962f5e"
 KEY = "sk-ant-api03-canary-key-0123456789"
 LIFETIME = 28800
-
-Reply = Answer | Callable[[Request], Answer]
 
 
 def refusal(status: int, kind: str, message: str = "scripted refusal", **headers: str) -> Plain:
@@ -98,63 +92,19 @@ def write_credentials(directory: Path, content: Any) -> Path:
     return path
 
 
-class Anthropic:
+class Anthropic(ScriptedProvider):
     """The API's state. In a thread, read it after `wait_for`; in trio, after `until`."""
 
     def __init__(self) -> None:
-        self.url = ""
+        super().__init__()
         self.logins = Logins()
-        self.requests: list[Request] = []
-        self.token_requests: list[Request] = []
-        self.faults: list[str] = []
-        self.script: deque[Reply] = deque()
-        self.token_script: deque[Answer] = deque()
-        self.token_gate: Gate | None = None
-        """Holds the token endpoint's own answers back, after the refresh token was used."""
-        self._connections = count(1)
-        self._changed = threading.Condition()
-        self._waiting: list[trio.Event] = []
 
     def __repr__(self) -> str:
         return f"<Anthropic answered={self.statuses} tokens={len(self.token_requests)} {self.faults}>"
 
-    def will(self, *replies: Reply) -> None:
-        """Put answers at the end of the script."""
-        self.script.extend(replies)
-
     @property
     def token_url(self) -> str:
         return self.url + TOKEN_PATH
-
-    @property
-    def statuses(self) -> list[int | None]:
-        """What each request was answered; None for a connection that just ended."""
-        return [request.status for request in self.requests]
-
-    @property
-    def gone(self) -> list[Request]:
-        """The requests whose client hung up before the end of the answer."""
-        return [each for each in self.requests if each.left_at is not None]
-
-    def wait_for(self, predicate: Callable[[], Any], timeout: float = 10) -> None:
-        """Block until the predicate holds. Not for trio."""
-        with self._changed:
-            assert self._changed.wait_for(predicate, timeout), f"not within {timeout} s: {self!r}"
-
-    async def until(self, predicate: Callable[[], Any], timeout: float = 10) -> None:
-        """The same in trio, in the server's own event loop."""
-        with trio.move_on_after(timeout) as patience:
-            while not predicate():
-                self._waiting.append(event := trio.Event())
-                await event.wait()
-        assert not patience.cancelled_caught, f"not within {timeout} s: {self!r}"
-
-    def note(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-        for event in self._waiting:
-            event.set()
-        self._waiting.clear()
 
     def reply_to(self, request: Request) -> Answer:
         """Count a request in; what it is answered."""
@@ -201,17 +151,6 @@ class Anthropic:
         blocks = request.body["messages"][-1]["content"]
         results = [str(block["content"]) for block in blocks if block["type"] == "tool_result"]
         return Stream(answer(text("result: " + "; ".join(results) if results else DEFAULT_TEXT)))
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Serve until cancelled."""
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=128)
-        self.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
-        async with trio.open_nursery() as nursery:
-            await nursery.start(trio.serve_listeners, self._connected, [listener])
-            task_status.started()
-
-    async def _connected(self, stream: trio.SocketStream) -> None:
-        await Connection(self, stream, next(self._connections)).run()
 
 
 def serving() -> AbstractAsyncContextManager[Anthropic]:

@@ -21,20 +21,15 @@ the input ends with some, else `DEFAULT_TEXT`.
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import trio
-from upstream.answers import Answer, Gate, Plain, Stream, refusal
+from upstream.answers import Answer, Plain, Stream, refusal
 from upstream.checks import API_PATH, CHATGPT_PATH, TOKEN_PATH, request_faults, token_faults
-from upstream.connection import Connection, Request
+from upstream.connection import Request
 from upstream.events import answer, text
-from upstream.serving import served, served_in_thread
+from upstream.serving import ScriptedProvider, served, served_in_thread
 from upstream.tokens import Form, Logins, auth_json, write_auth_json
 
 Json = dict[str, Any]
@@ -42,41 +37,16 @@ Json = dict[str, Any]
 DEFAULT_TEXT = "hello from the backend"
 
 
-Reply = Answer | Callable[[Request], Answer]
-"""An answer, or what makes one of the request."""
-
-
-class ChatGPT:
+class ChatGPT(ScriptedProvider):
     """The backend's state. In a thread, read it after `wait_for`; in trio, after `until`."""
 
     def __init__(self) -> None:
-        self.url = ""
+        super().__init__()
         self.logins = Logins()
-        self.requests: list[Request] = []
-        """Requests for a response, in order of arrival; those that got 400 or 401 too."""
-        self.token_requests: list[Request] = []
-        self.faults: list[str] = []
-        self.script: deque[Reply] = deque()
-        self.token_script: deque[Answer] = deque()
-        """Answers of the token endpoint that come before what it would say by itself."""
-        self.token_gate: Gate | None = None
-        """Holds the token endpoint's own answers back, after the refresh token was used."""
-        self._connections = count(1)
-        self._changed = threading.Condition()
-        self._waiting: list[trio.Event] = []
 
     def __repr__(self) -> str:
         answered = [request.status for request in self.requests]
         return f"<ChatGPT answered={answered} tokens={len(self.token_requests)} gone={len(self.gone)} {self.faults}>"
-
-    def will(self, *replies: Reply) -> None:
-        """Put answers at the end of the script."""
-        self.script.extend(replies)
-
-    @property
-    def gone(self) -> list[Request]:
-        """The requests whose client hung up before the end of the answer."""
-        return [each for each in self.requests + self.token_requests if each.left_at is not None]
 
     @property
     def base_url(self) -> str:
@@ -102,29 +72,6 @@ class ChatGPT:
             "PROXY_CODEX_API_BASE_URL": self.api_base_url,
             "PROXY_CODEX_TOKEN_URL": self.token_url,
         }
-
-    # Waiting
-
-    def wait_for(self, predicate: Callable[[], Any], timeout: float = 10) -> None:
-        """Block until the predicate holds. Raises AssertionError with the state if it never does. Not for trio."""
-        with self._changed:
-            assert self._changed.wait_for(predicate, timeout), f"not within {timeout} s: {self!r}"
-
-    async def until(self, predicate: Callable[[], Any], timeout: float = 10) -> None:
-        """The same in trio, in the server's own event loop."""
-        with trio.move_on_after(timeout) as patience:
-            while not predicate():
-                self._waiting.append(event := trio.Event())
-                await event.wait()
-        assert not patience.cancelled_caught, f"not within {timeout} s: {self!r}"
-
-    def note(self) -> None:
-        """Tell whoever waits that something has changed."""
-        with self._changed:
-            self._changed.notify_all()
-        for event in self._waiting:
-            event.set()
-        self._waiting.clear()
 
     # Deciding
 
@@ -172,19 +119,6 @@ class ChatGPT:
             outputs.append(str(item.get("output")))
         said = "result: " + "; ".join(reversed(outputs)) if outputs else DEFAULT_TEXT
         return Stream(answer(text(said)))
-
-    # Serving
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Serve until cancelled."""
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=128)
-        self.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
-        async with trio.open_nursery() as nursery:
-            await nursery.start(trio.serve_listeners, self._connected, [listener])
-            task_status.started()
-
-    async def _connected(self, stream: trio.SocketStream) -> None:
-        await Connection(self, stream, next(self._connections)).run()
 
 
 def serving() -> AbstractAsyncContextManager[ChatGPT]:

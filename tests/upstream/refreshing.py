@@ -44,6 +44,15 @@ async def refreshing(endpoint: TokenEndpoint, old: Any, *logins: Any) -> AsyncIt
         gate.open()
 
 
+async def refresh_in_many_tasks(endpoint: TokenEndpoint, *logins: Any) -> list[Any]:
+    """What a hundred tasks get that refresh one login; its refresh token must be used once."""
+    old = logins[0].current()
+    async with refreshing(endpoint, old, *logins * (100 // len(logins))) as got:
+        pass
+    assert endpoint.logins.uses == {old.refresh_token: 1}
+    return got
+
+
 # Programs
 
 

@@ -16,9 +16,9 @@ from upstream.asking import body, headers
 from upstream.chatgpt import ChatGPT, serving, serving_in_thread
 from upstream.events import answer, call, text
 
-from bridge.backends.responses.decode import ResponsesBuffer
-from bridge.backends.upstream.client import LAST_BYTES, Patience, Request, Upstream
-from bridge.turn.events import Finished
+from bridge.core.events import Finished
+from bridge.protocols.responses.decoder import ResponsesBuffer
+from bridge.upstream.client import LAST_BYTES, Patience, Request, Upstream
 
 
 class Asker:

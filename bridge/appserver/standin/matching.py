@@ -1,28 +1,31 @@
-"""Which recorded turn is meant: the calls of a thread, compared with those on the tapes. Pure.
+"""Which recorded turn matches: the calls of a thread, compared with those of recorded threads. Pure.
 
-What a turn is asked is the chain of the calls that made it. Two chains are equal when their calls are, without what
-differs from one run to the next: ids, the directory, members that are null. A thread follows its trail through the
-recorded chains call by call; equal ones are given out in their order, and after the last one the last again.
+The input of a turn is the chain of calls that led to it. Two chains are equal when their calls are, without what
+differs between runs: ids, the directory, members that are null. Each call of a thread narrows its candidates among the
+recorded chains; equal ones are used in their recorded order, the last one repeatedly.
+
+A thread cannot simply follow one recorded thread: `thread/start` must be answered before the prompt is known.
 """
 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import zip_longest
 from typing import Any
 
 import orjson
 
 from bridge import exact_json
-from bridge.appserver.standin.tape import BEGINS, Dialect, Message, Scene, Tape
+from bridge.appserver.dialect import BEGINS, Dialect
+from bridge.appserver.standin.recorded import Message, RecordedCall, RecordedThread
 from bridge.redact import Redactor
 
-Place = tuple[int, int]
-"""(tape, scene)."""
-Trail = tuple[bytes, ...]
-"""The chains that the calls of a thread so far are equal to: the whole one, and one whose beginning was cut off."""
+Candidates = tuple[bytes, ...]
+"""The recorded chains that equal a thread's calls so far: the whole one, and one whose beginning was cut off."""
 
 _VOLATILE = frozenset(
     {"threadId", "conversationId", "turnId", "expectedTurnId", "cwd", "path", "rolloutPath", "clientUserMessageId"}
@@ -30,7 +33,7 @@ _VOLATILE = frozenset(
 _ITEMS = frozenset({"items", "input", "history"})
 _CALL_IDS = frozenset({"call_id", "callId"})
 _CALL_ID = re.compile(r"(?<=\[function_call call_id=)\S+|(?<=\[function_call_output call_id=)\S+|\bcall_\w{16,}")
-"""Ids of calls in a text: after the labels of a conversation that was given as text, and those that are made up."""
+"""Ids of calls in a text: in a conversation that was given as text, and generated ones."""
 
 _SHOWN = 3
 _WINDOW = 40
@@ -39,7 +42,7 @@ _redactor = Redactor()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ComparedCall:
     """A call as it is compared."""
 
     method: str
@@ -47,166 +50,123 @@ class Asked:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A member that is not as recorded; None for one that is not there."""
+@dataclass(slots=True, eq=False)
+class Position:
+    """A call of a recorded thread."""
 
-    path: str
-    recorded: Any
-    asked: Any
+    thread: RecordedThread
+    index: int
+    chain: bytes = b""
+    """Identifies the calls up to this one. No two positions of a thread have the same."""
 
-    def __str__(self) -> str:
-        recorded, asked = _show_both(self.recorded, self.asked)
-        return f"{self.path}: recorded {recorded}, asked {asked}"
+    @property
+    def call(self) -> RecordedCall:
+        return self.thread.calls[self.index]
 
-
-@dataclass(slots=True)
-class _Shelf:
-    """Places with equal chains, in recorded order. All before `next` are taken."""
-
-    places: list[Place] = field(default_factory=list)
-    next: int = 0
+    @property
+    def compared(self) -> ComparedCall:
+        return compared(self.call.method, self.call.params, redacted=True)
 
 
-class Repertoire:
-    """Everything that can be played, found by its chain."""
+class CallMatcher:
+    """Finds recorded calls by their chain."""
 
-    def __init__(self, tapes: tuple[Tape, ...]) -> None:
-        self._tapes = tapes
-        self._shelves: dict[bytes, _Shelf] = {}
-        self._following: dict[bytes, list[Place]] = {}
-        self._chains: dict[Place, bytes] = {}
-        self._at: dict[tuple[bytes, int], Place] = {}
-        self._taken: set[Place] = set()
-        self._headless: set[Dialect] = set()
-        for number, tape in enumerate(tapes):
-            chain = _headless(tape.dialect) if tape.headless else _ROOT
-            if tape.headless:
-                self._headless.add(tape.dialect)
-            for index, scene in enumerate(tape.scenes):
-                self._following.setdefault(chain, []).append((number, index))
-                chain = _extend(chain, compared(scene.method, scene.params, redacted=True))
-                self._shelves.setdefault(chain, _Shelf()).places.append((number, index))
-                self._chains[number, index] = chain
-                self._at[chain, number] = number, index
-        for shelf in self._shelves.values():
-            shelf.places.sort(key=lambda place: self._scene(place).order)
+    def __init__(self, threads: tuple[RecordedThread, ...]) -> None:
+        self._equal: dict[bytes, list[Position]] = {}
+        """Positions with equal chains, in recorded order."""
+        self._following: dict[bytes, dict[int, Position]] = {}
+        """Positions by the chain before them and the identity of their thread."""
+        self._headless = {thread.dialect for thread in threads if thread.headless}
+        for thread in threads:
+            chain = _headless(thread.dialect) if thread.headless else _ROOT
+            for index in range(len(thread.calls)):
+                position = Position(thread, index)
+                self._following.setdefault(chain, {})[id(thread)] = position
+                chain = position.chain = _extend(chain, position.compared)
+                self._equal.setdefault(chain, []).append(position)
+        for positions in self._equal.values():
+            positions.sort(key=lambda position: position.call.order)
+        # A log may hold thousands of equal calls, so no search may look at those that are taken already. An ordered
+        # dictionary, because the first item of a plain one is found behind all that were deleted before it.
+        self._free = {
+            chain: OrderedDict((id(position.thread), position) for position in positions)
+            for chain, positions in self._equal.items()
+        }
+        """The positions that are not taken, by the identity of their thread."""
 
-    def follow(self, trail: Trail | None, call: Asked) -> Trail:
-        """The trail after one more call (`None`: the call that makes a thread); empty where it leads nowhere."""
-        if trail is not None:
-            return tuple(chain for before in trail if (chain := _extend(before, call)) in self._shelves)
+    def follow(self, candidates: Candidates | None, call: ComparedCall) -> Candidates:
+        """The candidates after one more call (`None`: the call that creates a thread); empty if nothing matches."""
+        if candidates is not None:
+            return tuple(chain for before in candidates if (chain := _extend(before, call)) in self._equal)
         begun = _extend(_ROOT, call)
-        found = (begun,) if begun in self._shelves else ()
+        found = (begun,) if begun in self._equal else ()
         dialect = BEGINS[call.method]
         return (*found, _headless(dialect)) if dialect in self._headless else found
 
-    def choose(self, trail: Trail, own: int | None) -> Place | None:
-        """Take the place to be played: that of the tape `own` if it is there and free, else the first free one.
+    def choose(self, candidates: Candidates, own: RecordedThread | None) -> Position | None:
+        """Take the position to replay: in the recorded thread `own` if it is free, else the first free one.
 
-        When all are taken it is the last, of those that were not refused. None before a tape whose beginning is not
-        on record.
+        When all are taken, it is the last that was not refused. None for a thread whose beginning is not recorded.
         """
-        for chain in trail:
-            if chain in self._shelves:
-                place = self._pick(chain, own)
-                self._taken.add(place)
-                return place
-        return None
+        chain = next((chain for chain in candidates if chain in self._equal), None)
+        if chain is None:
+            return None
+        free, equal = self._free[chain], self._equal[chain]
+        if free:
+            return free.pop(id(own)) if id(own) in free else free.popitem(last=False)[1]
+        return next((position for position in reversed(equal) if not position.call.refused), equal[-1])
 
-    def trail_of(self, place: Place) -> Trail:
-        """The trail of a thread that has been taken to this place."""
-        return (self._chains[place],)
+    def next_of(self, position: Position) -> Position | None:
+        """The position after this one in its recorded thread."""
+        return self._following.get(position.chain, {}).get(id(position.thread))
 
-    def nearest(
-        self, trail: Trail | None, call: Asked, *, anywhere: bool = False
-    ) -> tuple[Place, list[Difference]] | None:
-        """The place with the most similar call of this method among those that may follow, or `anywhere`."""
-        places: Iterable[Place] = self._chains if anywhere else self._after(trail)
-        best: tuple[float, Place, list[Difference]] | None = None
-        for place in places:
-            scene = self._scene(place)
-            if scene.method != call.method:
-                continue
-            found = list(differences(compared(scene.method, scene.params, redacted=True).params, call.params))
-            distance = sum(map(_distance, found))
-            if best is None or distance < best[0]:
-                best = distance, place, found
-        return None if best is None else (best[1], best[2])
+    def nearest(self, candidates: Candidates | None, call: ComparedCall, *, anywhere: bool = False) -> Position | None:
+        """The position with the most similar call of this method among those that may follow, or `anywhere`."""
+        everywhere = (each for positions in self._equal.values() for each in positions)
+        same_method = (
+            each for each in (everywhere if anywhere else self._after(candidates)) if each.call.method == call.method
+        )
+        return min(same_method, key=lambda each: distance(each.compared.params, call.params), default=None)
 
-    def explain(self, trail: Trail | None, call: Asked) -> str:
-        """Why nothing matches, for a person."""
-        found = self.nearest(trail, call)
+    def explain(self, candidates: Candidates | None, call: ComparedCall) -> str:
+        """Why nothing matches."""
+        why = "no recorded turn matches: "
+        found = self.nearest(candidates, call)
         if found is not None:
-            place, different = found
-            rest = f" (and {len(different) - _SHOWN} more)" if len(different) > _SHOWN else ""
-            shown = "; ".join(map(str, different[:_SHOWN])) or "its place alone"
-            return (
-                f"no recorded turn matches: {call.method} differs from the nearest recording "
-                f"({self._scene(place)}) in {shown}{rest}"
-            )
-        if trail is None:
-            begins = sorted({self._scene(place).method for place in self._after(None)})
-            return f"no recorded turn matches: the recording begins with {' or '.join(begins)}, not {call.method}"
-        expected = sorted({self._scene(place).method for place in self._after(trail)})
+            how = describe(differences(found.compared.params, call.params)) or "its position alone"
+            return f"{why}{call.method} differs from the nearest recording ({found.call}) in {how}"
+        expected = " or ".join(sorted({position.call.method for position in self._after(candidates)}))
+        if candidates is None:
+            return f"{why}the recording begins with {expected}, not {call.method}"
         if expected:
-            return f"no recorded turn matches: the recording goes on with {' or '.join(expected)}, not {call.method}"
-        return f"no recorded turn matches: the recording has no further call in this thread, {call.method} was asked"
+            return f"{why}the recording continues with {expected}, not {call.method}"
+        return f"{why}the recording has no further call in this thread, but received {call.method}"
 
-    def _after(self, trail: Trail | None) -> Iterator[Place]:
-        for chain in (_ROOT,) if trail is None else trail:
-            yield from self._following.get(chain, ())
-
-    def _pick(self, chain: bytes, own: int | None) -> Place:
-        shelf = self._shelves[chain]
-        at_hand = self._at.get((chain, own)) if own is not None else None
-        if at_hand is not None and at_hand not in self._taken:
-            return at_hand
-        while shelf.next < len(shelf.places) and shelf.places[shelf.next] in self._taken:
-            shelf.next += 1
-        if shelf.next < len(shelf.places):
-            return shelf.places[shelf.next]
-        served = [place for place in shelf.places if not self._scene(place).refused]
-        return (served or shelf.places)[-1]
-
-    def _scene(self, place: Place) -> Scene:
-        return self._tapes[place[0]].scenes[place[1]]
+    def _after(self, candidates: Candidates | None) -> Iterator[Position]:
+        for chain in (_ROOT,) if candidates is None else candidates:
+            yield from self._following.get(chain, {}).values()
 
 
-def compared(method: str, params: Message, *, redacted: bool = False) -> Asked:
-    """A call as it is compared. What comes from a log has lost its secrets already; others lose them here."""
+def compared(method: str, params: Message, *, redacted: bool = False) -> ComparedCall:
+    """A call as it is compared. Secrets are redacted, as they were in the log (`redacted`)."""
     try:
         return _compared(method, params, redacted=redacted)
     except (TypeError, RecursionError):
         return _compared(method, {"params": "nested too deeply to be compared"}, redacted=True)
 
 
-def _compared(method: str, params: Message, *, redacted: bool) -> Asked:
+def _compared(method: str, params: Message, *, redacted: bool) -> ComparedCall:
     kept = {name: value for name, value in params.items() if name not in _VOLATILE and value is not None}
     for name in _ITEMS & kept.keys():
         if isinstance(kept[name], list):
             kept[name] = [_without_id(item) for item in kept[name]]
-    # The names of calls count, not their spelling: each is the n-th that is mentioned.
+    # Ids of calls differ between runs: each becomes the number of its first mention.
     plain = _rename_calls(kept, {})
     data = exact_json.dumps(plain, option=orjson.OPT_SORT_KEYS)
     if not redacted and (clean := _redactor.json(data)) != data:
         plain = exact_json.loads(clean)
         data = exact_json.dumps(plain, option=orjson.OPT_SORT_KEYS)
-    return Asked(method, plain, blake2b(method.encode() + b"\0" + data, digest_size=16).digest())
-
-
-def differences(recorded: Any, asked: Any, path: str = "") -> Iterator[Difference]:
-    """The members in which two values differ, the deepest that can be named."""
-    if isinstance(recorded, dict) and isinstance(asked, dict):
-        for name in dict.fromkeys((*recorded, *asked)):
-            yield from differences(recorded.get(name), asked.get(name), f"{path}.{name}" if path else name)
-    elif isinstance(recorded, list) and isinstance(asked, list):
-        for index in range(max(len(recorded), len(asked))):
-            one = recorded[index] if index < len(recorded) else None
-            other = asked[index] if index < len(asked) else None
-            yield from differences(one, other, f"{path}[{index}]")
-    elif recorded != asked or type(recorded) is not type(asked):
-        yield Difference(path, recorded, asked)
+    return ComparedCall(method, plain, blake2b(method.encode() + b"\0" + data, digest_size=16).digest())
 
 
 def _without_id(item: Any) -> Any:
@@ -227,19 +187,61 @@ def _rename_calls(value: Any, known: dict[str, str]) -> Any:
     return _CALL_ID.sub(lambda found: name(found[0]), value) if isinstance(value, str) else value
 
 
+# How two values differ; requests to the bridge are compared like this, too (`bridge.playback.match`)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A member with another value than recorded; None where there is no such member."""
+
+    path: str
+    recorded: Any
+    received: Any
+
+    def __str__(self) -> str:
+        start = 0
+        if isinstance(self.recorded, str) and isinstance(self.received, str):
+            # Of long texts, the piece around their first difference.
+            start = max(0, _common(self.recorded, self.received) - _WINDOW // 2)
+        return f"{self.path}: recorded {_show(self.recorded, start)}, received {_show(self.received, start)}"
+
+
+def differences(recorded: Any, received: Any, path: str = "") -> Iterator[Difference]:
+    """The innermost members in which two values differ."""
+    if isinstance(recorded, dict) and isinstance(received, dict):
+        for name in dict.fromkeys((*recorded, *received)):
+            yield from differences(recorded.get(name), received.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(recorded, list) and isinstance(received, list):
+        for index, (one, other) in enumerate(zip_longest(recorded, received)):
+            yield from differences(one, other, f"{path}.{index}")
+    elif recorded != received or type(recorded) is not type(received):
+        yield Difference(path, recorded, received)
+
+
+def describe(found: Iterable[Difference]) -> str:
+    """The first differences, for a message."""
+    every = list(found)
+    rest = f" (and {len(every) - _SHOWN} more)" if len(every) > _SHOWN else ""
+    return "; ".join(map(str, every[:_SHOWN])) + rest
+
+
+def distance(recorded: Any, received: Any) -> float:
+    """How much two values differ; 0 if they are equal."""
+    return sum(map(_distance, differences(recorded, received)))
+
+
 def _distance(difference: Difference) -> float:
-    """How far apart two values are: 1, or less for texts that begin and end alike."""
-    one, other = difference.recorded, difference.asked
+    """1, or less for texts that begin or end alike."""
+    one, other = difference.recorded, difference.received
     if not isinstance(one, str) or not isinstance(other, str):
         return 1.0
-    longest = max(len(one), len(other))
     head = _common(one, other)
     tail = min(_common(one[::-1], other[::-1]), min(len(one), len(other)) - head)
-    return 1 - (head + tail) / longest * 0.9
+    return 1 - (head + tail) / max(len(one), len(other)) * 0.9
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
+    """The length of the common beginning of two texts: a binary search, because comparing slices is fast."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -248,14 +250,6 @@ def _common(one: str, other: str) -> int:
         else:
             high = middle - 1
     return low
-
-
-def _show_both(recorded: Any, asked: Any) -> tuple[str, str]:
-    """Two values, of long texts the piece around their first difference."""
-    start = 0
-    if isinstance(recorded, str) and isinstance(asked, str):
-        start = max(0, _common(recorded, asked) - _WINDOW // 2)
-    return _show(recorded, start), _show(asked, start)
 
 
 def _show(value: Any, start: int) -> str:
@@ -269,7 +263,7 @@ def _show(value: Any, start: int) -> str:
     return text if len(text) <= _WINDOW else f"{text[:_WINDOW]}…"
 
 
-def _extend(chain: bytes, call: Asked) -> bytes:
+def _extend(chain: bytes, call: ComparedCall) -> bytes:
     return blake2b(chain + call.digest, digest_size=16).digest()
 
 

@@ -1,4 +1,4 @@
-"""Plays the scenes of threads: what was said, when it was said, and what happens where the client does otherwise."""
+"""Replays the recorded calls of threads, with their timing, and copes with a client that behaves differently."""
 
 from __future__ import annotations
 
@@ -7,240 +7,326 @@ import logging
 import math
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import trio
 
-from bridge.appserver.standin import fallback
-from bridge.appserver.standin.matching import Place, Repertoire
-from bridge.appserver.standin.naming import Names
-from bridge.appserver.standin.performance import Performance, Thread
-from bridge.appserver.standin.tape import ENDS, PROMPTS, STOPS, Message, Step, Tape, is_refusal
+from bridge.appserver.dialect import ENDS, PROMPTS, STOPS, Dialect
+from bridge.appserver.standin import messages
+from bridge.appserver.standin.matching import CallMatcher, Candidates, Position
+from bridge.appserver.standin.recorded import IdMap, Message, RecordedCall, RecordedThread, Step, UniqueIds, is_refusal
 
 log = logging.getLogger("bridge.playback")
 
 PATIENCE = 3.0
-"""Seconds for which a turn waits for a call that the recorded client made in its middle."""
+"""How many seconds a turn waits for a call that the recorded client made during it."""
 
 ENDS_HERE = "The recording ends here: the log holds no more of this turn."
 STOPPED_HERE = "The recording ends here: the recorded client interrupted this turn."
 
 
-class Player:
-    """Each thread has a task that runs `play`; everything is said through `send`. `speed` is as for `Playback`."""
+@dataclass(slots=True)
+class Connection:
+    """What the threads of a connection share."""
 
-    def __init__(
-        self,
-        tapes: tuple[Tape, ...],
-        repertoire: Repertoire,
-        names: Names,
-        send: Callable[[list[Message]], Awaitable[None]],
-        speed: float,
-    ) -> None:
-        self.subscriptions: dict[str, Thread] = {}
-        self._tapes = tapes
-        self._repertoire = repertoire
-        self._names = names
-        self._send = send
-        self._speed = speed
-        self._asked: dict[Any, tuple[Thread, Any]] = {}
-        self._ask_ids = itertools.count()
+    matcher: CallMatcher
+    ids: UniqueIds
+    send: Callable[[list[Message]], Awaitable[None]]
+    speed: float
+    """0 replays as fast as possible, 1 as recorded, n times as fast."""
+    subscriptions: dict[str, Thread] = field(default_factory=dict)
+    asked: dict[Any, tuple[Thread, Any]] = field(default_factory=dict)
+    """Our requests to the client that have no answer yet: the thread and the recorded id of each."""
+    ask_ids: Iterator[int] = field(default_factory=itertools.count)
 
     def answered(self, rpc_id: Any, message: Message) -> None:
         """The client has answered a request of ours."""
-        thread, recorded = self._asked.pop(rpc_id, (None, None))
+        thread, recorded = self.asked.pop(rpc_id, (None, None))
         if thread is not None:
             thread.open.discard(recorded)
             thread.answers[recorded] = message
-            thread.tell()
+            thread.notify()
 
-    async def play(self, thread: Thread) -> None:
-        """Play the scenes of a thread as they are asked for."""
+
+class CallReplay:
+    """A recorded call that is being replayed: how far it is, which calls wait for a reply, when steps are due."""
+
+    def __init__(self, entry: RecordedCall, asker: Any, speed: float, *, answered: bool = False) -> None:
+        self.entry = entry
+        self.index = 0
+        self.askers: dict[int, Any] = {} if answered else {0: asker}
+        """Client calls without a reply yet, by their number in the recorded call."""
+        self.stopped: Any = None
+        """The id of the call that interrupted it."""
+        self._speed = speed
+        self._from = trio.current_time()
+        self._at = 0.0
+
+    @property
+    def step(self) -> Step | None:
+        return self.entry.steps[self.index] if self.index < len(self.entry.steps) else None
+
+    def due(self, step: Step) -> float:
+        """When a step is due; at once without a speed."""
+        return self._from + (step.at - self._at) / self._speed if self._speed else 0.0
+
+    def resume(self, at: float) -> None:
+        """The client has done its recorded part: continue the clock from here."""
+        self._from, self._at = trio.current_time(), at
+        self.index += 1
+
+    def next_stop(self) -> int | None:
+        """Where the recorded client interrupted it, from here on."""
+        steps = enumerate(self.entry.steps[self.index :], self.index)
+        return next((index for index, step in steps if step.kind == "call" and step.method in STOPS), None)
+
+    def take_group(self) -> list[Step]:
+        """The steps that the child sent at the same time, from here on."""
+        rest = self.entry.steps[self.index :]
+        sent = ("notification", "reply", "ask")
+        group = list(itertools.takewhile(lambda step: step.at == rest[0].at and step.kind in sent, rest))
+        self.index += len(group)
+        return group
+
+
+class Thread:
+    """A live thread. Its task runs `play`."""
+
+    def __init__(self, connection: Connection, key: str, dialect: Dialect, candidates: Candidates) -> None:
+        self.id = key
+        self.dialect: Dialect = dialect
+        self.candidates = candidates
+        self.own: RecordedThread | None = None
+        """The recorded thread that was replayed last."""
+        self.asked = False
+        """Whether it has had any input yet."""
+        self.id_map = IdMap(connection.ids, key)
+        self.pending: deque[tuple[Position, Any]] = deque()
+        """The recorded calls to replay next, and the ids of the client's calls."""
+        self.running = False
+        self.turn: str | None = None
+        """The id of the running turn, once it was sent."""
+        self.stops: deque[Any] = deque()
+        """Ids of the calls that interrupt the running turn."""
+        self.stopping = False
+        self.waits_for: str | None = None
+        """The method that the recorded client called next, when the replay has come to it."""
+        self.called: deque[Any] = deque()
+        """Ids of calls of that method."""
+        self.open: set[Any] = set()
+        """Recorded ids of the child's requests that wait for their answer."""
+        self.answers: dict[Any, Message] = {}
+        self.served: Counter[str] = Counter()
+        self._connection = connection
+        self._changed = trio.Event()
+
+    def notify(self) -> None:
+        """Wake the task."""
+        self._changed.set()
+
+    async def _change(self, deadline: float = math.inf) -> None:
+        """Wait until something has changed."""
+        with trio.move_on_at(deadline):
+            await self._changed.wait()
+        self._changed = trio.Event()
+
+    def queue(self, position: Position, rpc_id: Any) -> None:
+        """Replay this call next."""
+        self.own = position.thread
+        self.pending.append((position, rpc_id))
+        self.notify()
+
+    async def play(self) -> None:
+        """Replay the recorded calls as the client makes them."""
         while True:
-            while not thread.scenes:
-                await self._refuse_stops(thread)
-                await thread.news()
-            place, asker = thread.scenes.popleft()
-            await self.perform(thread, self._performance(thread, place, asker))
-            while thread.running and not thread.scenes:
-                following = await self._go_on(thread, place)
+            while not self.pending:
+                await self._refuse_stops()
+                await self._change()
+            position, asker = self.pending.popleft()
+            await self.play_call(self._start_call(position, asker))
+            while self.running and not self.pending:
+                following = await self._continue_turn(position)
                 if following is None:
                     break
-                place = following.place
-                await self.perform(thread, following)
+                position = following
+                await self.play_call(self._start_call(position, None, answered=True))
 
-    def _performance(self, thread: Thread, place: Place, asker: Any, *, answered: bool = False) -> Performance:
-        tape = self._tapes[place[0]]
-        thread.naming.begin(place, tape.id)
-        return Performance(place, tape.scenes[place[1]], asker, self._speed, answered=answered)
+    def _start_call(self, position: Position, asker: Any, *, answered: bool = False) -> CallReplay:
+        self.id_map.begin(position, position.thread.id)
+        return CallReplay(position.call, asker, self._connection.speed, answered=answered)
 
-    async def _go_on(self, thread: Thread, place: Place) -> Performance | None:
-        """The turn is not over, but its scene is: wait for the call with which it went on; None where it ends."""
-        scenes = self._tapes[place[0]].scenes
-        following = place[0], place[1] + 1
-        if following[1] < len(scenes) and scenes[following[1]].method in PROMPTS:
+    async def _continue_turn(self, position: Position) -> Position | None:
+        """The turn is not over, but its recorded call is: wait for the call that continued it. None where it ends."""
+        following = self._connection.matcher.next_of(position)
+        if following is not None and following.call.method in PROMPTS:
             deadline = trio.current_time() + PATIENCE
-            while not thread.scenes and not thread.stops and trio.current_time() < deadline:
-                await thread.news(deadline)
-            if thread.scenes:
+            while not self.pending and not self.stops and trio.current_time() < deadline:
+                await self._change(deadline)
+            if self.pending:
                 return None
-            if not thread.stops:
+            if not self.stops:
                 # The recorded client repeated its prompt; this one does not.
-                thread.trail = self._repertoire.trail_of(following)
-                return self._performance(thread, following, None, answered=True)
-        if thread.stops:
-            await self._interrupt(thread, thread.stops.popleft())
+                self.candidates = (following.chain,)
+                return following
+        if self.stops:
+            await self._interrupt(self.stops.popleft())
         else:
-            await self._fail(thread, ENDS_HERE)
+            await self._fail(ENDS_HERE)
         return None
 
-    async def perform(self, thread: Thread, show: Performance) -> None:
-        """Play a scene to its end, or to the end of its turn."""
+    async def play_call(self, replay: CallReplay) -> None:
+        """Replay a recorded call to its end, or to the end of its turn."""
         patience = math.inf
-        while (step := show.step) is not None:
+        while (step := replay.step) is not None:
             now = trio.current_time()
-            if thread.stops and not thread.scenes:
-                if not thread.running:
-                    await self._refuse_stops(thread)
-                elif not await self._cut_short(thread, show):
+            if self.stops and not self.pending:
+                if not self.running:
+                    await self._refuse_stops()
+                elif not await self._cut_short(replay):
                     return
-                continue
-            if step.kind == "answer":
-                if step.message.get("id") in thread.open:
-                    await thread.news()
+            elif step.kind == "answer":
+                if step.message.get("id") in self.open:
+                    await self._change()
                 else:
-                    self._compare_answers(thread, step)
-                    show.resume(step.at)
+                    self._compare_answers(step)
+                    replay.resume(step.at)
+            elif step.kind == "call" and step.method in STOPS and self.running:
+                if self.pending:
+                    break
+                if self.open:
+                    # A client may think about a request for as long as it likes.
+                    patience = math.inf
+                elif patience == math.inf:
+                    patience = now + PATIENCE
+                if now >= patience:
+                    await self._reply_late(replay)
+                    await self._fail(STOPPED_HERE)
+                    return
+                await self._change(patience)
             elif step.kind == "call":
-                if step.method in STOPS and thread.running:
-                    if thread.scenes:
-                        break
-                    if thread.open:
-                        # A client may think about a request for as long as it likes.
-                        patience = math.inf
-                    elif patience == math.inf:
-                        patience = now + PATIENCE
-                    if now >= patience:
-                        await self._reply_late(thread, show)
-                        await self._fail(thread, STOPPED_HERE)
-                        return
-                    await thread.news(patience)
-                elif thread.running or thread.scenes:
-                    show.index += 1
-                elif await self._called(thread, step):
-                    show.askers[step.call] = thread.called.popleft()
-                    show.resume(step.at)
-            elif show.due(step) > now and not thread.scenes:
-                await thread.news(show.due(step))
+                if self.running or self.pending:
+                    replay.index += 1
+                elif await self._called(step):
+                    replay.askers[step.call] = self.called.popleft()
+                    replay.resume(step.at)
+            elif replay.due(step) > now and not self.pending:
+                await self._change(replay.due(step))
             elif step.kind == "exit":
                 leave(step.code)
             else:
-                await self._say(thread, show, show.take_group())
-        await self._reply_late(thread, show)
-        if show.stopped is not None and thread.running:
-            await self._interrupt(thread, show.stopped, answered=show.stopped not in show.askers.values())
+                await self._send_steps(replay, replay.take_group())
+        await self._reply_late(replay)
+        if replay.stopped is not None and self.running:
+            await self._interrupt(replay.stopped, answered=replay.stopped not in replay.askers.values())
 
-    async def _called(self, thread: Thread, step: Step) -> bool:
-        """Wait for a call of the recorded client's that this one may make too."""
-        thread.waits_for = step.method
-        if not thread.called:
-            await thread.news()
-        if thread.called or thread.scenes:
-            thread.waits_for = None
-        return bool(thread.called)
+    async def _called(self, step: Step) -> bool:
+        """Wait for a call that the recorded client made; this client may not make it."""
+        self.waits_for = step.method
+        if not self.called:
+            await self._change()
+        if self.called or self.pending:
+            self.waits_for = None
+        return bool(self.called)
 
-    async def _cut_short(self, thread: Thread, show: Performance) -> bool:
-        """The turn is interrupted: go to where the recorded client has done it; False where it never did."""
-        index = show.next_stop()
-        end = len(show.scene.steps) if index is None else index
-        early = [step for step in show.scene.steps[show.index : end] if step.kind == "reply" and not step.call]
-        await self._say(thread, show, early)
-        asker = thread.stops.popleft()
+    async def _cut_short(self, replay: CallReplay) -> bool:
+        """The turn is interrupted: skip to where the recorded client did so; False if it never did."""
+        index = replay.next_stop()
+        early = replay.entry.steps[replay.index : index]
+        await self._send_steps(replay, [step for step in early if step.kind == "reply" and not step.call])
+        asker = self.stops.popleft()
         if index is None:
-            await self._reply_late(thread, show)
-            await self._interrupt(thread, asker)
+            await self._reply_late(replay)
+            await self._interrupt(asker)
             return False
-        stop = show.scene.steps[index]
-        show.index, show.stopped, show.askers[stop.call] = index, asker, asker
-        show.resume(stop.at)
+        stop = replay.entry.steps[index]
+        replay.index, replay.stopped, replay.askers[stop.call] = index, asker, asker
+        replay.resume(stop.at)
         return True
 
-    async def _refuse_stops(self, thread: Thread) -> None:
-        """The turn was over before it could be interrupted."""
-        while thread.stops:
-            await self._send([{"id": thread.stops.popleft(), **fallback.error("no active turn to interrupt")}])
-            thread.stopping = False
+    async def _refuse_stops(self) -> None:
+        """Reject interrupts of a turn that is over already."""
+        while self.stops:
+            reply = {"id": self.stops.popleft(), **messages.error("no active turn to interrupt")}
+            await self._connection.send([reply])
+            self.stopping = False
 
-    async def _say(self, thread: Thread, show: Performance, steps: list[Step]) -> None:
-        messages = [message for step in steps if (message := self._spoken(thread, show, step)) is not None]
-        await self._send(messages)
-        if any(message.get("method") in ENDS for message in messages):
-            self._ended(thread)
+    async def _send_steps(self, replay: CallReplay, steps: list[Step]) -> None:
+        sent = [message for step in steps if (message := self._outgoing(replay, step)) is not None]
+        await self._connection.send(sent)
+        if any(message.get("method") in ENDS for message in sent):
+            self._ended()
 
-    def _spoken(self, thread: Thread, show: Performance, step: Step) -> Message | None:
-        """A step as it goes out; None for the reply to a call that nobody made here."""
-        if step.kind == "reply":
-            if step.call not in show.askers:
-                return None
-            reply = self.noted(thread, thread.naming.message(step.message))
-            if is_refusal(reply) and not step.call and show.scene.method in PROMPTS:
-                self._ended(thread)
-            return {"id": show.askers.pop(step.call), **reply}
+    def _outgoing(self, replay: CallReplay, step: Step) -> Message | None:
+        """A step as it is sent; None for the reply to a call that this client did not make."""
+        if step.kind == "reply" and step.call not in replay.askers:
+            return None
         if step.kind == "ask":
-            number, recorded = next(self._ask_ids), step.message.get("id")
-            self._asked[number] = thread, recorded
-            thread.open.add(recorded)
-            thread.naming.requests[recorded] = number
-            return {**thread.naming.message(step.message), "id": number}
-        message = thread.naming.message(step.message)
+            number, recorded = next(self._connection.ask_ids), step.message.get("id")
+            self._connection.asked[number] = self, recorded
+            self.open.add(recorded)
+            self.id_map.requests[recorded] = number
+            return self.id_map.message(step.message) | {"id": number}
+        message = self.id_map.message(step.message)
+        if step.kind == "reply":
+            self.note_ids(message)
+            if is_refusal(message) and not step.call and replay.entry.method in PROMPTS:
+                self._ended()
+            return {"id": replay.askers.pop(step.call), **message}
         if message.get("method") in ("turn/started", "codex/event/task_started"):
-            params = message["params"]
-            thread.turn = params.get("turn") or {"id": params.get("id")}
+            self.note_ids({"result": {"turn": message["params"].get("turn") or message["params"]}})
         return message
 
-    def noted(self, thread: Thread, reply: Message) -> Message:
-        """Remember what a reply says that later calls will name."""
+    def note_ids(self, reply: Message) -> Message:
+        """Remember the ids in a reply that later calls will use."""
         result = reply.get("result")
         if isinstance(result, dict):
-            if isinstance(result.get("turn"), dict):
-                thread.turn = result["turn"]
-            if isinstance(result.get("subscriptionId"), str):
-                self.subscriptions[result["subscriptionId"]] = thread
+            turn, subscription = result.get("turn"), result.get("subscriptionId")
+            if isinstance(turn, dict) and isinstance(turn.get("id"), str):
+                self.turn = turn["id"]
+            if isinstance(subscription, str):
+                self._connection.subscriptions[subscription] = self
         return reply
 
-    async def _reply_late(self, thread: Thread, show: Performance) -> None:
-        """The log has been cut before the reply to the scene's call: it gets one nevertheless."""
-        if 0 in show.askers:
-            scene = show.scene
-            reply = fallback.reply_to(scene.method, scene.params, thread.id, self._names.fresh())
-            await self._send([{"id": show.askers.pop(0), **self.noted(thread, reply or {"result": {}})}])
+    async def _reply_late(self, replay: CallReplay) -> None:
+        """Reply to the call although the log was cut before its reply."""
+        if 0 in replay.askers:
+            entry = replay.entry
+            reply = messages.reply_to(entry.method, entry.params, self.id, self._connection.ids.fresh())
+            reply = self.note_ids(reply or {"result": {}})
+            await self._connection.send([{"id": replay.askers.pop(0), **reply}])
 
-    async def _interrupt(self, thread: Thread, asker: Any, *, answered: bool = False) -> None:
-        messages = fallback.interrupted(thread.dialect, thread.id, self._turn(thread), asker)
-        await self._send([message for message in messages if "method" in message or not answered])
-        self._ended(thread)
+    async def _interrupt(self, asker: Any, *, answered: bool = False) -> None:
+        sent = messages.interrupted(self.dialect, self.id, self._turn_id(), asker)
+        await self._connection.send([message for message in sent if "method" in message or not answered])
+        self._ended()
 
-    async def _fail(self, thread: Thread, message: str) -> None:
-        log.warning("thread %s: %s", thread.id, message)
-        await self._send(fallback.failed(thread.dialect, thread.id, self._turn(thread), message))
-        self._ended(thread)
+    async def _fail(self, message: str) -> None:
+        log.warning("thread %s: %s", self.id, message)
+        await self._connection.send(messages.failed(self.dialect, self.id, self._turn_id(), message))
+        self._ended()
 
-    def _turn(self, thread: Thread) -> Message:
-        return thread.turn if isinstance(thread.turn.get("id"), str) else {"id": self._names.fresh()}
+    def _turn_id(self) -> str:
+        return self.turn or self._connection.ids.fresh()
 
-    def _ended(self, thread: Thread) -> None:
-        # The next turn may have been asked for already.
-        prompts = (self._tapes[tape].scenes[scene].method in PROMPTS for (tape, scene), _ in thread.scenes)
-        thread.running, thread.stopping = any(prompts), bool(thread.stops)
-        thread.turn = {}
-        thread.open.clear()
+    def _ended(self) -> None:
+        # The next turn may have been requested already.
+        self.running = any(position.call.method in PROMPTS for position, _ in self.pending)
+        self.stopping = bool(self.stops)
+        self.turn = None
+        self.open.clear()
 
-    def _compare_answers(self, thread: Thread, step: Step) -> None:
-        given = thread.answers.pop(step.message.get("id"), None)
+    def _compare_answers(self, step: Step) -> None:
+        given = self.answers.pop(step.message.get("id"), None)
         if given is not None and _answer_in(given) != _answer_in(step.message):
-            log.warning("thread %s: a request was answered otherwise than recorded; it goes on as recorded", thread.id)
+            log.warning("thread %s: an answer differs from the recorded one; the turn continues as recorded", self.id)
+
+
+def _answer_in(message: Message) -> Any:
+    return None if is_refusal(message) else message.get("result")
 
 
 def leave(code: int) -> NoReturn:
@@ -250,7 +336,3 @@ def leave(code: int) -> NoReturn:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code if code >= 0 else 1)
-
-
-def _answer_in(message: Message) -> Any:
-    return None if is_refusal(message) else message.get("result")

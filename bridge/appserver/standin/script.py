@@ -1,4 +1,4 @@
-"""What the stand-in does in a turn: a list of steps, from a mode or from a JSON script. Pure.
+"""The steps of the stand-in's turns, from a mode or from a JSON script. Pure.
 
 A script is `{"turns": [{"steps": [...]}, …]}` (the last turn repeats), with optional process-wide members;
 `docs/standin.md` lists them all. A mode looks at the prompt, as a model would, and answers with steps.
@@ -35,7 +35,7 @@ _FORCED = re.compile(r'^Tool choice is forced: you MUST call "(.+)"\.$', re.M)
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a turn was asked: the developer text, the last user text, and the outputs of tools since then."""
+    """The input of a turn: the developer text, the last user text, and the outputs of tools since then."""
 
     developer: str = ""
     user: str = ""
@@ -44,7 +44,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A parsed script. `mute` methods are never answered, `refuse` ones get that error; `split` cuts all output."""
+    """A parsed script; without turns, the mode decides. docs/standin.md explains the members."""
 
     turns: tuple[tuple[dict[str, Any], ...], ...]
     startup: tuple[dict[str, Any], ...] = ()
@@ -63,7 +63,7 @@ class Script:
 def parse_script(text: bytes) -> Script:
     """Read a script. Raises ConfigError naming what is wrong."""
     try:
-        # Not orjson: a byte that is no UTF-8 stands in a script as a lone surrogate.
+        # Not orjson: a byte that is not UTF-8 is a lone surrogate in a script.
         data = json.loads(text)
     except ValueError as error:
         raise ConfigError(f"The script is not JSON: {error}") from None
@@ -101,7 +101,7 @@ def steps_for_mode(mode: str, prompt: Prompt) -> list[dict[str, Any]]:
 
 
 def tool_result(outputs: Sequence[str]) -> str:
-    """What a mock says of its tools: what they gave back, or `ok` where none was really called."""
+    """The answer of a mock after tool calls: their outputs, or `ok` without any."""
     return f"mock tool result: {'; '.join(outputs) if outputs else 'ok'}"
 
 
@@ -131,7 +131,7 @@ def mode_of(model: str | None, default: str) -> str:
 
 
 def _tool_call(prompt: Prompt) -> str:
-    """The first offered tool's own example (or the forced tool's), word for word, as a model would copy it."""
+    """The first offered tool's own example (or the forced tool's), exactly as a model would copy it."""
     examples = {found["name"]: found["call"] for found in _EXAMPLE.finditer(prompt.developer)}
     forced = _FORCED.search(prompt.developer)
     if forced and forced[1] in examples:

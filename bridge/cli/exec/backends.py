@@ -1,74 +1,162 @@
-"""Who answers a run, started for it and stopped after it. Each imports what it needs: a run should begin quickly."""
+"""The backend of a run: chosen by a flag or by the model's name, started for the run and stopped after it.
+
+Imports are within functions: a run should begin quickly.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import trio
 
-from bridge.backends.base import Backend
-from bridge.backends.routing import CODEX_PREFIXES, is_codex_name
-from bridge.cli.exec.choice import Choice
 from bridge.cli.exec.options import Options, base_url
 from bridge.cli.exec.output import Output
-from bridge.errors import ModelNotFound, NotReady, UpstreamError, UsageError
+from bridge.core.backend import Backend
+from bridge.core.models import CODEX_PREFIXES, MOCK, is_codex_name
+from bridge.core.turn import Turn
+from bridge.errors import ConfigError, ModelNotFound, NotReady, UpstreamError, UsageError
 from bridge.ids import new_id, new_session
-from bridge.turn.turn import Turn
 from bridge.urls import leads_here
 
 if TYPE_CHECKING:
-    from bridge.backends.upstream.client import Upstream
-    from bridge.config import Settings
+    from bridge.appserver.connection import Owner
+    from bridge.routing.plan import Plan
+    from bridge.settings import Settings
+    from bridge.upstream.client import Upstream
 
 WITHOUT_CODEX = (
-    "Without a Codex, --url asks a bridge that runs already, --backend codex uses Codex's login alone, and --mock "
+    "Without Codex, use --url to ask a running bridge, --backend codex to use Codex's login alone, or --mock, which "
     "needs nothing."
 )
-NO_BRIDGE = "Start one with `codex-bridge serve`, or correct --url."
+NO_BRIDGE = "Start one with `turnbridge serve`, or correct --url."
 PAUSES = (0.5, 1.0)
-"""Seconds between attempts to get a Codex that is ready."""
-
-Ready = Callable[[Turn], Awaitable[Turn]]
-Serving = tuple[Backend, Ready]
-"""A backend, and how a turn is made ready for it; that may raise a BridgeError too."""
+"""Seconds between attempts to start Codex."""
 
 
-def open_backend(options: Options, choice: Choice, output: Output) -> AbstractAsyncContextManager[Serving]:
-    """The backend that was chosen. Entering it raises a BridgeError when it cannot start."""
-    openers = {"mock": _mock, "app-server": _app_server, "url": _url, "provider": _provider}
-    return openers[choice.kind](options, choice, output)
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The backend of a run. Nothing is started yet.
+
+    `model` is what an alias stands for, None where none was used. `by_rule`: a flag, a pattern or an alias names the
+    backend, so that the model need not be listed.
+    """
+
+    kind: Literal["mock", "url", "app-server", "provider"]
+    settings: Settings | None = None
+    plan: Plan | None = None
+    model: str | None = None
+    by_rule: bool = False
+
+    @property
+    def speaks_responses(self) -> bool:
+        """Whether input items can be sent exactly as given."""
+        if self.plan is not None:
+            return self.plan.config.type in ("codex", "responses", "mock")
+        return self.kind in ("mock", "url")
+
+    @property
+    def required_settings(self) -> Settings:
+        """The settings; only the mock needs none."""
+        assert self.settings is not None
+        return self.settings
+
+
+def choose(options: Options) -> Choice:
+    """Choose the backend of a run. Raises UsageError or ConfigError."""
+    if options.is_mock:
+        return Choice("mock")
+    from bridge.settings.file import load_configuration
+
+    settings, config = load_configuration(
+        config=options.config,
+        codex_bin=options.codex_bin,
+        codex_home=options.codex_home,
+        native_tools=options.native_tools or None,
+        web_search="live" if options.web_search else None,
+    )
+    if options.url is not None:
+        return Choice("url", settings)
+    from bridge.appserver.codex_home import read_codex_home
+    from bridge.routing.plan import app_server_name, plan_backends, plan_named, route
+    from bridge.routing.setup import configured_models
+
+    plans = {plan.name: plan for plan in plan_backends(config, os.environ, Path.home())}
+    keyed = options.provider_key is not None
+    name, model = options.backend, None
+    if name is None and options.model is not None and options.model not in configured_models(settings):
+        others = list(plans.values())
+        if not keyed and read_codex_home(settings.codex_home_path).any_model:
+            others = [plan for plan in others if plan.disabled_reason is None or not plan.implied]
+        name, model = route(options.model, config, settings, others)
+    by_rule = name is not None or model is not None
+    name = name or config.routing.default or "app-server"
+    if name == MOCK:
+        return Choice("mock", settings)
+    if name in ("app-server", app_server_name(config)):
+        if keyed:
+            raise UsageError("--provider-key needs another backend or --url: Codex itself uses its own login.")
+        return Choice("app-server", settings, model=model, by_rule=by_rule)
+    plan = plans.get(name) or plan_named(name, os.environ)
+    if plan is None:
+        known = ["app-server", "codex", "mock", *plans]
+        raise UsageError(f"--backend {name[:40]}: choose one of {', '.join(dict.fromkeys(known))}.")
+    if plan.disabled_reason is not None and not keyed:
+        raise ConfigError(f"{plan.disabled_reason} Set it, or give --provider-key.")
+    return Choice("provider", settings, plan, model)
 
 
 @asynccontextmanager
-async def _mock(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
-    from bridge.backends.mock import MockBackend
+async def open_backend(options: Options, choice: Choice, output: Output) -> AsyncIterator[tuple[Backend, str | None]]:
+    """The backend that was chosen, and the model that it names for a run without --model.
 
-    backend = MockBackend(options.mode, loops=options.loops, sent=output.request)
-    yield backend, _ready_for(backend, choice)
+    Raises a BridgeError when it cannot start.
+    """
+    if choice.kind == "mock":
+        from bridge.routing.mock import MockBackend
+
+        yield MockBackend(options.mode, loops=options.loops, sent=output.request), None
+        return
+    if choice.kind == "app-server":
+        async with _app_server(options, choice.required_settings, output) as serving:
+            yield serving
+        return
+    if choice.plan is not None:
+        from bridge.routing.build import build_backend
+
+        backend, upstream = build_backend(choice.plan, choice.required_settings, output.record)
+    else:
+        backend, upstream = await _connect_to_bridge(options, choice, output)
+    async with trio.open_nursery() as nursery:
+        if upstream is not None:
+            await nursery.start(upstream.run)
+        yield backend, None
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _app_server(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
+async def _app_server(
+    options: Options, settings: Settings, output: Output
+) -> AsyncIterator[tuple[Backend, str | None]]:
+    from bridge.appserver.backend import AppServerBackend
     from bridge.appserver.codex_home import read_codex_home
     from bridge.appserver.launch import NO_CODEX, find_codex
-    from bridge.appserver.pool import Pool
-    from bridge.backends import setup
-    from bridge.backends.app_server import AppServerBackend
-    from bridge.cli.exec.tap import ExecTap, Taps
+    from bridge.appserver.supervisor import Pool
+    from bridge.routing import setup
 
-    settings = _settings(choice)
+    # A run has one conversation, which would not use a thread that is started ahead.
+    settings = settings.model_copy(update={"warm_threads": 0})
     home = read_codex_home(settings.codex_home_path)
     setup.check_codex(settings)
     setup.prepare_workdir(settings.workdir)
     if find_codex(settings.codex_bin) is None:
         raise NotReady(f"{NO_CODEX} {WITHOUT_CODEX}", code="codex_not_found")
-    shown, recorder = ExecTap(sent=output.request, trace=output.trace), output.recorder
-    tap = shown if recorder is None else Taps(shown, recorder)
-    pool = Pool([setup.supervisor(settings, setup.codex_launcher(settings), tap=tap)])
+    pool = Pool([setup.supervisor(settings, setup.codex_launcher(settings), tap=ExecTap(output))])
     backend = AppServerBackend(
         "app-server",
         pool,
@@ -77,96 +165,73 @@ async def _app_server(options: Options, choice: Choice, output: Output) -> Async
         configured=setup.configured_models(settings),
         providers=home.providers,
         any_model=home.any_model,
-        recorder=None if recorder is None else recorder.tool_calls,
+        recorder=None if output.recorder is None else output.recorder.tool_calls,
     )
-    named = None if options.model is not None else home.model
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pool.run)
-        yield backend, _ready_for(backend, choice, named)
+        yield backend, None if options.model is not None else home.model
         nursery.cancel_scope.cancel()
 
 
-@asynccontextmanager
-async def _provider(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
-    from bridge.backends.build import build_backend
-
-    assert choice.plan is not None
-    built = build_backend(choice.plan, _settings(choice), output.record)
-    async with _running(built.upstream):
-        yield built.backend, _ready_for(built.backend, choice)
-
-
-@asynccontextmanager
-async def _url(options: Options, choice: Choice, output: Output) -> AsyncIterator[Serving]:
-    from bridge.backends.build import make_upstream
-    from bridge.backends.responses.backend import ResponsesBackend
-    from bridge.backends.upstream.client import Unreachable
-    from bridge.backends.upstream.door import KeyDoor
+async def _connect_to_bridge(options: Options, choice: Choice, output: Output) -> tuple[Backend, Upstream]:
+    """The bridge at --url as a backend."""
+    from bridge.routing.build import make_upstream
+    from bridge.upstream.apis import ResponsesApi
+    from bridge.upstream.backend import UpstreamBackend
+    from bridge.upstream.client import Unreachable
+    from bridge.upstream.credentials import KeyCredentials
 
     assert options.url is not None
-    settings = _settings(choice)
     url = base_url(options.url, insecure_http=options.insecure_http)
-    nobody = Unreachable(f"No bridge answers at {url.removesuffix('/v1')}", NO_BRIDGE)
-    upstream = make_upstream(url, settings, unreachable=nobody)
+    unreachable = Unreachable(f"No bridge answers at {url.removesuffix('/v1')}", NO_BRIDGE)
+    upstream = make_upstream(url, choice.required_settings, unreachable=unreachable)
     try:
-        key = bridge_key(options, choice)
+        key = bridge_key(url, options.provider_key, choice.required_settings)
     except UsageError:
-        # A bridge that is not there wants no key.
+        # Without a bridge there, the missing key is not the problem.
         if leads_here(url) and not await _is_listening(url):
-            raise UpstreamError(f"{nobody.fact}. {nobody.remedy}", code="upstream_unreachable") from None
+            raise UpstreamError(f"{unreachable.fact}. {unreachable.remedy}", code="upstream_unreachable") from None
         raise
-    door = KeyDoor(f"{url}/responses", key)
-    backend = ResponsesBackend("url", upstream, door, new_session=new_session, record=output.record)
-    async with _running(upstream):
-        yield backend, _ready_for(backend, choice)
+    credentials = KeyCredentials(f"{url}/responses", key)
+    api = ResponsesApi()
+    return UpstreamBackend("url", upstream, api, credentials, new_session=new_session, record=output.record), upstream
 
 
 async def _is_listening(url: str) -> bool:
     parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        stream = await trio.open_tcp_stream(
-            parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        )
+        stream = await trio.open_tcp_stream(parts.hostname or "", port)
     except OSError:
         return False
     await stream.aclose()
     return True
 
 
-@asynccontextmanager
-async def _running(upstream: Upstream | None) -> AsyncIterator[None]:
-    async with trio.open_nursery() as nursery:
-        if upstream is not None:
-            await nursery.start(upstream.run)
-        yield
-        nursery.cancel_scope.cancel()
+async def resolve(backend: Backend, choice: Choice, turn: Turn, named: str | None) -> Turn:
+    """The turn with its model, as the backend calls it: the one of the alias, or `named` when the run names none.
 
-
-def _ready_for(backend: Backend, choice: Choice, named: str | None = None) -> Ready:
-    """Gives a turn its model, as the backend calls it: what the alias stands for, or what is `named` when none is."""
-
-    async def ready(turn: Turn) -> Turn:
-        await _wait_for(backend)
-        requested = named or turn.requested_model
-        name = choice.model or requested
-        if choice.kind == "app-server" and not (choice.by_rule or _is_codex_model(backend, name)):
-            raise ModelNotFound(requested, backend.models(), patterns=CODEX_PREFIXES)
-        found = backend.resolve(name)
-        # One conversation, however many steps it takes.
-        session = turn.session or (None if choice.kind in ("mock", "app-server") else new_session())
-        turn = replace(turn, model=found.effective, provider=found.provider, requested_model=requested, session=session)
-        return replace(turn, effort=turn.effort or found.effort, backend=backend.name)
-
-    return ready
+    Waits until the backend is ready. Raises a BridgeError.
+    """
+    await _wait_for(backend)
+    requested = named or turn.requested_model
+    name = choice.model or requested
+    if choice.kind == "app-server" and not (choice.by_rule or _is_codex_model(backend, name)):
+        raise ModelNotFound(requested, backend.models(), patterns=CODEX_PREFIXES)
+    found = backend.resolve(name)
+    # One conversation, however many steps it takes.
+    session = turn.session or (None if choice.kind in ("mock", "app-server") else new_session())
+    turn = replace(turn, model=found.effective, provider=found.provider, requested_model=requested, session=session)
+    return replace(turn, effort=turn.effort or found.effort, backend=backend.name)
 
 
 def _is_codex_model(backend: Backend, name: str) -> bool:
-    """Whether `serve` would pass a name that no other rule leads anywhere on to Codex."""
+    """Whether `serve` would send a name to Codex that no other rule routes."""
     return backend.takes.any_model or backend.knows(name) or is_codex_name(name)
 
 
 async def _wait_for(backend: Backend) -> None:
-    """Until it is ready. A Codex that dies at once is given a second chance: another one may have been in its way."""
+    """Wait until it is ready. A Codex that dies at once is tried again: another one may have been in its way."""
     for pause in PAUSES:
         try:
             return await backend.wait_until_known()
@@ -177,23 +242,66 @@ async def _wait_for(backend: Backend) -> None:
     return await backend.wait_until_known()
 
 
-def _settings(choice: Choice) -> Settings:
-    assert choice.settings is not None
-    return choice.settings
+def bridge_key(url: str, given: str | None, settings: Settings) -> str:
+    """The key of the bridge at --url. The key of this machine is sent to bridges on this machine only."""
+    from bridge.settings import api_key_file
 
-
-def bridge_key(options: Options, choice: Choice) -> str:
-    """The key of the bridge at --url. The one that was made for this machine is given to nobody else."""
-    from bridge.config import api_key_file
-
-    assert options.url is not None
-    if options.provider_key is not None:
-        return options.provider_key
-    if _settings(choice).api_keys:
-        return _settings(choice).api_keys[0]
-    if leads_here(base_url(options.url, insecure_http=options.insecure_http)):
+    if given is not None:
+        return given
+    if settings.api_keys:
+        return settings.api_keys[0]
+    if leads_here(url):
         try:
             return api_key_file().read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             pass
-    raise UsageError("--url: the bridge wants a key. Give it with --provider-key or PROXY_API_KEY.")
+    raise UsageError("--url: the bridge needs a key. Set it with --provider-key or PROXY_API_KEY.")
+
+
+class ExecTap:
+    """What --trace, --log-requests and --log-events see of a Codex app-server.
+
+    Each of its lines is traced; each call of a turn, and each output of a tool, counts as a request.
+    """
+
+    def __init__(self, output: Output) -> None:
+        from bridge.appserver.dialect import BEGINS, PARTS, PROMPTS, TOOL_CALL
+
+        self._output = output
+        self._recorder = output.recorder
+        self._shown = {("rpc_request", method) for method in PARTS | PROMPTS | BEGINS.keys()}
+        self._shown.add(("server_reply", TOOL_CALL))
+
+    def begin_read(self) -> None:
+        if self._recorder is not None:
+            self._recorder.begin_read()
+
+    def end_read(self) -> None:
+        if self._recorder is not None:
+            self._recorder.end_read()
+
+    def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
+        for line in lines:
+            self._output.trace(line)
+        if self._recorder is not None:
+            self._recorder.deltas(lines, texts, owners)
+
+    def rpc(self, direction: str, kind: str, line: bytes, **about: Any) -> None:
+        if direction == "in":
+            self._output.trace(line)
+        elif (kind, about.get("method")) in self._shown:
+            self._output.request(line)
+        if self._recorder is not None:
+            self._recorder.rpc(direction, kind, line, **about)
+
+    def claim(self, key: str, req_id: str | None) -> None:
+        if self._recorder is not None:
+            self._recorder.claim(key, req_id)
+
+    def forget(self, key: str) -> None:
+        if self._recorder is not None:
+            self._recorder.forget(key)
+
+    def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
+        if self._recorder is not None:
+            self._recorder.lifecycle(kind, payload)

@@ -1,32 +1,31 @@
-"""What was typed, and the Turn that it asks for."""
+"""The options of a run, and the Turn that they make."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bridge.api.wire.request import (
+from bridge.appserver.standin.script import MODES
+from bridge.cli.exec import TypedFlags
+from bridge.core.items import Item, WebSearchOptions
+from bridge.core.models import FALLBACK_MODEL
+from bridge.core.turn import Turn
+from bridge.errors import UsageError
+from bridge.protocols.wire.request import (
     make_format,
     make_tools,
     read_choice,
     read_effort,
     read_input_items,
     read_instructions,
-    read_outputs,
     read_prompt,
     read_schema,
     read_session,
     split_tool,
 )
-from bridge.appserver.standin.script import MODES
-from bridge.backends.mock import REQUEST
-from bridge.cli.streams import read_stdin
-from bridge.errors import UsageError
-from bridge.turn.items import Item, WebSearchOptions
-from bridge.turn.models import FALLBACK_MODEL
-from bridge.turn.turn import Turn
+from bridge.routing.mock import REQUEST
+from bridge.terminal import read_stdin
 from bridge.urls import api_base, is_header_safe
 
 STDIN = "-"
@@ -34,64 +33,33 @@ MAX_INPUT = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """The flags, as they were typed."""
+class Options(TypedFlags):
+    """The flags and the prompt as they were typed, and what follows from them."""
 
     words: tuple[str, ...] = ()
-    """What is no flag: the prompt."""
-    prompt: str | None = None
-    model: str | None = None
-    instructions: str | None = None
-    system: str | None = None
-    append_system_prompt: str | None = None
-    tool: tuple[str, ...] = ()
-    web_search: bool = False
-    tool_choice: str | None = None
-    input_json: str | None = None
-    json: bool = False
-    trace: bool = False
-    log_requests: str | None = None
-    log_responses: str | None = None
-    log_events: str | None = None
-    session_id: str | None = None
-    effort: str | None = None
-    output_schema: str | None = None
-    auto_tools: bool = False
-    tool_output: tuple[str, ...] = ()
-    max_steps: int = 4
-    mock: bool = False
-    mock_mode: str | None = None
-    backend: str | None = None
-    url: str | None = None
-    insecure_http: bool = False
-    provider_key: str | None = field(default=None, repr=False)
-    native_tools: bool = False
-    timeout: float | None = None
-    codex_bin: str | None = None
-    codex_home: str | None = None
-    config: str | None = None
+    """The arguments that are not flags: the prompt."""
 
     @property
-    def asked(self) -> str | None:
-        """The prompt, however it was given."""
+    def text(self) -> str | None:
+        """The prompt, as an argument or a flag."""
         return self.words[0] if self.words else self.prompt
 
     @property
     def is_mock(self) -> bool:
-        """Whether nobody needs to be asked."""
+        """Whether the mock answers."""
         by_name = self.backend is None and self.url is None and self._mock_model is not None
         return self.mock or self.backend == "mock" or by_name
 
     @property
     def mode(self) -> str:
-        """What the mock plays. `--mock` alone is the model mock-echo, which answers as it does over HTTP."""
+        """The mode of the mock. `--mock` alone is the model mock-echo, which answers as it does over HTTP."""
         if self.mock_mode is None:
             return self._mock_model or "echo"
         return REQUEST if self.mock_mode == "echo" else self.mock_mode
 
     @property
     def loops(self) -> bool:
-        """Whether the mock waits for the output of its call: a model mock-tool-loop does, as over HTTP."""
+        """Whether the mock waits for the output of its call: mock-tool-loop does, as over HTTP."""
         return self.auto_tools or self.mock_mode is None
 
     @property
@@ -100,62 +68,51 @@ class Options:
         return mode if mode in MODES and mode != (self.model or "").lower() else None
 
 
-_PATHS = frozenset(
-    {
-        "tool",
-        "input_json",
-        "log_requests",
-        "log_responses",
-        "log_events",
-        "output_schema",
-        "codex_bin",
-        "codex_home",
-        "config",
-    }
-)
+_PATHS = ("tool", "input_json", "output_schema", "codex_bin", "codex_home", "config")
+"""Options that may be paths, which need not be UTF-8; so may those of logs."""
 
 
 def check_options(options: Options) -> None:
-    """Refuse what cannot be meant. Raises UsageError."""
+    """Raise UsageError for options that are invalid or contradict each other."""
     for option in fields(options):
         value = getattr(options, option.name)
         texts = value if isinstance(value, tuple) else (value,)
-        if option.name not in _PATHS and not all(_is_utf8(text) for text in texts if isinstance(text, str)):
+        is_path = option.name in _PATHS or option.name.startswith("log_")
+        if not is_path and not all(_is_utf8(text) for text in texts if isinstance(text, str)):
             what = "PROMPT" if option.name == "words" else f"--{option.name.replace('_', '-')}"
             raise UsageError(f"{what} is not valid UTF-8.")
     if len(options.words) > 1:
-        raise UsageError(f"PROMPT is one argument, and there are {len(options.words)}: put the text into quotes.")
+        raise UsageError(f"PROMPT must be one argument, not {len(options.words)}: put the text into quotes.")
     if options.words and options.prompt is not None:
-        raise UsageError("PROMPT and --prompt are the same setting; give one of them.")
+        raise UsageError("Use either PROMPT or --prompt, not both.")
     if options.mock_mode is not None and options.mock_mode not in MODES:
         raise UsageError(f"--mock-mode {options.mock_mode[:40]}: choose one of {', '.join(MODES)}.")
     if options.mock_mode is not None and not options.is_mock:
-        raise UsageError("--mock-mode needs --mock.")
+        raise UsageError("--mock-mode requires --mock.")
     if options.mock and options.backend not in (None, "mock"):
-        raise UsageError(f"--mock and --backend {options.backend} contradict each other; give one of them.")
+        raise UsageError(f"Use either --mock or --backend {options.backend}, not both.")
     if options.url is not None and (options.mock or options.backend is not None):
-        raise UsageError("--url asks a bridge that runs already; --mock and --backend do not go with it.")
+        raise UsageError("--url uses a running bridge; do not combine it with --mock or --backend.")
     if options.insecure_http and options.url is None:
-        raise UsageError("--insecure-http needs --url.")
-    if options.asked is None and options.input_json is None:
+        raise UsageError("--insecure-http requires --url.")
+    if options.text is None and options.input_json is None:
         raise UsageError(
-            'The prompt is missing: write `codex-bridge exec "hello"`, or give --prompt, - to read it from stdin, or '
-            "--input-json."
+            'Missing prompt. Use `turnbridge exec "hello"`, --prompt, - to read it from stdin, or --input-json.'
         )
-    if options.asked == STDIN and options.input_json == STDIN:
+    if options.text == STDIN and options.input_json == STDIN:
         raise UsageError("--prompt and --input-json cannot both be read from stdin.")
     if options.tool_output and not options.auto_tools:
-        raise UsageError("--tool-output needs --auto-tools.")
+        raise UsageError("--tool-output requires --auto-tools.")
     if options.log_events == "":
         raise UsageError("--log-events is empty: name a file or a directory.")
     if options.provider_key is not None and not is_header_safe(options.provider_key):
-        raise UsageError("--provider-key has visible ASCII characters only.")
+        raise UsageError("--provider-key must contain only visible ASCII characters.")
 
 
 def make_turn(options: Options, *, verbatim: bool, parallel: bool) -> Turn:
-    """The turn to run, with the model as it was typed. Reads files and stdin. Raises UsageError.
+    """The turn to run, with the model as typed. Reads files and stdin. Raises UsageError.
 
-    `verbatim`: input items go out exactly as they came in. `parallel`: one answer may hold several calls.
+    `verbatim`: input items are sent exactly as given. `parallel`: one answer may contain several calls.
     """
     tools = make_tools([_read_tool(spec) for spec in options.tool], options.web_search)
     model = options.model or FALLBACK_MODEL
@@ -164,7 +121,6 @@ def make_turn(options: Options, *, verbatim: bool, parallel: bool) -> Turn:
         what = f"--output-schema {options.output_schema}"
         schema = read_schema(_read_file(options.output_schema, what), what)
     return Turn(
-        endpoint="responses",
         model=model,
         requested_model=model,
         items=_read_items(options, verbatim),
@@ -182,13 +138,8 @@ def make_turn(options: Options, *, verbatim: bool, parallel: bool) -> Turn:
     )
 
 
-def tool_outputs(options: Options) -> Mapping[str, str]:
-    """What each tool gives back under --auto-tools."""
-    return read_outputs(options.tool_output)
-
-
 def base_url(url: str, *, insecure_http: bool = False) -> str:
-    """--url: with or without its /v1."""
+    """The base URL of --url, which may lack its /v1."""
     try:
         return api_base(url, insecure_http=insecure_http)
     except ValueError as error:
@@ -200,9 +151,9 @@ def _read_items(options: Options, verbatim: bool) -> tuple[Item, ...]:
         what = "stdin (--input-json -)" if options.input_json == STDIN else f"--input-json {options.input_json}"
         text = read_stdin(MAX_INPUT) if options.input_json == STDIN else _read_file(options.input_json, what)
         return read_input_items(text, what, verbatim=verbatim)
-    assert options.asked is not None
-    if options.asked != STDIN:
-        return read_prompt(options.asked, "The prompt")
+    assert options.text is not None
+    if options.text != STDIN:
+        return read_prompt(options.text, "The prompt")
     try:
         return read_prompt(read_stdin(MAX_INPUT).decode("utf-8"), "The prompt on stdin")
     except UnicodeDecodeError:
@@ -225,10 +176,6 @@ def _read_file(path: str, what: str) -> bytes:
             text = file.read(MAX_INPUT + 1)
     except OSError as error:
         raise UsageError(f"{what}: {error.strerror}.") from None
-    return _bounded(text, what)
-
-
-def _bounded(text: bytes, what: str) -> bytes:
     if len(text) > MAX_INPUT:
         raise UsageError(f"{what} is larger than {MAX_INPUT:,} bytes.")
     return text

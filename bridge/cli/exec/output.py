@@ -1,4 +1,4 @@
-"""Where a run writes: events or text on stdout, diagnostics on stderr, and its logs."""
+"""The output of a run: events or text on stdout, diagnostics on stderr, and its logs."""
 
 from __future__ import annotations
 
@@ -8,34 +8,29 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from bridge.cli.streams import STDOUT, OutputError, visible, write_all, write_stderr, write_stdout
 from bridge.errors import UsageError
+from bridge.terminal import STDOUT, OutputError, write_all, write_stderr, write_stdout
+from bridge.text import remove_controls as visible
 
 if TYPE_CHECKING:
+    from bridge.cli.exec.options import Options
     from bridge.cli.exec.recording import RunLog
-    from bridge.protolog.event_log import RunRecorder
+    from bridge.log.record import Recorder
 
 
 class Output:
     """A run's output. Lines are JSON objects without their line ends.
 
-    Writes to stdout wait beside the event loop, so that a reader that stops reading cannot hold a signal up.
+    Writes to stdout wait in a thread, so that a reader that stops reading cannot delay a signal.
     """
 
-    def __init__(
-        self,
-        *,
-        json: bool,
-        trace: bool = False,
-        log_requests: str | None = None,
-        log_responses: str | None = None,
-    ) -> None:
-        self.json = json
+    def __init__(self, options: Options) -> None:
         self.log: RunLog | None = None
-        """Where all of it is recorded, too."""
-        self._traces = trace
-        self._requests = _open(log_requests, "--log-requests", os.O_TRUNC)
-        self._responses = _open(log_responses, "--log-responses", os.O_APPEND)
+        """The event log, which records all of it too."""
+        self._json = options.json
+        self._traces = options.trace
+        self._requests = _open(options.log_requests, "--log-requests", os.O_TRUNC)
+        self._responses = _open(options.log_responses, "--log-responses", os.O_APPEND)
         self._traced: list[bytes] = []
         self._something_traced = trio.Event()
         self._tracing = trio.Lock()
@@ -43,8 +38,8 @@ class Output:
         self._column = 0
 
     @property
-    def recorder(self) -> RunRecorder | None:
-        """What records the backend's frames, where somebody wants them."""
+    def recorder(self) -> Recorder | None:
+        """What records the frames of the backend; None without an event log."""
         return self.log.recorder if self.log is not None else None
 
     async def lines(self, lines: list[bytes]) -> None:
@@ -64,7 +59,7 @@ class Output:
         except OutputError:
             self._responses = None  # one that fails is not tried again
             raise
-        if self.json:
+        if self._json:
             write_stdout(data)
 
     async def text(self, pieces: Iterable[str]) -> None:
@@ -90,13 +85,17 @@ class Output:
             self.trace(data)
 
     def trace(self, data: bytes) -> None:
-        """A raw event of the upstream, for --trace; it is written before what is made of it."""
+        """A raw event of the upstream, for --trace. It is written before the output that is made of it."""
         if self._traces:
             self._traced.append(data.replace(b"\n", b" ") + b"\n")
             self._something_traced.set()
 
+    def end_trace(self) -> None:
+        """The turn is over: what the upstream still sends is about its clean-up."""
+        self._traces = False
+
     async def follow_trace(self) -> None:
-        """Show raw events also while nothing is made of them; until cancelled."""
+        """Show raw events also while no output is made of them; until cancelled."""
         while True:
             await self._something_traced.wait()
             self._something_traced = trio.Event()
@@ -108,22 +107,17 @@ class Output:
             _write_log(self._requests, payload + b"\n", "--log-requests")
 
     async def end(self) -> None:
-        """Nothing more comes."""
+        """Write what is left, and close the logs."""
         await self.flush()
         for descriptor in (self._requests, self._responses):
             if descriptor is not None:
                 os.close(descriptor)
 
     async def flush(self) -> None:
-        """Until the trace that there is has been written; one after the other, so that it stays in order."""
+        """Write the trace so far. One caller at a time, so that it stays in order."""
         async with self._tracing:
-            await self._write_trace()
-
-    async def _write_trace(self) -> None:
-        if self._traced:
-            traced, self._traced = self._traced, []
-            data = b"".join(traced)
-            if self.json:
+            data, self._traced = b"".join(self._traced), []
+            if self._json and data:
                 await trio.to_thread.run_sync(write_stderr, data, abandon_on_cancel=True)
             else:
                 await self._stdout(data)

@@ -1,39 +1,37 @@
-"""What --log-events records of a run: the request, each frame of the backend, each line of the wire protocol, the end.
+"""The event log of a run (--log-events): its request, the backend's frames, the lines of the wire protocol, the end.
 
-It is loaded only where it is wanted: a run should begin quickly.
+Loaded only when it is needed: a run should begin quickly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
-from bridge.backends.responses.body import build_body, build_plain, item_object
-from bridge.cli.exec.options import Options
+from bridge.cli.exec.backends import Choice, bridge_key
+from bridge.cli.exec.options import Options, base_url
+from bridge.core.events import Finished, TurnEvent, Usage, UsageUpdate
+from bridge.core.observer import TurnFacts
+from bridge.core.turn import Turn
 from bridge.errors import UsageError
 from bridge.ids import new_id
-from bridge.protolog.event_log import EventLog, about
-from bridge.protolog.turn_records import turn_end, turn_start
+from bridge.log.event_log import EventLog, about
+from bridge.log.record import LogObserver, calls_in
+from bridge.protocols.responses.build import build_request
 from bridge.redact import Redactor
-from bridge.turn.events import Finished, ToolCall, TurnEvent, Usage, UsageUpdate
-from bridge.turn.items import FunctionCall, FunctionOutput, Image, Item, Message
-from bridge.turn.turn import Turn
-
-if TYPE_CHECKING:
-    from bridge.cli.exec.choice import Choice
 
 
 class RunLog:
     """The log of one run. Raises ConfigError when it cannot be written.
 
-    `request` once, whatever happens; `start` when somebody is asked; `end` once, after the last line.
+    Call `request` in any case, `start` when the backend is, and `end` after the last line.
     """
 
     def __init__(self, options: Options, choice: Choice) -> None:
-        from bridge.config import load_settings
+        from bridge.settings import load_settings
 
         assert options.log_events is not None
         settings = choice.settings or load_settings({})
@@ -43,11 +41,10 @@ class RunLog:
         self._options = options
         self.id = new_id("req")
         self.recorder = self._log.recorder
-        self._began: float | None = None
-        self._first: float | None = None
+        self._observer = LogObserver(self.recorder)
+        self._facts: TurnFacts | None = None
         self._ended = False
         self._usage: Usage | None = None
-        self._calls: list[ToolCall] = []
         self._finished: Finished | None = None
 
     async def run(self, failed: Callable[[], None], task_status: trio.TaskStatus[None]) -> None:
@@ -59,28 +56,29 @@ class RunLog:
         self._log.check()
 
     def request(self, turn: Turn, outputs: Mapping[str, str]) -> None:
-        """What is asked; only the first time counts."""
-        if self._began is not None:
+        """Record the request; only the first call counts."""
+        if self._facts is not None:
             return
-        self._began = trio.current_time()
-        asked: dict[str, Any] = {"path": "exec", "body": body_of(turn)}
+        self._facts = TurnFacts(self.id, "", trio.current_time())
+        request: dict[str, Any] = {"path": "exec", "body": build_request(turn)}
         if self._options.auto_tools:
-            asked |= {"tool_outputs": dict(outputs), "max_steps": self._options.max_steps}
-        self.recorder.event("http_ingress", "in", "client_request", self.id, asked)
+            request |= {"tool_outputs": dict(outputs), "max_steps": self._options.max_steps}
+        self._observer.arrived(self._facts, request)
 
     def start(self, turn: Turn, backend: str, dropped: Sequence[str]) -> None:
         """The turn is about to begin."""
-        payload = turn_start(turn, backend, dropped)
-        self.recorder.event("turn", "none", "turn_start", self.id, payload)
+        assert self._facts is not None
+        self._facts.turn, self._facts.backend, self._facts.dropped = turn, backend, tuple(dropped)
+        self._observer.starting(self._facts)
 
-    def saw(self, events: list[TurnEvent]) -> None:
-        """What the backend has answered."""
-        if self._first is None:
-            self._first = self._seconds()
+    def record_events(self, events: list[TurnEvent]) -> None:
+        """Events of the backend's answer."""
+        assert self._facts is not None
+        if self._facts.first is None:
+            self._facts.first = trio.current_time()
+        self._facts.calls += calls_in(events)
         for event in events:
-            if isinstance(event, ToolCall):
-                self._calls.append(event)
-            elif isinstance(event, UsageUpdate):
+            if isinstance(event, UsageUpdate):
                 self._usage = event.usage
             elif isinstance(event, Finished):
                 self._finished = event
@@ -90,64 +88,24 @@ class RunLog:
         self.recorder.client_line(self.id, line)
 
     def end(self, end: Finished) -> None:
-        """How the run has ended, unless the backend has told it better; only the first time counts."""
+        """Record how the run ended, unless the backend has reported it in more detail; only the first call counts."""
         if self._ended:
             return
         self._ended = True
-        told = self._finished
-        if told is not None and told.outcome not in ("completed", "failed") and end.outcome == "failed":
-            end = Finished(told.outcome, told.reason, end.error)
-        payload = turn_end(end, self._usage, self._calls, self._first, self._seconds())
-        self.recorder.event("turn", "none", "turn_end", self.id, payload)
-
-    def _seconds(self) -> float:
-        assert self._began is not None
-        return round(trio.current_time() - self._began, 6)
-
-
-def body_of(turn: Turn) -> dict[str, Any]:
-    """A turn as the body of a Responses request: read again, it is the same turn."""
-    body = build_plain(build_body(turn, turn.session or ""), turn)
-    body["model"] = turn.requested_model
-    body["input"] = [_item(item) for item in turn.items]
-    if not turn.parallel:
-        body["parallel_tool_calls"] = False
-    if not turn.instructions:
-        del body["instructions"]
-    if turn.session is None:
-        del body["prompt_cache_key"]
-    return body
-
-
-def _item(item: Item) -> dict[str, Any]:
-    """As for a provider, without what is changed for its sake."""
-    data = item_object(item)
-    if isinstance(item, Message):
-        data["role"] = item.role
-        _restore_details(item, data["content"])
-    elif isinstance(item, FunctionCall) and item.namespace is not None:
-        data |= {"name": item.name, "namespace": item.namespace}
-    elif isinstance(item, FunctionOutput) and isinstance(data["output"], list):
-        _restore_details(item, data["output"])
-    elif isinstance(item, FunctionOutput) and len(item.parts) > 1:
-        data["output"] = [{"type": "input_text", "text": getattr(part, "text", "")} for part in item.parts]
-    return data
-
-
-def _restore_details(item: Message | FunctionOutput, content: list[dict[str, Any]]) -> None:
-    for part, shown in zip(item.parts, content, strict=True):
-        if isinstance(part, Image) and part.detail is None:
-            del shown["detail"]
+        reported = self._finished
+        if reported is not None and reported.outcome not in ("completed", "failed") and end.outcome == "failed":
+            end = Finished(reported.outcome, reported.reason, end.error)
+        assert self._facts is not None
+        self._observer.ended(self._facts, end, self._usage, trio.current_time())
 
 
 def _keys(options: Options, choice: Choice) -> tuple[str, ...]:
-    """The secrets that this run knows of; none of them is to stand in its log."""
+    """The secrets of this run, which its log must not contain."""
     keys = [options.provider_key, choice.plan.key if choice.plan is not None else None]
     if choice.settings is not None:
         keys += choice.settings.api_keys
-    if choice.kind == "url":
-        from bridge.cli.exec.backends import bridge_key
-
+    if choice.kind == "url" and options.url is not None:
         with suppress(UsageError):
-            keys.append(bridge_key(options, choice))
+            url = base_url(options.url, insecure_http=options.insecure_http)
+            keys.append(bridge_key(url, options.provider_key, choice.required_settings))
     return tuple(key for key in keys if key)

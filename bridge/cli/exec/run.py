@@ -2,75 +2,81 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
 
-from bridge.api.wire.events import WireEncoder, error_line
-from bridge.backends.base import Backend, EventStream
-from bridge.backends.toolloop import ToolLoop
-from bridge.cli.exec.backends import open_backend
-from bridge.cli.exec.choice import Choice, choose
-from bridge.cli.exec.options import Options, check_options, make_turn, tool_outputs
+from bridge.app.tool_loop import ToolLoop
+from bridge.cli.exec import STOPPING
+from bridge.cli.exec.backends import Choice, choose, open_backend, resolve
+from bridge.cli.exec.options import Options, check_options, make_turn
 from bridge.cli.exec.output import Output
-from bridge.cli.exec.signals import BY_SIGNAL, Signals, Stopped
-from bridge.cli.streams import OutputError, StdoutClosed, say, write_stdout
+from bridge.core.backend import Backend, EventStream
+from bridge.core.events import Finished, TextDelta, ToolCall, TurnEvent
+from bridge.core.turn import Turn
 from bridge.errors import BridgeError, ConfigError
 from bridge.ids import new_id
-from bridge.turn.events import Finished, TextDelta, ToolCall, TurnEvent
-from bridge.turn.turn import Turn
+from bridge.protocols.wire.encoder import WireEncoder, error_line
+from bridge.protocols.wire.request import read_outputs
+from bridge.terminal import OutputError, StdoutClosed, say, write_stdout
 
 if TYPE_CHECKING:
     from bridge.cli.exec.recording import RunLog
 
 OK, FAILED, MISUSED = 0, 1, 2
+BY_SIGNAL = 128
+MAX_SIGNALS = 2
+"""Signals after which one more ends the program at once."""
 LAST_WORDS = 2.0
 """Seconds that a reader has to take the last line of a run that was stopped."""
 
 
-class TimedOut(BridgeError):
+class Stopped(BridgeError, code="interrupted"):
+    """The run was stopped by a signal."""
+
+
+class TimedOut(BridgeError, code="timeout"):
     """--timeout is over."""
 
-    code = "timeout"
+
+class Signals:
+    """The first signal lets the run end in order, a third one ends the program at once.
+
+    `listen` is a task beside the run, not within it: a second signal must not kill what the first one lets end.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        """The first signal."""
+
+    async def listen(
+        self, run: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Cancel `run` at the first signal. Until now, signals were held back."""
+        with trio.open_signal_receiver(*STOPPING) as signals:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+            task_status.started()
+            count = 0
+            async for number in signals:
+                count += 1
+                self.received = self.received or number
+                run.cancel()
+                if count > MAX_SIGNALS:
+                    os._exit(BY_SIGNAL + number)
 
 
 def execute(options: Options) -> int:
-    """Run, and tell the exit code. Errors are told on stderr, and with --json as the last line of stdout."""
+    """Run, and return the exit code. Errors go to stderr, and with --json to the last line of stdout."""
     return trio.run(Run(options).run)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """All that is known before anybody is asked."""
-
-    choice: Choice
-    turn: Turn
-    tool_outputs: Mapping[str, str]
-    output: Output
-
-
-def prepare(options: Options) -> Prepared:
-    """Look at the options, and read what they name. Raises a BridgeError."""
-    check_options(options)
-    outputs = tool_outputs(options)
-    choice = choose(options)
-    # Codex's own client asks for one call at a time; where tools are offered as text, several do no harm.
-    one_by_one = choice.kind in ("mock", "url") or (choice.plan is not None and choice.plan.kind == "codex")
-    turn = make_turn(options, verbatim=choice.speaks_responses, parallel=not one_by_one)
-    output = Output(
-        json=options.json,
-        trace=options.trace,
-        log_requests=options.log_requests,
-        log_responses=options.log_responses,
-    )
-    return Prepared(choice, turn, outputs, output)
-
-
 def report(error: BridgeError, *, json: bool) -> int:
-    """Tell of a failure before the run; the exit code."""
+    """Report a failure before the run; returns the exit code."""
     say("error", error.message)
     if json:
         try:
@@ -81,14 +87,24 @@ def report(error: BridgeError, *, json: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What a run goes on within."""
+class Prepared:
+    """What follows from the options before any backend is started."""
 
-    whole: trio.CancelScope
-    beside: trio.Nursery
-    """For what goes on beside the run, until it is over."""
-    recording: trio.Nursery
-    """For its log, which ends last."""
+    choice: Choice
+    turn: Turn
+    tool_outputs: Mapping[str, str]
+    output: Output
+
+
+def prepare(options: Options) -> Prepared:
+    """Check the options, and read the files that they name. Raises a BridgeError."""
+    check_options(options)
+    outputs = read_outputs(options.tool_output)
+    choice = choose(options)
+    # Codex's own client asks for one call at a time; where tools are offered as text, several do no harm.
+    one_by_one = choice.kind in ("mock", "url") or (choice.plan is not None and choice.plan.kind == "codex")
+    turn = make_turn(options, verbatim=choice.speaks_responses, parallel=not one_by_one)
+    return Prepared(choice, turn, outputs, Output(options))
 
 
 class Run:
@@ -101,64 +117,80 @@ class Run:
         self._encoder: WireEncoder | None = None
         self._calls: list[str] = []
         self._signals = Signals()
-        self._unread: OutputError | None = None
+        self._trace_error: OutputError | None = None
         self._log: RunLog | None = None
 
     async def run(self) -> int:
-        """The whole run; its exit code."""
-        async with trio.open_nursery() as recording:
-            failure = await self._within_limits(recording)
+        """The whole run; returns its exit code."""
+        async with trio.open_nursery() as recording:  # the event log ends last
+            failure = await self._run_within_limits(recording)
             with trio.move_on_after(LAST_WORDS):
                 failure = await self._end(failure)
             if self._log is not None:
                 self._log.end(_end_of(failure))
             recording.cancel_scope.cancel()
-        if failure is None and (failure := self._unrecorded()) is not None:
-            await _tell("error", failure.message)
-        if self._signals.heard is not None:
-            return BY_SIGNAL + self._signals.heard
+        if failure is None and (failure := self._log_failure()) is not None:
+            await _say("error", failure.message)
+        if self._signals.received is not None:
+            return BY_SIGNAL + self._signals.received
         if failure is None:
             return OK
         return MISUSED if isinstance(failure, ConfigError) else FAILED
 
-    async def _within_limits(self, recording: trio.Nursery) -> BridgeError | None:
-        """Until the end, a signal or the time limit; what went wrong."""
+    async def _run_within_limits(self, recording: trio.Nursery) -> BridgeError | None:
+        """Run until the end, a signal or the time limit; returns the failure."""
         timeout, failure = self._options.timeout, None
         async with trio.open_nursery() as nursery:
-            with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as whole:
-                await nursery.start(self._signals.listen, whole)
-                failure = await self._serve(Around(whole, nursery, recording))
+            with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as scope:
+                await nursery.start(self._signals.listen, scope)
+                try:
+                    failure = await self._serve(scope, nursery, recording)
+                except BridgeError as error:
+                    failure = error
             nursery.cancel_scope.cancel()
-        if self._signals.heard is not None:
+        if self._signals.received is not None:
             return Stopped("The run was interrupted.")
-        if self._unread is not None:
-            return self._unread
-        if (unrecorded := self._unrecorded()) is not None:
-            return unrecorded
-        if whole.cancelled_caught:
+        if (incomplete := self._trace_error or self._log_failure()) is not None:
+            return incomplete
+        if scope.cancelled_caught:
             return TimedOut(f"The run took longer than {timeout:g} s (--timeout) and was stopped.")
         return failure
 
-    async def _follow(self, output: Output, whole: trio.CancelScope) -> None:
-        """Show the trace as it comes; when it cannot be shown any more, the run is over."""
+    async def _serve(
+        self, scope: trio.CancelScope, beside: trio.Nursery, recording: trio.Nursery
+    ) -> BridgeError | None:
+        # In a thread: an input that does not come must not delay a signal.
+        prepared = await trio.to_thread.run_sync(prepare, self._options, abandon_on_cancel=True)
+        self._prepared, output = prepared, prepared.output
+        beside.start_soon(self._follow_trace, output, scope)
+        if prepared.choice.kind == "mock":
+            self._new_id = fixed_ids()
+        if self._options.log_events is not None:
+            from bridge.cli.exec.recording import RunLog
+
+            self._log = output.log = RunLog(self._options, prepared.choice)
+            with trio.CancelScope(shield=True):
+                await recording.start(self._log.run, scope.cancel)
+        async with open_backend(self._options, prepared.choice, output) as (backend, named):
+            # Caught within the nursery of the backend, which would wrap the error in a group.
+            try:
+                turn = await resolve(backend, prepared.choice, prepared.turn, named)
+                await self._answer(backend, turn, output)
+                await output.flush()
+            except BridgeError as error:
+                return error
+        return None
+
+    async def _follow_trace(self, output: Output, scope: trio.CancelScope) -> None:
+        """Show the trace as it comes. When it cannot be shown any more, the run is over."""
         try:
             await output.follow_trace()
         except OutputError as error:
-            self._unread = error
-            whole.cancel()
+            self._trace_error = error
+            scope.cancel()
 
-    async def _record(self, prepared: Prepared, around: Around) -> None:
-        """Begin the log. Raises ConfigError; when it fails later, the run is over."""
-        if self._options.log_events is None:
-            return
-        from bridge.cli.exec.recording import RunLog
-
-        self._log = prepared.output.log = RunLog(self._options, prepared.choice)
-        with trio.CancelScope(shield=True):
-            await around.recording.start(self._log.run, around.whole.cancel)
-
-    def _unrecorded(self) -> BridgeError | None:
-        """Why not everything is in the log."""
+    def _log_failure(self) -> BridgeError | None:
+        """Why the event log is not complete."""
         try:
             if self._log is not None:
                 self._log.check()
@@ -166,33 +198,17 @@ class Run:
             return error
         return None
 
-    async def _serve(self, around: Around) -> BridgeError | None:
-        try:
-            # Beside the event loop: an input that does not come must not hold a signal up.
-            prepared = await trio.to_thread.run_sync(prepare, self._options, abandon_on_cancel=True)
-            self._prepared = prepared
-            around.beside.start_soon(self._follow, prepared.output, around.whole)
-            if prepared.choice.kind == "mock":
-                self._new_id = fixed_ids()
-            await self._record(prepared, around)
-            async with open_backend(self._options, prepared.choice, prepared.output) as (backend, ready):
-                # Not through the backend's tasks: they would make a group of it.
-                try:
-                    await self._answer(backend, await ready(prepared.turn), prepared.output)
-                    await prepared.output.flush()
-                    return None
-                except BridgeError as error:
-                    return error
-        except BridgeError as error:
-            return error
-
     async def _answer(self, backend: Backend, turn: Turn, output: Output) -> None:
         dropped = await backend.drops(turn)
-        for name in self._left_out(backend, turn, dropped):
+        # Encrypted reasoning is requested in case the backend supports it; a warning would help no one.
+        left_out = [name for name in dropped if not name.startswith("include:")]
+        if turn.session is not None and backend.name == "app-server":
+            left_out.append("--session-id (Codex names its own threads)")
+        for name in left_out:
             say("warning", f"left out: {name}")
         self._encoder = encoder = WireEncoder(turn.requested_model, self._new_id)
+        self._record_request(turn)
         if self._log is not None:
-            self._ask(turn)
             self._log.start(turn, backend.name, dropped)
         stream = await self._start(backend, turn)
         try:
@@ -202,10 +218,10 @@ class Run:
             if self._log is not None:
                 self._log.end(_end_of(encoder.failure))
         finally:
+            output.end_trace()
             stream.close()
 
-    def _ask(self, turn: Turn) -> None:
-        """Record what is asked, if that has not been done."""
+    def _record_request(self, turn: Turn) -> None:
         if self._log is not None and self._prepared is not None:
             self._log.request(turn, self._prepared.tool_outputs)
 
@@ -213,7 +229,7 @@ class Run:
         req_id = self._log.id if self._log is not None else self._new_id("req")
         if not self._options.auto_tools:
             return await backend.start(turn, req_id)
-        from bridge.backends.answers import attempt_id
+        from bridge.app.answers import attempt_id
 
         steps = 0
 
@@ -233,19 +249,19 @@ class Run:
         return call.arguments if output == "$args" else output
 
     async def _show(self, encoder: WireEncoder, events: list[TurnEvent], output: Output) -> None:
-        if not output.json and not self._options.trace:
-            await output.text(_said(events))
+        if not self._options.json and not self._options.trace:
+            await output.text([piece for event in events if isinstance(event, TextDelta) for piece in event.pieces])
         self._calls += [event.name for event in events if isinstance(event, ToolCall)]
         if self._log is not None:
-            self._log.saw(events)
+            self._log.record_events(events)
         await output.lines(encoder.feed(events))
 
     async def _end(self, failure: BridgeError | None) -> BridgeError | None:
-        """The last line, on stdout and on stderr; what the run came to."""
+        """Write the last line, on stdout and on stderr; returns what the run failed of."""
         encoder = self._encoder
-        output = self._prepared.output if self._prepared is not None else Output(json=self._options.json)
+        output = self._prepared.output if self._prepared is not None else Output(Options(json=self._options.json))
         if self._prepared is not None:
-            self._ask(self._prepared.turn)
+            self._record_request(self._prepared.turn)
         try:
             if failure is not None:
                 await output.lines([error_line(failure)] if encoder is None else encoder.fail(failure))
@@ -256,22 +272,15 @@ class Run:
         if encoder is not None and encoder.failure is not None:
             failure = encoder.failure
         if failure is not None and not isinstance(failure, StdoutClosed):
-            await _tell("error", failure.message or f"The run failed ({failure.code}).")
-        elif self._calls and not self._options.auto_tools and not output.json:
+            await _say("error", failure.message or f"The run failed ({failure.code}).")
+        elif self._calls and not self._options.auto_tools and not self._options.json:
             names = ", ".join(dict.fromkeys(self._calls))
-            await _tell("note", f"the model calls {names}; --json shows the calls, --auto-tools answers them")
+            await _say("note", f"the model calls {names}; --json shows the calls, --auto-tools answers them")
         return failure
-
-    def _left_out(self, backend: Backend, turn: Turn, dropped: Iterable[str]) -> list[str]:
-        # Encrypted reasoning is asked for in case somebody can give it; nobody misses it.
-        names = [name for name in dropped if not name.startswith("include:")]
-        if turn.session is not None and backend.name == "app-server":
-            names.append("--session-id (Codex names its own threads)")
-        return names
 
 
 def _end_of(failure: BridgeError | None) -> Finished:
-    """How a run ended, in the words of the log."""
+    """How a run ended, in the words of the event log."""
     if failure is None:
         return Finished("completed")
     if isinstance(failure, Stopped | StdoutClosed):
@@ -279,13 +288,9 @@ def _end_of(failure: BridgeError | None) -> Finished:
     return Finished("failed", error=failure)
 
 
-async def _tell(kind: str, message: str) -> None:
-    """One line on stderr; who does not read it holds nobody up."""
+async def _say(kind: str, message: str) -> None:
+    """Write a line to stderr, in a thread: its reader may have stopped reading."""
     await trio.to_thread.run_sync(say, kind, message, abandon_on_cancel=True)
-
-
-def _said(events: list[TurnEvent]) -> list[str]:
-    return [piece for event in events if isinstance(event, TextDelta) for piece in event.pieces]
 
 
 def fixed_ids() -> Callable[[str], str]:

@@ -1,8 +1,7 @@
-"""The report as one page that needs nothing else: no server, no network, no other file.
+"""The report as one self-contained HTML page.
 
-It is made like the page of a log (`bridge.protolog.export`), and shares parts of it: what was recorded is in it as JSON
-that no browser runs, the page's script puts it on the screen as text alone, and a policy in the page forbids every
-other script, and every request.
+It is built like the page of a log (`bridge.log.export`) and shares parts of it: recorded values are embedded as JSON,
+the page's script shows them only as text, and a content security policy forbids every other script and every request.
 """
 
 from __future__ import annotations
@@ -11,41 +10,125 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
+import orjson
+
 from bridge import __version__
-from bridge.lab.case import Case
-from bridge.lab.report.page_index import index_block
-from bridge.lab.report.page_parts import case_block, sample_block, whole_text
-from bridge.lab.report.summary import Column, Summary
+from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Text
+from bridge.lab.case import Case, ExpectedCall
+from bridge.lab.checks import CHECKS
+from bridge.lab.report.summary import MARKS, Column, Summary
 from bridge.lab.result import Result
+from bridge.lab.score import FORMS, REJECTIONS, REPAIRS
 from bridge.lab.variant import LabVariant
-from bridge.protolog.export.page_turn import script_safe
+from bridge.log.export.html import script_safe
+
+WORDS = {
+    "marks": dict(MARKS),
+    "forms": dict(FORMS),
+    "checks": {name: check.words for name, check in CHECKS.items()},
+    "repairs": dict(REPAIRS),
+    "rejections": dict(REJECTIONS),
+}
+
+
+def index_block(summary: Summary, cases: Mapping[str, Case], kept: Mapping[tuple[int, int], int]) -> dict[str, Any]:
+    """All figures, with the words for them. `kept` is the number of samples in the page, by row and column."""
+    index = summary.figures()
+    for number, (row, entry) in enumerate(zip(summary.rows, index["cases"], strict=True)):
+        case = cases.get(row.case)
+        entry |= {"due": row.due, "known": case is not None, "tags": list(case.tags) if case is not None else []}
+        for place, (column, cell) in enumerate(zip(summary.columns, entry["cells"], strict=True)):
+            cell |= {"marks": summary.cell(row, column).marks(row), "kept": kept.get((number, place), 0)}
+    return index | {"notes": list(summary.notes), "missed": list(summary.missed), "words": WORDS}
+
+
+# Cases and samples, which the page reads when they are opened
+
+LONGEST_MEDIA = 200
+
+
+def case_block(case: Case) -> dict[str, Any]:
+    expect = case.expect
+    choice = case.tool_choice
+    asked = [["system", "text", case.instructions, "", ""]] if case.instructions else []
+    return {
+        "asked": asked + [part for item in case.items for part in _parts(item)],
+        "tools": [tool.full_name for tool in case.tools],
+        "choice": f"function {choice.name}" if choice.mode == "named" else choice.mode,
+        "parallel": case.parallel,
+        "notes": case.notes,
+        "expect": {
+            "calls": [_expected(call) for call in expect.calls],
+            "order": expect.order,
+            "contains": list(expect.contains),
+            "lacks": list(expect.lacks),
+            "leak": expect.leak,
+        },
+    }
+
+
+def sample_block(result: Result, case: Case | None, variant: LabVariant) -> dict[str, Any]:
+    """A sample: its texts with marked calls, its calls, and what is wrong with it."""
+    reading, failed = result.explain(case, variant)
+    return asdict(result) | {"repeat": result.cell.repeat, "failed": failed, "texts": reading.texts}
+
+
+def whole_text(value: Any) -> Any:
+    """A value that any encoder can write: half of a surrogate pair becomes U+FFFD."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {whole_text(name): whole_text(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [whole_text(member) for member in value]
+    return value
+
+
+def _parts(item: Item) -> Iterator[list[str]]:
+    """(role, kind, text, name, call id) of each part."""
+    if isinstance(item, FunctionCall):
+        yield ["assistant", "call", item.arguments, item.full_name, item.call_id]
+    elif isinstance(item, FunctionOutput):
+        yield ["tool", "output", item.text, "", item.call_id]
+    elif isinstance(item, Message):
+        for part in item.parts:
+            if isinstance(part, Text):
+                yield [item.role, "text", part.text, "", ""]
+            elif isinstance(part, Image):
+                yield [item.role, "media", part.url[:LONGEST_MEDIA], "image", ""]
+    else:
+        yield ["user", "other", _json(dict(item.data)), item.type, ""]
+
+
+def _expected(call: ExpectedCall) -> dict[str, str]:
+    optional = _json(dict(call.optional)) if call.optional else ""
+    return {"name": call.name, "arguments": _json(dict(call.arguments)), "optional": optional}
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return repr(value)
+
 
 SAMPLES = 20
-"""Of one cell in the page, at most."""
+"""The maximum number of samples of one cell."""
 MAX_BYTES = 100_000_000
-"""Of samples in the page. A browser holds them all in memory."""
+"""The maximum size of all samples: a browser holds them in memory."""
 
-_LOG_PAGE = "bridge.protolog.export"
+_LOG_PAGE = "bridge.log.export"
 _LAB_PAGE = "bridge.lab.report"
 SCRIPTS = (
     *((_LOG_PAGE, name) for name in ("dom", "text", "pretty", "conversation")),
     *((_LAB_PAGE, name) for name in ("bars", "overview", "sample", "cell", "matrix", "start")),
 )
-"""The page's script, in the order of its parts."""
+"""The parts of the page's script, in order."""
 STYLES = ((_LOG_PAGE, "page"), (_LAB_PAGE, "lab"))
-
-
-@dataclass(slots=True)
-class _Kept:
-    """How many samples of each cell are in the page, and how much they take."""
-
-    cells: Counter[tuple[int, int]] = field(default_factory=Counter)
-    size: int = 0
-    left_out: int = 0
 
 
 def html_pieces(
@@ -57,7 +140,7 @@ def html_pieces(
     samples: int = SAMPLES,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[bytes]:
-    """The page, in pieces. Of each cell the first `samples` are in it, as long as all of them fit into `max_bytes`."""
+    """The page, in pieces, with the first `samples` of each cell while they fit into `max_bytes`."""
     style = b"\n".join(_asset(where, f"{name}.css") for where, name in STYLES)
     script = b'"use strict";\n{\n' + b"\n".join(_asset(where, f"{name}.js") for where, name in SCRIPTS) + b"}\n"
     head, _, tail = _asset(_LAB_PAGE, "lab.html").partition(b"<!--results-->")
@@ -66,18 +149,33 @@ def html_pieces(
         "; require-trusted-types-for 'script'; trusted-types 'none'"
     )
     yield head.replace(b"{policy}", policy.encode()).replace(b"{style}", style)
-    yield from _cases(summary, cases, variants)
-    kept = _Kept()
-    yield from _samples(summary, results, cases, variants, kept, samples, max_bytes)
-    index = index_block(summary, cases, kept.cells) | {
-        "program": f"codex-bridge {__version__}",
-        "left_out": kept.left_out,
-    }
-    yield _block("index", index)
+    yield from _case_blocks(summary, cases, variants)
+    rows = {row.case: number for number, row in enumerate(summary.rows)}
+    columns = {column: number for number, column in enumerate(summary.columns)}
+    kept = Counter[tuple[int, int]]()
+    size = left_out = 0
+    for result in results:  # none stays in memory
+        cell = result.cell
+        row, column = rows.get(cell.case), columns.get(Column(cell.model, cell.variant))
+        if row is None or column is None:
+            continue
+        block = b""
+        if kept[row, column] < samples:
+            variant = variants.get(cell.variant) or LabVariant(cell.variant)
+            sample = sample_block(result, cases.get(cell.case), variant)
+            block = _block(f"s{row}-{column}-{kept[row, column]}", sample)
+        if block and size + len(block) <= max_bytes:
+            size += len(block)
+            kept[row, column] += 1
+            yield block
+        else:
+            left_out += 1
+    about = {"program": f"turnbridge {__version__}", "left_out": left_out}
+    yield _block("index", index_block(summary, cases, kept) | about)
     yield tail.replace(b"{script}", script)
 
 
-def _cases(summary: Summary, cases: Mapping[str, Case], variants: Mapping[str, LabVariant]) -> Iterator[bytes]:
+def _case_blocks(summary: Summary, cases: Mapping[str, Case], variants: Mapping[str, LabVariant]) -> Iterator[bytes]:
     texts: dict[str, int] = {}
     for number, row in enumerate(summary.rows):
         case = cases.get(row.case)
@@ -93,38 +191,6 @@ def _cases(summary: Summary, cases: Mapping[str, Case], variants: Mapping[str, L
         yield _block(f"k{number}", case_block(case) | {"injected": injected})
 
 
-def _samples(
-    summary: Summary,
-    results: Iterable[Result],
-    cases: Mapping[str, Case],
-    variants: Mapping[str, LabVariant],
-    kept: _Kept,
-    samples: int,
-    max_bytes: int,
-) -> Iterator[bytes]:
-    """Each sample as it is read: nothing of it stays in memory."""
-    rows = {row.case: number for number, row in enumerate(summary.rows)}
-    columns = {column: number for number, column in enumerate(summary.columns)}
-    for result in results:
-        cell = result.cell
-        row, column = rows.get(cell.case), columns.get(Column(cell.model, cell.variant))
-        if row is None or column is None:
-            continue
-        place = (row, column)
-        if kept.cells[place] >= samples:
-            kept.left_out += 1
-            continue
-        variant = variants.get(cell.variant) or LabVariant(cell.variant)
-        name = f"s{row}-{column}-{kept.cells[place]}"
-        block = _block(name, sample_block(result, cases.get(cell.case), variant))
-        if kept.size + len(block) > max_bytes:
-            kept.left_out += 1
-            continue
-        kept.size += len(block)
-        kept.cells[place] += 1
-        yield block
-
-
 def _block(name: str, value: Any) -> bytes:
     return b'<script type="application/json" id="%b">%b</script>\n' % (name.encode(), script_safe(whole_text(value)))
 
@@ -134,5 +200,5 @@ def _asset(package: str, name: str) -> bytes:
 
 
 def _hash(source: bytes) -> str:
-    """The one script, or style, that the policy lets through."""
+    """The hash that lets this script or style through the policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(source).digest()).decode()}'"

@@ -1,33 +1,40 @@
-"""What all reports tell: counts by case and column, rates with their intervals, and how variants compare. No texts."""
+"""What all reports show: counts by case and column, rates with intervals, and comparisons of variants. No texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bridge.lab.case import Case
-from bridge.lab.report.counted import CountedResults
-from bridge.lab.result import Result
-from bridge.lab.stats import Comparison, compare_paired, pass_at, pass_hat, rate_interval, wilson
-from bridge.lab.table import Count, Table
+from bridge.lab.checks import CHECKS
+from bridge.lab.result import CountedResults, Result
+from bridge.lab.score import FORMS
+from bridge.lab.stats import Comparison, compare_paired, describe, pass_at, pass_hat, rate_interval, wilson
 
 SEED = 1
-"""The same results give the same intervals."""
+"""Fixed, so that the same results give the same intervals."""
 NO_CATEGORY = "other"
-"""Where cases stand whose suite is not at hand."""
+"""The category of cases whose suite is unknown."""
+DIGITS = 6
+MARKS: Mapping[str, str] = {
+    "r": "repaired",
+    "b": "broken",
+    "l": "leaked",
+    "a": "no call, but one is expected",
+    "e": "errors, not counted",
+}
 
 
 class Column(NamedTuple):
-    """A model, asked in a variant."""
-
     model: str
     variant: str
 
 
 class Row(NamedTuple):
-    """A case. `due`: a right answer calls something."""
+    """A case. `due`: a right answer makes a call."""
 
     case: str
     category: str
@@ -35,46 +42,103 @@ class Row(NamedTuple):
 
 
 class Share(NamedTuple):
-    """So many of so many."""
-
     part: int
     whole: int
 
     @property
     def percent(self) -> float | None:
-        """In percent; None of nothing."""
         return 100 * self.part / self.whole if self.whole else None
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """The figures of a column that are more than counts; rates lie between 0 and 1."""
+@dataclass(slots=True)
+class Count:
+    """The samples of a cell, of a column or of the whole run."""
+
+    passed: int = 0
+    scored: int = 0
+    errors: int = 0
+    forms: Counter[str] = field(default_factory=Counter)
+    repairs: Counter[str] = field(default_factory=Counter)
+    failed_checks: Counter[str] = field(default_factory=Counter)
+    error_codes: Counter[str] = field(default_factory=Counter)
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+    answer_seconds: float = 0.0
+    """Of scored answers: how long a request took to fail says nothing about the model."""
+
+    def add(self, result: Result) -> None:
+        self.input_tokens += result.input_tokens
+        self.output_tokens += result.output_tokens
+        self.seconds += result.seconds
+        if result.status == "error":
+            self.errors += 1
+            self.error_codes[(result.error or {}).get("code", "unknown")] += 1
+            return
+        self.scored += 1
+        self.answer_seconds += result.seconds
+        self.passed += result.passed
+        self.forms[result.form or ""] += 1
+        self.repairs.update(result.repairs)
+        self.failed_checks.update(result.failed_checks)
+
+    @property
+    def asked(self) -> int:
+        return self.scored + self.errors
+
+    @property
+    def pass_share(self) -> Share:
+        return Share(self.passed, self.scored)
+
+    @property
+    def clean_share(self) -> Share:
+        """Answers with a clean form, of those that call or try to."""
+        return Share(self.forms["clean"], self.scored - self.forms["absent"])
+
+    @property
+    def error_share(self) -> Share:
+        return Share(self.errors, self.asked)
+
+    @property
+    def mean_seconds(self) -> float | None:
+        return self.answer_seconds / self.scored if self.scored else None
+
+    @property
+    def word(self) -> Literal["PASS", "MIXED", "FAIL", "ERROR", "-"]:
+        """The result in one word. Errors do not count against the model."""
+        if not self.scored:
+            return "ERROR" if self.errors else "-"
+        if self.passed == self.scored:
+            return "PASS"
+        return "MIXED" if self.passed else "FAIL"
+
+    def marks(self, row: Row) -> dict[str, int]:
+        """How many samples have each of MARKS."""
+        found = {"r": self.forms["repaired"], "b": self.forms["broken"], "l": self.forms["leaked"]}
+        found |= {"a": self.forms["absent"] if row.due else 0, "e": self.errors}
+        return {letter: number for letter, number in found.items() if number}
+
+    def what_is_wrong(self) -> list[str]:
+        """What kept samples from passing, the most frequent first."""
+        wrong = Counter({name: self.forms[name] for name in ("broken", "leaked") if self.forms[name]})
+        wrong.update(self.failed_checks)
+        words = {**FORMS, **{name: check.words for name, check in CHECKS.items()}}
+        return [f"{name}: {words[name]} ({number} of {self.scored})" for name, number in wrong.most_common()]
+
+
+class Rates(NamedTuple):
+    """Rates between 0 and 1."""
 
     interval: tuple[float, float]
-    """At 95 %, of the share that passed: from drawing whole cases again."""
+    """95 % interval of the share that passed: Wilson's for a cell, from a bootstrap over cases for a column."""
     pass_at: float | None
-    """How often one of as many tries as were made for each case is right; None when every case lacks a try."""
+    """How often one of `repeats` tries is right; None if no case has that many."""
     pass_hat: float | None
-    """How often all of them are."""
-    clean: Share
-    """Of the answers with a call, or an attempt at one, those whose form is clean."""
-    seconds: float | None
-    """Mean of those that were scored: how long the machinery took to fail says nothing of the model."""
-
-
-class CellRates(NamedTuple):
-    """The figures of a cell that are more than counts."""
-
-    interval: tuple[float, float]
-    """Wilson's, at 95 %, of the share that passed."""
-    pass_at: float | None
-    """How often one of as many tries as the summary's repeats is right; None with fewer."""
-    pass_hat: float | None
-    """How often all of them are."""
+    """How often all of them are right."""
 
 
 class Compared(NamedTuple):
-    """A variant against the first one of the same model."""
+    """A variant compared with the first variant of the same model."""
 
     model: str
     variant: str
@@ -84,45 +148,130 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A run. Rows stand by category, in the order of the suite; columns by model, in the order of the variants."""
+    """A run. Rows are grouped by category, in the order of the suite; columns by model, in that of the variants."""
 
     suite: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    table: Table
+    cells: Mapping[tuple[Column, str], Count]
+    counts: Mapping[Column, Count]
+    total: Count
     rates: Mapping[Column, Rates]
     compared: tuple[Compared, ...]
     repeats: int
-    """How often a case was asked, at most."""
-    told: tuple[str, ...] = ()
-    """What a reader should know of the results: what was left out, what could not be read."""
-    missed: tuple[str, ...] = field(default=())
-    """Thresholds that were missed, and regressions: a sentence each."""
+    """The largest number of samples of a cell."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know: what was left out or could not be read."""
+    missed: tuple[str, ...] = ()
+    """One sentence per missed threshold and per regression."""
     planned: int = 0
-    """How many results a whole run would have; 0 when nobody knows."""
+    """The number of results of a complete run; 0 if unknown."""
 
     @property
     def models(self) -> list[str]:
-        """The models, in order."""
         return list(dict.fromkeys(column.model for column in self.columns))
 
-    @property
-    def categories(self) -> list[str]:
-        """The categories, in order."""
-        return list(dict.fromkeys(row.category for row in self.rows))
-
     def cell(self, row: Row, column: Column) -> Count:
-        """What came of a case in a column; nothing, perhaps."""
-        return self.table.count(column.model, column.variant, row.case)
+        return self.cells.get((column, row.case)) or Count()
 
-    def cell_rates(self, count: Count) -> CellRates:
-        """How sure one may be of a cell."""
-        k, n = count.passed, count.scored
-        return CellRates(wilson(k, n), pass_at(n, k, self.repeats), pass_hat(n, k, self.repeats))
+    def cell_rates(self, count: Count) -> Rates:
+        k, n = count.pass_share
+        return Rates(wilson(k, n), pass_at(n, k, self.repeats), pass_hat(n, k, self.repeats))
 
-    def column(self, column: Column) -> Count:
-        """All of a column."""
-        return self.table.columns[column]
+    def figures(self) -> dict[str, Any]:
+        """All figures, as the JSON report and the page have them. A cell without results has the word `-`."""
+        return {
+            "suite": self.suite,
+            "repeats": self.repeats,
+            "asked": self.total.asked,
+            "planned": self.planned or None,
+            "columns": [self._column_figures(column) for column in self.columns],
+            "cases": [
+                {
+                    "id": row.case,
+                    "category": row.category,
+                    "cells": [self._cell_figures(column, self.cell(row, column)) for column in self.columns],
+                }
+                for row in self.rows
+            ],
+            "comparisons": [_comparison_figures(compared) for compared in self.compared],
+        }
+
+    def _column_figures(self, column: Column) -> dict[str, Any]:
+        count = self.counts[column]
+        return {
+            **column._asdict(),
+            **_count_figures(count),
+            "pass_rate": _rounded(count.passed / count.scored) if count.scored else None,
+            **_rate_figures(self.rates[column]),
+            "clean": count.clean_share.part,
+            "called": count.clean_share.whole,
+            "input_tokens": count.input_tokens,
+            "output_tokens": count.output_tokens,
+            "mean_seconds": _rounded(count.mean_seconds),
+        }
+
+    def _cell_figures(self, column: Column, count: Count) -> dict[str, Any]:
+        found = {**column._asdict(), "word": count.word}
+        return found | _count_figures(count) | _rate_figures(self.cell_rates(count))
+
+
+def _count_figures(count: Count) -> dict[str, Any]:
+    return {
+        "scored": count.scored,
+        "passed": count.passed,
+        "errors": count.errors,
+        **{name: ordered(getattr(count, name)) for name in ("forms", "repairs", "failed_checks", "error_codes")},
+    }
+
+
+def _rate_figures(rates: Rates) -> dict[str, Any]:
+    return {
+        "interval": [_rounded(bound) for bound in rates.interval],
+        "pass_at": _rounded(rates.pass_at),
+        "pass_hat": _rounded(rates.pass_hat),
+    }
+
+
+def _comparison_figures(compared: Compared) -> dict[str, Any]:
+    model, variant, first, found = compared
+    return {
+        "model": model,
+        "variant": variant,
+        "first": first,
+        "cases": found.cases,
+        "differing": found.differing,
+        "difference": _rounded(found.difference),
+        "interval": None if found.low is None else [_rounded(found.low), _rounded(found.high)],
+        "distinguishable": found.distinguishable,
+        "words": describe(found),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, DIGITS)
+
+
+def ordered(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by name, the largest first."""
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+def percent(rate: float | None) -> str:
+    """A rate in whole percent; only 1 is 100 %, and only 0 is 0 %."""
+    if rate is None:
+        return "–"
+    shown = round(rate * 100)
+    if shown in (0, 100) and 0 < rate < 1:
+        shown = 99 if shown else 1
+    return f"{shown} %"
+
+
+def percent_range(bounds: tuple[float, float]) -> str:
+    return f"{round(bounds[0] * 100)}–{round(bounds[1] * 100)} %"
+
+
+# Counting
 
 
 def summarise(
@@ -133,87 +282,79 @@ def summarise(
     suite: str = "",
     planned: int = 0,
 ) -> Summary:
-    """Count results. `cases` give categories and order, `variants` the order of the columns, where they are known.
+    """Count results. `cases` give categories and the order of rows, `variants` the order of columns.
 
-    `planned` is how many there would be of a whole run; 0 when nobody knows.
+    `planned` is the number of results of a complete run; 0 if unknown.
     """
-    table, due, repeats = Table(), set[str](), 0
-    seconds: dict[tuple[str, str], float] = {}
+    cells: dict[tuple[Column, str], Count] = {}
+    counts: dict[Column, Count] = {}
+    total, due = Count(), set[str]()
     for result in results:
-        table.add(result)
-        repeats = max(repeats, _tries(table, result))
-        column = (result.cell.model, result.cell.variant)
-        seconds[column] = seconds.get(column, 0.0) + (result.seconds if result.status == "scored" else 0)
+        column = Column(result.cell.model, result.cell.variant)
+        for count in (
+            cells.setdefault((column, result.cell.case), Count()),
+            counts.setdefault(column, Count()),
+            total,
+        ):
+            count.add(result)
         if result.checks.get("count") is not None:
             due.add(result.cell.case)
-    columns = _columns(table, variants)
-    repeats = max(repeats, 1)
+    repeats = max((count.asked for count in cells.values()), default=1)
+    models = list(dict.fromkeys(column.model for column in counts))
+    names = list(dict.fromkeys((*variants, *(column.variant for column in counts))))
+    columns = sorted(counts, key=lambda column: (models.index(column.model), names.index(column.variant)))
+    scored = {
+        column: {case: count.pass_share for (where, case), count in cells.items() if where == column and count.scored}
+        for column in columns
+    }
     return Summary(
         suite,
-        columns,
-        _rows(table.cases, cases, due),
-        table,
-        {column: _rates(table, column, repeats, seconds[column]) for column in columns},
-        tuple(_compare(table, columns)),
+        tuple(columns),
+        _rows(list(dict.fromkeys(case for _, case in cells)), cases, due),
+        cells,
+        counts,
+        total,
+        {column: _rates(shares, repeats) for column, shares in scored.items()},
+        tuple(_compare(scored)),
         repeats,
-        tuple(_told(results, table, planned)),
+        tuple(_notes(results, total.asked, planned)),
         planned=planned,
     )
 
 
-def _tries(table: Table, result: Result) -> int:
-    return table.count(result.cell.model, result.cell.variant, result.cell.case).asked
-
-
-def _columns(table: Table, variants: Sequence[str]) -> tuple[Column, ...]:
-    found = [Column(*key) for key in table.columns]
-    models = list(dict.fromkeys(column.model for column in found))
-    names = list(dict.fromkeys((*variants, *(column.variant for column in found))))
-    return tuple(sorted(found, key=lambda column: (models.index(column.model), names.index(column.variant))))
-
-
-def _rows(found: Sequence[str], cases: Mapping[str, Case], due: Iterable[str]) -> tuple[Row, ...]:
-    """By category, each where its first case is; cases that no suite explains come last."""
-    there, expecting = set(found), set(due)
-    known = [Row(case.id, case.category, case.calls_due) for case in cases.values() if case.id in there]
-    rest = [Row(name, NO_CATEGORY, name in expecting) for name in found if name not in cases]
+def _rows(found: Sequence[str], cases: Mapping[str, Case], due: Collection[str]) -> tuple[Row, ...]:
+    """By category, in the order of their first cases; cases of an unknown suite come last."""
+    there = set(found)
+    known = [Row(case.id, case.category, case.expects_calls) for case in cases.values() if case.id in there]
     categories = list(dict.fromkeys(row.category for row in known))
     known.sort(key=lambda row: categories.index(row.category))
-    return (*known, *rest)
+    return (*known, *(Row(name, NO_CATEGORY, name in due) for name in found if name not in cases))
 
 
-def _rates(table: Table, column: Column, repeats: int, seconds: float) -> Rates:
-    count, outcomes = table.columns[column], table.outcomes.get(column, {})
-    whole = [case for case in outcomes.values() if len(case) >= repeats]
-    at = [rate for case in whole if (rate := pass_at(len(case), sum(case), repeats)) is not None]
-    hat = [rate for case in whole if (rate := pass_hat(len(case), sum(case), repeats)) is not None]
-    return Rates(
-        rate_interval(outcomes, seed=SEED),
-        fmean(at) if at else None,
-        fmean(hat) if hat else None,
-        Share(count.forms["clean"], count.scored - count.forms["absent"]),
-        seconds / count.scored if count.scored else None,
-    )
+def _rates(shares: Mapping[str, Share], repeats: int) -> Rates:
+    whole = [(n, k) for k, n in shares.values() if n >= repeats]
+    at = [rate for n, k in whole if (rate := pass_at(n, k, repeats)) is not None]
+    hat = [rate for n, k in whole if (rate := pass_hat(n, k, repeats)) is not None]
+    return Rates(rate_interval(shares, seed=SEED), fmean(at) if at else None, fmean(hat) if hat else None)
 
 
-def _compare(table: Table, columns: Sequence[Column]) -> Iterable[Compared]:
-    first: dict[str, str] = {}
-    for model, variant in columns:
-        base = first.setdefault(model, variant)
-        if variant != base:
-            before, after = table.outcomes.get((model, base), {}), table.outcomes.get((model, variant), {})
-            yield Compared(model, variant, base, compare_paired(before, after, seed=SEED))
+def _compare(scored: Mapping[Column, Mapping[str, Share]]) -> Iterator[Compared]:
+    first: dict[str, Column] = {}
+    for column, shares in scored.items():
+        base = first.setdefault(column.model, column)
+        if column != base:
+            comparison = compare_paired(scored[base], shares, seed=SEED)
+            yield Compared(column.model, column.variant, base.variant, comparison)
 
 
-def _told(results: Iterable[Result], table: Table, planned: int) -> Iterable[str]:
-    if (asked := table.total.asked) < planned:
-        yield f"Only {asked:,} of {planned:,} were asked: the run was cut short."
-    if not isinstance(results, CountedResults):
-        return
-    if results.left_out:
-        yield f"{_many(results.left_out, 'result')} of other cases, variants or models left out."
-    if results.unread:
-        yield f"{_many(results.unread, 'line')} of the file could not be read as a result."
+def _notes(results: Iterable[Result], asked: int, planned: int) -> Iterator[str]:
+    if asked < planned:
+        yield f"The run is incomplete: {asked:,} of {planned:,} requests were sent."
+    if isinstance(results, CountedResults):
+        if results.left_out:
+            yield f"{_many(results.left_out, 'result')} of other cases, variants or models not shown."
+        if results.unread:
+            yield f"{_many(results.unread, 'line')} of the file could not be read."
 
 
 def _many(count: int, noun: str) -> str:

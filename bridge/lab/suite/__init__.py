@@ -1,9 +1,147 @@
-"""Suites: files of cases, read and checked. See `schema.json` for the format of a file.
+"""Load suites: a file of cases or a directory of them, with the files that they include.
 
-Every fault names the file, the line and the key; all faults of a suite are told at once, and nothing of it is given
-before there are none.
+Every fault names the file, the line and the key. All faults are reported at once; a suite with a fault gives no cases.
 """
 
-from bridge.lab.suite.load import Suite, case_from_dict, load_suite
+from __future__ import annotations
 
-__all__ = ["Suite", "case_from_dict", "load_suite"]
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridge.errors import UsageError
+from bridge.lab.case import Case, KeyPath
+from bridge.lab.suite.cases import Tools, read_cases, read_tools
+from bridge.lab.suite.document import ENDINGS, Document, Fault, Faults, did_you_mean, read_document
+from bridge.lab.suite.models import shape_faults
+from bridge.tools.schema import NOTHING, plain_copy
+
+__all__ = ["Suite", "case_from_dict", "did_you_mean", "load_suite"]
+
+TOOLS_DIRECTORY = "tools"
+"""Directories of this name hold tools for the suites around them, and no cases."""
+MAX_FILES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Cases with distinct ids, and all files that they come from."""
+
+    cases: tuple[Case, ...]
+    files: tuple[Path, ...] = ()
+
+
+def load_suite(path: Path | str) -> Suite:
+    """The suite in a file, or in all files of a directory. Raises UsageError with one line per fault."""
+    loader = _Loader()
+    loader.load(Path(path))
+    loader.faults.raise_any()
+    if not loader.cases:
+        raise UsageError(f"{path}: contains no cases")
+    return Suite(tuple(loader.cases.values()), tuple(loader.files.values()))
+
+
+def case_from_dict(data: Mapping[str, Any], *, tools: Mapping[str, Mapping[str, Any]] | None = None) -> Case:
+    """A case built by a program; `tools` are the shared tools. Raises UsageError with one line per fault."""
+    faults = Faults()
+    content = plain_copy({"tools": tools or {}, "cases": [data]})
+    if content is NOTHING:
+        raise UsageError("the case holds a value that JSON cannot represent")
+    cases = list(read_cases(Document(None, content, hidden=("cases", 0)), faults))
+    faults.raise_any()
+    return cases[0]
+
+
+class _Loader:
+    """Loads a suite file by file."""
+
+    def __init__(self) -> None:
+        self.faults = Faults()
+        self.cases: dict[str, Case] = {}
+        self.ids: dict[str, Fault] = {}
+        """Where each id was first used."""
+        self.files: dict[Path, Path] = {}
+        """The files that were read, by their resolved path."""
+        self.tools: dict[Path, Tools | None] = {}
+
+    def load(self, path: Path, origin: Fault | None = None, within: tuple[Path, ...] = ()) -> None:
+        """Load a file or directory. `origin` is where it was included, `within` the chain of including files."""
+        if not path.exists():
+            self.refuse(path, origin, "no such file")
+            return
+        files = list(_files_in(path)) if path.is_dir() else [path]
+        if not files:
+            self.refuse(path, origin, f"contains no file whose name ends in {', '.join(ENDINGS)}")
+        for file in files:
+            real = file.resolve()
+            if real in within:
+                cycle = " → ".join(str(self.files[each]) for each in (*within[within.index(real) :], real))
+                self.refuse(file, origin, f"includes itself: {cycle}")
+            elif real not in self.files and len(self.files) >= MAX_FILES:
+                self.refuse(file, origin, f"a suite may have at most {MAX_FILES:,} files")
+            elif real not in self.files:
+                self.files[real] = file
+                document = read_document(file, self.faults)
+                if document is not None:
+                    self.read(document, file, (*within, real))
+
+    def read(self, document: Document, path: Path, within: tuple[Path, ...]) -> None:
+        for case in read_cases(document, self.faults, lambda name: self.tools_at(name, document, path)):
+            self.cases.setdefault(case.id, case)
+        data = document.data if isinstance(document.data, dict) else {}
+        # Ids may clash with those of cases that have other faults.
+        for index, entry in enumerate(_listed(data.get("cases"))):
+            if isinstance(entry, dict) and isinstance(name := entry.get("id"), str):
+                here = document.fault(("cases", index), "")
+                if (first := self.ids.setdefault(name, here)) is not here:
+                    message = f"duplicate id {name}; first used at {first.file}:{first.line}"
+                    self.faults.add(document.fault(("cases", index, "id"), message))
+        for index, name in enumerate(_listed(data.get("include"))):
+            if isinstance(name, str) and name:
+                self.load(_relative(path, name), document.fault(("include", index), ""), within)
+
+    def tools_at(self, name: str, document: Document, path: Path) -> Tools | None:
+        """The tools in another file, which is read once."""
+        target = _relative(path, name)
+        real = target.resolve()
+        if real in self.tools:
+            return self.tools[real]
+        if not target.exists():
+            self.refuse(target, document.fault(("tools",), ""), "no such file")
+            return None
+        self.files[real], self.tools[real] = target, None
+        found = read_document(target, self.faults)
+        if found is not None:
+            report = found.report_to(self.faults)
+            wrong: set[KeyPath] = set()
+            for at, message in shape_faults(found.data, "tools"):
+                report(at, message)
+                wrong.add(at[:1])
+            self.tools[real] = read_tools(found.data, (), wrong, report)
+        return self.tools[real]
+
+    def refuse(self, path: Path, origin: Fault | None, message: str) -> None:
+        """Report a path where a file names it, or by itself if it came from the command line."""
+        if origin is None:
+            self.faults.add(Fault(path, 0, (), message))
+        else:
+            self.faults.add(Fault(origin.file, origin.line, origin.path, f"{path}: {message}"))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _files_in(directory: Path) -> Iterator[Path]:
+    for where, inner, names in os.walk(directory):
+        inner[:] = sorted(name for name in inner if name != TOOLS_DIRECTORY and not name.startswith("."))
+        for name in sorted(names):
+            if name.endswith(ENDINGS) and not name.startswith("."):
+                yield Path(where, name)
+
+
+def _relative(path: Path, name: str) -> Path:
+    """The path that a file calls `name`, without `..`."""
+    return Path(os.path.normpath(path.parent / name))

@@ -1,241 +1,298 @@
-"""A case of the right shape becomes a `Case`; what its shape cannot tell is checked here. Pure."""
+"""Turn the content of a suite file into cases, and check what the shape of a file cannot tell. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from bridge.api.items import read_items
+from bridge.core.items import FunctionTool, Item, ToolChoice
 from bridge.errors import InvalidRequest
-from bridge.lab.case import Case, Expect, ExpectedCall
-from bridge.lab.match import check_rule
-from bridge.lab.suite.faults import Faults, Place, did_you_mean
-from bridge.lab.suite.nodes import Document
-from bridge.lab.suite.tools import Known, argument_names, misfits, read_tool, required_names, takes
+from bridge.lab.case import OTHERS, Case, Expect, ExpectedCall, KeyPath, check_rule
+from bridge.lab.checks import argument_names, misfits, required_names, schema_fault, takes
+from bridge.lab.suite.document import Document, Faults, did_you_mean
+from bridge.lab.suite.models import CallShape, CaseShape, Defaults, InlineTool, ToolShape, shape_faults
+from bridge.protocols.items import read_items, read_name
 from bridge.tools.schema import compact_json
-from bridge.turn.items import FunctionTool, Item, ToolChoice
+
+Tools = Mapping[str, FunctionTool | None]
+"""Tools by name; None for a definition with a fault, which has been reported."""
+Report = Callable[[KeyPath, str], None]
+
+REPEAT = "$repeat"
+MAX_REPEATED = 1_000_000
+MAX_REPEATED_TOTAL = 20_000_000
+"""Characters of all repeated texts in one file."""
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _INVALID = re.compile(r"Invalid '[^']*': ")
-_OTHERS = "*"
-"""Among expected arguments: all that are not named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a case finds in its file."""
+def read_cases(
+    document: Document, faults: Faults, read_tool_file: Callable[[str], Tools | None] = lambda path: None
+) -> Iterator[Case]:
+    """The correct cases of a document. Faults of the others, and of the rest of the document, go to `faults`.
 
-    document: Document
-    defaults: Mapping[str, Any]
-    tools: Known | None
-    """The shared tools; None when they could not be read."""
-    faults: Faults
+    `read_tool_file` reads the tools of another file; None if that is not possible.
+    """
+    report = document.report_to(faults)
+    data = expand_repeats(document.data, report)
+    wrong: set[KeyPath] = set()
+    for path, message in shape_faults(data):
+        report(path, message)
+        wrong |= {path[:1], path[:2]}
+    if not isinstance(data, dict):
+        return
+    if not data.keys() & {"cases", "include"}:
+        report((), "add cases or include; the file has neither")
+    tools = data.get("tools", {})
+    shared = read_tool_file(tools) if isinstance(tools, str) else read_tools(tools, ("tools",), wrong, report)
+    # Without its defaults a case cannot be checked.
+    if ("defaults",) in wrong or not isinstance(data.get("cases", []), list):
+        return
+    defaults = Defaults.model_validate(data.get("defaults", {}))
+    for index, case in enumerate(data.get("cases", ())):
+        if ("cases", index) not in wrong:
+            reading = _CaseReader(CaseShape.model_validate(case), defaults, shared, ("cases", index), report)
+            if (read := reading.case(document)) is not None:
+                yield read
 
-    def report(self, place: Place, said: str) -> None:
-        """Keep a fault."""
-        self.faults.add(self.document.fault(place, said))
+
+def expand_repeats(data: Any, report: Report) -> Any:
+    """A copy of a file's content with its repeated texts, `{"$repeat": ["ab", 10000]}`, written out."""
+    left = MAX_REPEATED_TOTAL
+
+    def expand(value: Any, path: KeyPath) -> Any:
+        nonlocal left
+        match value:
+            case list():
+                return [expand(member, (*path, index)) for index, member in enumerate(value)]
+            case {"$repeat": [str(text), int(times)]} if len(value) == 1 and times is not True and times >= 0:
+                size = len(text) * times
+                left -= size
+                if size <= MAX_REPEATED and left >= 0:
+                    return text * times
+                limits = f"{MAX_REPEATED:,} characters, and {MAX_REPEATED_TOTAL:,} in one file"
+                report(path, f"{REPEAT} may make at most {limits}")
+                return "?"
+            case {"$repeat": _}:
+                report(path, f"{REPEAT} must be the only key and takes a text and a count: [text, count]")
+                return "?"
+            case dict():
+                return {name: expand(member, (*path, name)) for name, member in value.items()}
+        return value
+
+    return expand(data, ())
 
 
-def read_case(data: Mapping[str, Any], place: Place, around: Surroundings) -> Case | None:
-    """The case at `place`, whose shape is right; None when it has a fault, which is reported."""
-    return _Reading(data, place, around).case()
+def read_tools(tools: Any, path: KeyPath, wrong: set[KeyPath], report: Report) -> Tools | None:
+    """The tools of an object at `path`. Faults of those whose shape is `wrong` have been reported."""
+    if not isinstance(tools, dict):
+        return None
+    return {
+        name: None
+        if (*path, name) in wrong
+        else read_tool(name, ToolShape.model_validate(definition), (*path, name), report)
+        for name, definition in tools.items()
+    }
 
 
-class _Reading:
-    """One case being read. `ok` until a fault is found."""
+def read_tool(name: str, shape: ToolShape, path: KeyPath, report: Report) -> FunctionTool | None:
+    """The tool of a definition; None if it has a fault."""
+    try:
+        read_name(name, "name")
+    except InvalidRequest:
+        where = (*path, "name") if isinstance(shape, InlineTool) else path
+        report(where, "a tool name must have 1 to 128 letters, digits or any of _ . : -")
+        return None
+    if shape.parameters is not None and (wrong := schema_fault(shape.parameters)):
+        inside, message = wrong
+        report((*path, "parameters", *inside), message)
+        return None
+    return FunctionTool(name, shape.description, shape.parameters, shape.strict)
 
-    def __init__(self, data: Mapping[str, Any], place: Place, around: Surroundings) -> None:
-        self.data = data
-        self.place = place
-        self.around = around
-        self.ok = True
+
+class _CaseReader:
+    """Reads one case whose shape is right."""
+
+    def __init__(
+        self, shape: CaseShape, defaults: Defaults, shared: Tools | None, path: KeyPath, report: Report
+    ) -> None:
+        self.shape = shape
+        self.defaults = defaults
+        self.shared = shared
+        """The shared tools; None if they could not be read."""
+        self.path = path
+        self.report_fault = report
+        self.faults = 0
         self.tools: dict[str, FunctionTool | None] = {}
-        """The tools that are offered, as far as they could be read."""
+        """The tools that are offered; None for one that could not be read."""
 
-    def report(self, place: Place, said: str) -> None:
-        self.ok = False
-        self.around.report(place, said)
+    def report(self, path: KeyPath, message: str) -> None:
+        self.faults += 1
+        self.report_fault(path, message)
 
-    def given(self, key: str, otherwise: Any = None) -> Any:
-        """What the case says, or else the defaults."""
-        return self.data.get(key, self.around.defaults.get(key, otherwise))
+    def given(self, key: str) -> tuple[Any, KeyPath]:
+        """The value of the case or else of the defaults, and where it was given."""
+        if key not in self.shape.model_fields_set and key in self.defaults.model_fields_set:
+            return getattr(self.defaults, key), ("defaults", key)
+        return getattr(self.shape, key), (*self.path, key)
 
-    def place_of(self, key: str) -> Place:
-        """Where that is said."""
-        return ("defaults", key) if key not in self.data and key in self.around.defaults else (*self.place, key)
-
-    def case(self) -> Case | None:
-        category = self.given("category")
+    def case(self, document: Document) -> Case | None:
+        shape = self.shape
+        category, _ = self.given("category")
         if category is None:
-            self.report((*self.place, "category"), "missing, here and in the defaults")
+            self.report((*self.path, "category"), "missing here and in the defaults")
         self.read_tools()
         choice = self.tool_choice()
         items = self.items()
-        expect = self.expect()
-        self.check_contradictions(choice, expect)
-        if not self.ok:
+        expected = shape.expect
+        calls = expected.calls if isinstance(expected.calls, list) else []
+        at = (*self.path, "expect", "calls")
+        expect = Expect(
+            calls=tuple(self.expected_call(call, (*at, index)) for index, call in enumerate(calls)),
+            order=expected.order,
+            contains=_texts(expected.contains),
+            lacks=_texts(expected.lacks),
+            leak=expected.leak,
+        )
+        self.check_contradictions(choice, expect.calls, at)
+        if self.faults:
             return None
         return Case(
-            id=self.data["id"],
+            id=shape.id,
             category=category,
             items=items,
             expect=expect,
             tools=tuple(tool for tool in self.tools.values() if tool is not None),
-            instructions=self.given("instructions"),
+            instructions=self.given("instructions")[0],
             tool_choice=choice,
-            parallel=self.given("parallel", True),
-            tags=tuple(dict.fromkeys([*self.around.defaults.get("tags", ()), *self.data.get("tags", ())])),
-            notes=self.data.get("notes", ""),
-            file=self.around.document.file,
-            line=self.around.document.line(self.place),
+            parallel=self.given("parallel")[0],
+            tags=tuple(dict.fromkeys([*self.defaults.tags, *shape.tags])),
+            notes=shape.notes,
+            file=document.file,
+            line=document.line_of(self.path),
         )
 
     def read_tools(self) -> None:
-        for index, entry in enumerate(self.given("tools", [])):
-            place = (*self.place_of("tools"), index)
-            name = entry if isinstance(entry, str) else entry["name"]
+        entries, at = self.given("tools")
+        all_strict, _ = self.given("strict")
+        for index, entry in enumerate(entries):
+            path = (*at, index)
+            name = entry if isinstance(entry, str) else entry.name
             if name in self.tools:
-                self.report(place, f"the tool {name} is offered twice")
+                self.report(path, f"the tool {name} is offered twice")
                 continue
-            tool = self.shared_tool(name, place) if isinstance(entry, str) else self.inline_tool(entry, place)
-            self.tools[name] = replace(tool, strict=True) if tool and self.given("strict") else tool
-
-    def shared_tool(self, name: str, place: Place) -> FunctionTool | None:
-        shared = self.around.tools
-        if shared is None:
-            self.ok = False
-        elif name not in shared:
-            self.report(place, f"there is no tool {name}{did_you_mean(name, shared)}")
-        elif shared[name] is None:
-            self.ok = False
-        else:
-            return shared[name]
-        return None
-
-    def inline_tool(self, entry: Mapping[str, Any], place: Place) -> FunctionTool | None:
-        tool = read_tool(entry["name"], entry, place, self.report)
-        self.ok = self.ok and tool is not None
-        return tool
+            if not isinstance(entry, str):
+                tool = read_tool(name, entry, path, self.report)
+            else:
+                tool = self.shared.get(name) if self.shared is not None else None
+                if self.shared is not None and name not in self.shared:
+                    self.report(path, f"unknown tool {name}{did_you_mean(name, self.shared)}")
+            if tool is not None and all_strict:
+                tool = replace(tool, strict=True)
+            self.faults += tool is None
+            self.tools[name] = tool
 
     def tool_choice(self) -> ToolChoice:
-        choice, place = self.given("tool_choice", "auto"), self.place_of("tool_choice")
+        choice, path = self.given("tool_choice")
         if isinstance(choice, str):
             if choice == "required" and not self.tools:
-                self.report(place, "required, but no tool is offered")
+                self.report(path, "tool_choice is required, but no tool is offered")
             return ToolChoice(choice)  # type: ignore[arg-type]  # the shape has been checked
-        self.check_offered(choice["name"], (*place, "name"))
-        return ToolChoice("named", choice["name"])
+        self.check_offered(choice.name, (*path, "name"))
+        return ToolChoice("named", choice.name)
 
-    def check_offered(self, name: str, place: Place) -> None:
+    def check_offered(self, name: str, path: KeyPath) -> None:
         if name not in self.tools:
-            self.report(place, f"the tool {name} is not offered{did_you_mean(name, self.tools)}")
+            self.report(path, f"the tool {name} is not offered{did_you_mean(name, self.tools)}")
 
     def items(self) -> tuple[Item, ...]:
-        given = [key for key in ("messages", "input") if key in self.data]
+        given = self.shape.model_dump(include={"messages", "input"}, exclude_unset=True)
         if len(given) != 1:
-            both = (*self.place, "input") if given else (*self.place, "messages")
-            self.report(both, "messages and input: one of them is too much" if given else "missing, and input too")
+            self.report(
+                (*self.path, "input" if given else "messages"),
+                "give either messages or input, not both" if given else "missing; give messages or input",
+            )
             return ()
-        key = given[0]
-        values = self.data[key]
+        ((key, values),) = given.items()
         if isinstance(values, str):
             values = [{"role": "user", "content": values}]
         try:
-            items = read_items(map(_with_written_arguments, values), key)
+            items = read_items(_with_text_arguments(values), key)
         except InvalidRequest as error:
-            said = _INVALID.sub("", error.message, count=1)
-            self.report((*self.place, *_steps(error.param or key)), said[:1].lower() + said[1:].rstrip("."))
+            message = _INVALID.sub("", error.message, count=1)
+            # The parameter as a key path.
+            at = [int(index) if index else name for name, index in _STEP.findall(error.param or key)]
+            self.report((*self.path, *at), message[:1].lower() + message[1:].rstrip("."))
             return ()
         for index, value in enumerate(values):
             content = value.get("content")
             if value.get("role") == "user" and isinstance(content, str) and not content.strip():
-                self.report((*self.place, key, index, "content"), "empty")
+                self.report((*self.path, key, index, "content"), "must not be empty")
         if not items:
-            self.report((*self.place, key), "nothing in it can be answered")
+            self.report((*self.path, key), "nothing to answer")
         return items
 
-    def expect(self) -> Expect:
-        data, place = self.data["expect"], (*self.place, "expect")
-        calls = [] if data["calls"] == "none" else data["calls"]
-        return Expect(
-            calls=tuple(self.expected_call(call, (*place, "calls", index)) for index, call in enumerate(calls)),
-            order=data.get("order", "any"),
-            contains=_texts(data.get("contains", ())),
-            lacks=_texts(data.get("lacks", ())),
-            leak=data.get("leak", "forbidden"),
-        )
-
-    def expected_call(self, data: Mapping[str, Any], place: Place) -> ExpectedCall:
-        call = ExpectedCall(data["name"], data.get("arguments", {}), data.get("optional", {}))
-        before, self.ok = self.ok, True
-        for member, rules in (("arguments", call.arguments), ("optional", call.optional)):
-            for name, rule in rules.items():
-                if wrong := check_rule(rule):
-                    self.report((*place, member, name), wrong)
-                if member == "optional" and name in call.arguments:
-                    self.report((*place, member, name), "it stands among the arguments, too")
-        self.check_offered(call.name, (*place, "name"))
-        tool = self.tools.get(call.name)
-        if tool is not None and self.ok:
-            self.check_arguments(call, tool.parameters, place)
-        self.ok = self.ok and before
+    def expected_call(self, shape: CallShape, path: KeyPath) -> ExpectedCall:
+        """An expected call that an answer can make: one that also fits the tool's schema."""
+        before = self.faults
+        members = {"arguments": shape.arguments, "optional": shape.optional}
+        rules = [((*path, member, name), name, rule) for member in members for name, rule in members[member].items()]
+        for at, name, rule in rules:
+            if wrong := check_rule(rule):
+                self.report(at, wrong)
+            if at[-2] == "optional" and name in shape.arguments:
+                self.report(at, "already listed under arguments")
+        self.check_offered(shape.name, (*path, "name"))
+        call, tool = ExpectedCall(shape.name, shape.arguments, shape.optional), self.tools.get(shape.name)
+        if tool is None or self.faults > before:
+            return call
+        for at, name, _ in rules:
+            if name != OTHERS and not takes(tool.parameters, name):
+                near = did_you_mean(name, argument_names(tool.parameters))
+                self.report(at, f"the tool {call.name} has no such argument{near}")
+        named = {name for _, name, _ in rules}
+        if OTHERS not in named:
+            for name in required_names(tool.parameters):
+                if name not in named:
+                    self.report((*path, "arguments", name), f"missing: the tool {call.name} requires it")
+        if self.faults > before:
+            return call
+        for member, found in members.items():
+            plain = {name: rule for name, rule in found.items() if name != OTHERS and not _has_rule(rule)}
+            whole = member == "arguments" and plain.keys() == named
+            for inside, message in misfits(tool.parameters, plain, whole=whole):
+                self.report((*path, member, *inside), message)
         return call
 
-    def check_arguments(self, call: ExpectedCall, parameters: Any, place: Place) -> None:
-        """Whether the call could be right at all: an answer must fit the tool's schema as well."""
-        for member, rules in (("arguments", call.arguments), ("optional", call.optional)):
-            for name in rules:
-                if name != _OTHERS and not takes(parameters, name):
-                    said = f"the tool {call.name} has no such argument{did_you_mean(name, argument_names(parameters))}"
-                    self.report((*place, member, name), said)
-        named = call.arguments.keys() | call.optional.keys()
-        if _OTHERS not in named:
-            for name in required_names(parameters):
-                if name not in named:
-                    self.report((*place, "arguments", name), f"missing: the tool {call.name} requires it")
-        if not self.ok:
-            return
-        for member, rules in (("arguments", call.arguments), ("optional", call.optional)):
-            plain = {name: rule for name, rule in rules.items() if name != _OTHERS and not _has_rule(rule)}
-            whole = member == "arguments" and plain.keys() == named
-            for inside, said in misfits(parameters, plain, whole=whole):
-                self.report((*place, member, *inside), said)
-
-    def check_contradictions(self, choice: ToolChoice, expect: Expect) -> None:
-        """Refuse what no answer can be right for."""
-        place = (*self.place, "expect", "calls")
-        due = len(expect.calls)
-        if choice.mode == "none" and due:
-            self.report(place, "calls are expected, but the tool_choice is none")
-        elif choice.mode in ("required", "named") and not due:
+    def check_contradictions(self, choice: ToolChoice, calls: Sequence[ExpectedCall], path: KeyPath) -> None:
+        """Report expectations that no answer can meet."""
+        if choice.mode == "none" and calls:
+            self.report(path, "calls are expected, but tool_choice is none")
+        elif choice.mode in ("required", "named") and not calls:
             wanted = "required" if choice.mode == "required" else f"the tool {choice.name}"
-            self.report(place, f"no call is expected, but the tool_choice is {wanted}")
-        elif choice.mode == "named" and any(call.name != choice.name for call in expect.calls):
-            self.report(place, f"another call is expected than the tool_choice allows, which is {choice.name}")
-        if due > 1 and not self.given("parallel", True):
-            self.report(place, "several calls are expected, but parallel is false")
+            self.report(path, f"no call is expected, but tool_choice is {wanted}")
+        elif choice.mode == "named" and any(call.name != choice.name for call in calls):
+            self.report(path, f"a call of another tool is expected, but tool_choice allows only {choice.name}")
+        if len(calls) > 1 and not self.given("parallel")[0]:
+            self.report(path, "several calls are expected, but parallel is false")
 
 
-def _with_written_arguments(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A message or item whose calls have their arguments as JSON, also where the suite gives an object."""
-    data = dict(value)
-    if isinstance(data.get("arguments"), dict):
-        data["arguments"] = compact_json(data["arguments"])
-    if isinstance(data.get("tool_calls"), list):
-        data["tool_calls"] = [
-            {**call, "function": _with_written_arguments(call["function"])}
-            if isinstance(call, dict) and isinstance(call.get("function"), dict)
-            else call
-            for call in data["tool_calls"]
-        ]
-    return data
-
-
-def _steps(param: str) -> Iterable[str | int]:
-    """The place that an error of the API names."""
-    return [int(index) if index else name for name, index in _STEP.findall(param)]
+def _with_text_arguments(value: Any) -> Any:
+    """Messages or items whose calls have JSON text as arguments, also if the suite gives an object."""
+    if isinstance(value, list):
+        return [_with_text_arguments(member) for member in value]
+    if not isinstance(value, dict):
+        return value
+    written = {
+        name: _with_text_arguments(member) if name in ("tool_calls", "function") else member
+        for name, member in value.items()
+    }
+    if isinstance(value.get("arguments"), dict):
+        written["arguments"] = compact_json(value["arguments"])
+    return written
 
 
 def _texts(value: str | Iterable[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.appserver.standin.naming import Names, Naming
+from bridge.appserver.standin.recorded import IdMap, UniqueIds
 
 THREAD, TURN, ITEM = "01a1e19c-4dd4-7b02-a168-ad681144c109", "01a1e19c-4de4-7d73-b454-42ed542cb1bc", "msg_54"
 IDS = (THREAD, TURN, ITEM)
@@ -26,12 +26,12 @@ data: st.SearchStrategy[Any] = st.recursive(
 """What a tool is called with or answers: it may be named and look like anything of Codex's own."""
 
 
-def again() -> Naming:
+def again() -> IdMap:
     """A naming for which every recorded id is taken."""
-    names = Names()
+    names = UniqueIds()
     for one in IDS:
         names.give(one)
-    naming = Naming(names, names.give(THREAD))
+    naming = IdMap(names, names.give(THREAD))
     naming.begin((0, 0), THREAD)
     return naming
 
@@ -69,7 +69,7 @@ def messages(said: str, given: Any) -> list[dict[str, Any]]:
 
 
 @given(texts, data)
-def test_what_is_said_is_never_touched(said: str, given: Any) -> None:
+def test_content_is_never_changed(said: str, given: Any) -> None:
     """Not even where it is an id: only the members that name threads, turns and items change, everywhere alike."""
     naming = again()
     # The same messages about nothing, whose ids alone can have changed.
@@ -87,12 +87,12 @@ def _fill(plain: Any, spoken: Any, said: str, given: Any) -> Any:
     return said if plain == "" else given if plain is None else plain
 
 
-def test_every_id_is_exchanged_for_the_same_one() -> None:
+def test_each_id_is_replaced_consistently() -> None:
     """In all messages of a turn; a free one is used as it is; another turn of the same recording gets others."""
     naming = again()
     text = json.dumps([naming.message(message) for message in messages("", None)])
     assert not [one for one in IDS if f'"{one}"' in text]
-    free = Naming(Names(), THREAD)
+    free = IdMap(UniqueIds(), THREAD)
     free.begin((0, 0), THREAD)
     assert [free.message(message) for message in messages("x", 1)] == messages("x", 1)
     free.begin((0, 1), THREAD)

@@ -27,7 +27,7 @@ from appserver.standin.wire import (
 )
 from harness import ROOT
 
-from bridge.appserver.standin.tape import BEGINS
+from bridge.appserver.dialect import BEGINS
 
 pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
 
@@ -119,7 +119,7 @@ def ids_in(message: Message) -> set[str]:
 # Which turn is played
 
 
-def test_equal_turns_come_in_their_order_and_the_last_one_again(tmp_path: Path) -> None:
+def test_equal_turns_are_played_in_order_and_the_last_one_repeats(tmp_path: Path) -> None:
     """What is asked decides, not when; the same question gets its answers one after the other."""
     log = transcript(
         tmp_path, *(whole_turn(ask, say, n) for n, (ask, say) in enumerate([("a", "1"), ("b", "2"), ("a", "3")], 1))
@@ -149,7 +149,7 @@ def test_several_threads_at_once_are_kept_apart(tmp_path: Path) -> None:
     assert len(turns) == 6
 
 
-def test_a_second_turn_of_a_thread_is_found_by_all_that_came_before(tmp_path: Path) -> None:
+def test_a_second_turn_is_matched_with_its_history(tmp_path: Path) -> None:
     """The same prompt means something else after another one."""
     talk = [
         *begun("one"),
@@ -177,7 +177,7 @@ def test_a_second_turn_of_a_thread_is_found_by_all_that_came_before(tmp_path: Pa
         assert "no active turn" in wire.call("turn/interrupt", threadId=thread)["error"]["message"]
 
 
-def test_a_miss_says_what_differs(tmp_path: Path) -> None:
+def test_a_miss_reports_the_differences(tmp_path: Path) -> None:
     """Which member of which call, in the nearest recording; the thread is as it was before the call."""
     log = transcript(tmp_path, whole_turn("What is the weather in Bern?", "sunny", 1), whole_turn("sing", "la", 2))
     with playing(log) as wire:
@@ -186,20 +186,20 @@ def test_a_miss_says_what_differs(tmp_path: Path) -> None:
         assert refused["code"] == -32600
         assert refused["message"] == (
             "no recorded turn matches: thread/start differs from the nearest recording (transcript-1) "
-            'in model: recorded "gpt-5.2", asked "gpt-6"'
+            'in model: recorded "gpt-5.2", received "gpt-6"'
         )
         thread = wire.start(model="gpt-5.2")
         ask = [{"type": "text", "text": "What is the weather in Basel?"}]
         message = wire.call("turn/start", threadId=thread, input=ask, effort="high")["error"]["message"]
         assert "turn/start differs from the nearest recording (transcript-1)" in message
-        assert 'input[0].text: recorded …"' in message
-        assert 'Bern?", asked …"' in message
-        assert 'Basel?"; effort: recorded nothing, asked "high"' in message
+        assert 'input.0.text: recorded …"' in message
+        assert 'Bern?", received …"' in message
+        assert 'Basel?"; effort: recorded nothing, received "high"' in message
         ask = [{"type": "text", "text": "sing"}]
         assert "result" in wire.call("turn/start", threadId=thread, input=ask)
 
 
-def test_the_nearest_is_played_where_that_is_wanted(tmp_path: Path) -> None:
+def test_on_miss_nearest_plays_the_nearest(tmp_path: Path) -> None:
     """And said so on stderr, with what differs."""
     log = transcript(tmp_path, whole_turn("What is the weather in Bern?", "sunny", 1), whole_turn("sing", "la", 2))
     errors = tmp_path / "stderr"
@@ -208,8 +208,8 @@ def test_the_nearest_is_played_where_that_is_wanted(tmp_path: Path) -> None:
         assert wire.turn("sing!", model="gpt-7") == "la"
     lines = errors.read_text().splitlines()
     assert len(lines) == 3
-    assert 'in input[0].text: recorded …"' in lines[0]
-    assert lines[0].endswith("; played is transcript-1")
+    assert 'in input.0.text: recorded …"' in lines[0]
+    assert lines[0].endswith("; replaying transcript-1 instead")
     assert "in model" in lines[1]
 
 
@@ -229,9 +229,9 @@ def test_ids_of_calls_and_nulls_do_not_count(tmp_path: Path) -> None:
     with playing(log) as wire:
         thread = wire.start(model="gpt-5.2", developerInstructions=None)
         refused = wire.call("turn/start", threadId=thread, input=ASK)["error"]["message"]
-        assert "the recording goes on with thread/inject_items, not turn/start" in refused
+        assert "the recording continues with thread/inject_items, not turn/start" in refused
         refused = wire.call("thread/inject_items", threadId=thread, items=items("c", "c"))["error"]["message"]
-        assert "items[1].call_id" in refused
+        assert "items.1.call_id" in refused
         assert wire.call("thread/inject_items", threadId=thread, items=items("c", "d"))["result"] == {}
 
 
@@ -283,6 +283,13 @@ def test_notifications_that_the_client_does_not_want_are_left_out(tmp_path: Path
         assert [message["method"] for message in wire.until("turn/completed")] == ["turn/completed"]
 
 
+@pytest.mark.parametrize("capabilities", [5, [], {"optOutNotificationMethods": 5}, {"optOutNotificationMethods": [5]}])
+def test_capabilities_of_any_form_are_accepted(tmp_path: Path, capabilities: Any) -> None:
+    with playing(transcript(tmp_path, whole_turn("hello", "hi", 1))) as wire:
+        assert "result" in wire.call("initialize", capabilities=capabilities)
+        assert wire.turn("hello", model="gpt-5.2") == "hi"
+
+
 def test_requests_of_the_child_wait_for_their_answers(tmp_path: Path) -> None:
     """They are asked again under ids of this process; the turn goes on when the answer has come, whatever it says."""
     request = {"threadId": THREAD, "turnId": TURN, "itemId": "call_7", "command": "ls"}
@@ -316,7 +323,7 @@ def test_requests_of_the_child_wait_for_their_answers(tmp_path: Path) -> None:
             messages = wire.until("turn/completed")
             assert messages[0]["params"] == {"threadId": thread, "requestId": first["id"]}
             assert messages[1]["params"]["delta"] == "done"
-    assert errors.read_text().count("answered otherwise than recorded") == 1
+    assert errors.read_text().count("an answer differs from the recorded one") == 1
 
 
 # Interrupts
@@ -384,7 +391,7 @@ def test_a_legacy_turn_that_was_never_interrupted_can_be() -> None:
         assert wire.until("turn/completed")[-1]["params"]["turn"]["status"] == "interrupted"
 
 
-def test_a_client_that_does_not_interrupt_hears_that_the_recording_ends(tmp_path: Path) -> None:
+def test_the_turn_fails_if_the_client_does_not_interrupt_as_recorded(tmp_path: Path) -> None:
     """The recorded one did, so nobody knows what would have come."""
     path, entries = slow("current_0.166.0_interrupt")
     call, ask = (calls_in(entries)[method] for method in ("thread/start", "turn/start"))
@@ -401,7 +408,7 @@ def test_a_client_that_does_not_interrupt_hears_that_the_recording_ends(tmp_path
 
 
 @pytest.mark.parametrize("kept", range(1, 7))
-def test_a_cut_recording_plays_what_there_is_and_says_that_it_ends(tmp_path: Path, kept: int) -> None:
+def test_a_cut_recording_is_played_up_to_the_cut(tmp_path: Path, kept: int) -> None:
     """Wherever it was cut, every call is answered, and the turn ends as failed."""
     turn = [*begun("hello"), delta(1.1, "half")][:kept]
     if kept < 3:
@@ -417,7 +424,7 @@ def test_a_cut_recording_plays_what_there_is_and_says_that_it_ends(tmp_path: Pat
         assert error["params"]["turnId"] == done["params"]["turn"]["id"]
 
 
-def test_a_cut_legacy_recording_ends_in_its_own_words(tmp_path: Path) -> None:
+def test_a_cut_legacy_recording_ends_in_its_own_dialect(tmp_path: Path) -> None:
     """As an error, and a task that completes with nothing."""
     path = next(trace for trace in TRACES if trace.stem == "legacy_0.107.0_text")
     entries = entries_of(path)

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from harness import ROOT
-from warm import WarmPopen
+from warm import WarmProcess
 
 Message = dict[str, Any]
 THREAD = "01a1e19c-0000-7000-8000-000000000001"
@@ -22,9 +22,9 @@ AGENT = "probe/0.166.0 (Linux; x86_64) xterm (probe; 0.1)"
 
 
 class Wire:
-    """Stdin and stdout of `codex-bridge app-server --replay`."""
+    """Stdin and stdout of `turnbridge app-server --replay`."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: WarmProcess) -> None:
         self.process = process
         self._id = 100
         self._buffer = b""
@@ -103,7 +103,7 @@ class Wire:
 def playing(log: Path, *arguments: str, code: int = 0, stderr: Path | None = None) -> Iterator[Wire]:
     """The real command, from its start to the end of its stdin; it ends with `code`."""
     errors = stderr.open("wb") if stderr is not None else subprocess.DEVNULL
-    process = WarmPopen(
+    process = WarmProcess(
         ["app-server", f"--replay={log}", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

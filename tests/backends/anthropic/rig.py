@@ -18,20 +18,18 @@ import trio
 from upstream.anthropic_checks import body_faults
 from upstream.anthropic_events import MODEL
 from upstream.anthropic_server import KEY, Anthropic, serving
-from upstream.noting import noted
+from upstream.noting import Asking, failure_of, noted
 from upstream.tokens import assert_no_secrets
 
-from bridge.auth.claude import ClaudeLogin
-from bridge.backends.anthropic.api import MessagesApi
-from bridge.backends.anthropic.body import build_body
-from bridge.backends.anthropic.door import AnthropicDoor
-from bridge.backends.base import EventStream
-from bridge.backends.upstream.backend import UpstreamBackend
-from bridge.backends.upstream.client import Patience, Upstream
+from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Item, Message, RawItem, Role, Text
+from bridge.core.turn import Turn
 from bridge.errors import BridgeError
-from bridge.turn.collect import Result
-from bridge.turn.items import FunctionCall, FunctionOutput, FunctionTool, Item, Message, RawItem, Role, Text
-from bridge.turn.turn import Turn
+from bridge.protocols.messages.build import build_body
+from bridge.upstream.apis import MessagesApi
+from bridge.upstream.backend import UpstreamBackend
+from bridge.upstream.claude_login import ClaudeLogin
+from bridge.upstream.client import Patience, Upstream
+from bridge.upstream.credentials import AnthropicCredentials
 
 Json = dict[str, Any]
 
@@ -61,7 +59,7 @@ ADD = FunctionTool("add", "Adds.", {"type": "object", "properties": {"a": {"type
 
 def turn(*items: Item, **more: Any) -> Turn:
     """A turn with these items, or with a greeting."""
-    given = {"model": MODEL, "endpoint": "responses", **more}
+    given = {"model": MODEL, **more}
     return Turn(requested_model=given["model"], items=items or (said("user", "hi"),), **given)
 
 
@@ -84,17 +82,8 @@ def messages(*items: Item, **more: Any) -> list[tuple[str, list[Json]]]:
     ]
 
 
-async def collect(stream: EventStream) -> Result:
-    """A turn to its end, then let go of it."""
-    result = Result()
-    while result.end is None:
-        result.add(await stream.next())
-    stream.close()
-    return result
-
-
 @dataclass
-class Rig:
+class Rig(Asking):
     """A backend, and what it is asked."""
 
     api: Anthropic
@@ -102,24 +91,13 @@ class Rig:
     credentials: Path | None = None
     sent: list[bytes] = field(default_factory=list)
 
-    async def ask(self, asked: Turn | None = None) -> Result:
-        """One turn to its end."""
-        return await collect(await self.backend.start(asked or turn(), "req_1"))
-
-    async def answered(self, asked: Turn | None = None) -> Result:
-        """One turn that must succeed."""
-        result = await self.ask(asked)
-        assert result.end is not None
-        assert result.end.outcome == "completed", result.end
-        return result
+    def greeting(self) -> Turn:
+        return turn()
 
     async def failed(self, asked: Turn | None = None) -> BridgeError:
         """One turn that must fail, without telling a secret or where things are."""
         result = await self.ask(asked)
-        assert result.end is not None
-        assert result.end.outcome == "failed", result
-        error = result.end.error
-        assert error is not None
+        error = failure_of(result)
         assert_no_secrets(error, error.message, error.body(), error.args)
         assert self.api.url not in error.message
         return error
@@ -147,10 +125,10 @@ async def rigged(
         login = None
         if path is not None:
             login = ClaudeLogin(path, client=upstream.client_to(api.token_url), now=now, token_url=api.token_url)
-        door = AnthropicDoor(api.url, key=key if login is None else None, login=login)
+        credentials = AnthropicCredentials(api.url, key=key if login is None else None, login=login)
         sent: list[bytes] = []
         backend = UpstreamBackend(
-            "anthropic", upstream, MessagesApi(), door, new_session=lambda: "session", record=noted(sent, [])
+            "anthropic", upstream, MessagesApi(), credentials, new_session=lambda: "session", record=noted(sent, [])
         )
         yield Rig(api, backend, path, sent)
         assert faults or api.faults == []

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from backends.anthropic.rig import ADD, PIXEL, built, called, gave, reasoning, said, turn
 
-from bridge.backends.anthropic.body import dropped
-from bridge.backends.anthropic.thinking import pack_thought
-from bridge.tools.freeform import function_of
-from bridge.turn.items import FunctionTool, Image, Message, OutputFormat, Text, ToolChoice, WebSearchOptions
+from bridge.core.items import FunctionTool, Image, Message, OutputFormat, Text, ToolChoice, WebSearchOptions
+from bridge.protocols.chat.request import FORM
+from bridge.protocols.messages.build import dropped
+from bridge.protocols.messages.models import pack_thought
+from bridge.tools.payload import function_of
 
 Json = dict[str, Any]
 CACHED = {"type": "ephemeral"}
@@ -179,9 +180,10 @@ def test_a_temperature_where_it_is_taken(model: str, effort: Any, given: Json, s
     assert dropped(turn(model=model, effort=effort, **given)) == lost
 
 
-@pytest.mark.parametrize(("endpoint", "name"), [("chat", "verbosity"), ("responses", "text.verbosity")])
-def test_verbosity_has_no_place(endpoint: Any, name: str) -> None:
-    assert dropped(turn(endpoint=endpoint, verbosity="low")) == [name]
+@pytest.mark.parametrize(("form", "name"), [(FORM, "verbosity"), ({}, "text.verbosity")], ids=["chat", "responses"])
+def test_verbosity_has_no_place(form: Any, name: str) -> None:
+    asked = turn(**form, verbosity="low")
+    assert asked.client_names(dropped(asked)) == [name]
 
 
 def test_nothing_is_lost_of_a_plain_turn() -> None:

@@ -21,13 +21,13 @@ from upstream.anthropic_events import (
     tool_use,
 )
 
-from bridge.backends.anthropic.decode import MessagesBuffer
-from bridge.backends.anthropic.thinking import thought_in
+from bridge.core.collect import ReasoningOutput, Result, TextOutput, collect
+from bridge.core.events import Finished, TextDelta, ToolCall, Usage, UsageUpdate, WebSearch
+from bridge.core.items import FunctionTool, WebSearchOptions
 from bridge.errors import BridgeError, UpstreamError
-from bridge.tools.freeform import function_of
-from bridge.turn.collect import ReasoningOutput, Result, TextOutput, collect
-from bridge.turn.events import Finished, TextDelta, ToolCall, Usage, UsageUpdate, WebSearch
-from bridge.turn.items import FunctionTool, WebSearchOptions
+from bridge.protocols.messages.decoder import MessagesBuffer
+from bridge.protocols.messages.models import thought_in
+from bridge.tools.payload import function_of
 
 Json = dict[str, Any]
 MODEL = "claude-sonnet-4-5"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 import trio
-from backends.anthropic.rig import ADD, PIXEL, collect, rigged, said, turn
+from backends.anthropic.rig import ADD, PIXEL, rigged, said, turn
 from trio.testing import MockClock
 from upstream.answers import CUT, RESET, Gate, Stream, Truncated, html
 from upstream.anthropic_events import NOTHING, answer, error, redacted, search, text, thinking, tool_use
 from upstream.anthropic_server import DEFAULT_TEXT, KEY, refusal
+from upstream.noting import collect
 
-from bridge.backends.anthropic.thinking import thought_in
-from bridge.turn.collect import ReasoningOutput
-from bridge.turn.events import TextDelta, Usage, WebSearch
-from bridge.turn.follow_up import follow_up
-from bridge.turn.items import Image, Message, RawItem, Text, ToolChoice, WebSearchOptions
+from bridge.app.tool_loop import follow_up
+from bridge.core.collect import ReasoningOutput
+from bridge.core.events import TextDelta, Usage, WebSearch
+from bridge.core.items import Image, Message, RawItem, Text, ToolChoice, WebSearchOptions
+from bridge.protocols.messages.models import thought_in
 
 
 async def test_a_text() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from backends.anthropic.rig import built
 
-from bridge.turn.items import OutputFormat
+from bridge.core.items import OutputFormat
 
 Json = dict[str, Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from backends.anthropic.rig import ADD, PIXEL, called, gave, messages, reasoning, said, turn
 
-from bridge.backends.anthropic.body import build_body
-from bridge.backends.anthropic.history import BEGIN, GO_ON, NO_OUTPUT
-from bridge.backends.anthropic.thinking import pack_thought
+from bridge.core.items import FunctionOutput, Image, Message, RawItem, Text
 from bridge.errors import InvalidRequest
-from bridge.turn.items import FunctionOutput, Image, Message, RawItem, Text
+from bridge.protocols.messages.build import build_body
+from bridge.protocols.messages.history import BEGIN, GO_ON, NO_OUTPUT
+from bridge.protocols.messages.models import pack_thought
 
 Json = dict[str, Any]
 MODEL = "claude-sonnet-4-5"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.backends.anthropic.models import traits_of
+from bridge.protocols.messages.models import traits_of
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,10 @@ from upstream.answers import Stream
 from upstream.anthropic_checks import REFUSED, body_faults
 from upstream.anthropic_events import Block, answer, cited, error, redacted, search, text, thinking, tool_use
 
-from bridge.backends.anthropic.body import build_body, dropped
-from bridge.backends.anthropic.decode import MessagesBuffer
-from bridge.backends.anthropic.thinking import pack_thought
-from bridge.backends.upstream.sse import SseReader
-from bridge.errors import UpstreamError
-from bridge.tools.freeform import function_of
-from bridge.turn.collect import collect
-from bridge.turn.events import Finished, TextDelta, ToolCall
-from bridge.turn.follow_up import follow_up
-from bridge.turn.items import (
+from bridge.app.tool_loop import follow_up
+from bridge.core.collect import collect
+from bridge.core.events import Finished, TextDelta, ToolCall
+from bridge.core.items import (
     FunctionCall,
     FunctionOutput,
     FunctionTool,
@@ -36,8 +30,14 @@ from bridge.turn.items import (
     ToolChoice,
     WebSearchOptions,
 )
-from bridge.turn.thoughts import ANTHROPIC
-from bridge.turn.turn import Turn
+from bridge.core.thoughts import ANTHROPIC
+from bridge.core.turn import Turn
+from bridge.errors import UpstreamError
+from bridge.protocols.messages.build import build_body, dropped
+from bridge.protocols.messages.decoder import MessagesBuffer
+from bridge.protocols.messages.models import pack_thought
+from bridge.protocols.sse import SseReader
+from bridge.tools.payload import function_of
 
 MODELS = [*REFUSED, "glm-4.6", "claude-epic-9"]
 MODEL = "claude-opus-5-5"
@@ -101,7 +101,6 @@ def turns(draw: st.DrawFn) -> Turn:
     choices = [ToolChoice(), ToolChoice("none"), ToolChoice("required")]
     choices += [ToolChoice("named", tool.full_name) for tool in tools]
     return Turn(
-        draw(st.sampled_from(["responses", "chat"])),
         model,
         model,
         draw(histories(model)),
@@ -155,7 +154,7 @@ streams = st.builds(
     ends,
     st.booleans(),
 )
-ASKED = Turn("responses", MODEL, MODEL, (Message("user", (Text("hi"),)),), web_search=WebSearchOptions())
+ASKED = Turn(MODEL, MODEL, (Message("user", (Text("hi"),)),), web_search=WebSearchOptions())
 
 
 @given(streams, st.integers(1, 40), st.booleans())
@@ -211,9 +210,7 @@ def test_a_stream_that_makes_no_sense_is_an_error_and_nothing_else(events: Any, 
 def test_an_answer_goes_back_as_it_came(first: Any, second: Any) -> None:
     """Two steps of a tool loop: each answer is one message, thoughts and calls in it, its results in the next."""
     tool = FunctionTool("add")
-    turn = Turn(
-        "responses", MODEL, MODEL, (Message("user", (Text("hi"),)),), tools=(tool,), web_search=WebSearchOptions()
-    )
+    turn = Turn(MODEL, MODEL, (Message("user", (Text("hi"),)),), tools=(tool,), web_search=WebSearchOptions())
     for number, parts in enumerate((first, second)):
         buffer = MessagesBuffer(turn)
         for event in answer(*parts, tool_use("add", "{}"), tag=str(number)):

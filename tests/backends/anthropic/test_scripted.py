@@ -44,7 +44,7 @@ def test_the_official_client_reads_it() -> None:
     ours = {
         "anthropic-version": "2023-06-01",
         "accept": "text/event-stream",
-        "user-agent": "codex-bridge/0",
+        "user-agent": "turnbridge/0",
         "x-api-key": KEY,
         "authorization": anthropic.Omit(),
     }

@@ -8,9 +8,9 @@ import pytest
 from backends.anthropic.rig import ADD, built, called, gave, reasoning, said, turn
 from upstream.anthropic_checks import REFUSED
 
-from bridge.backends.anthropic.body import dropped
-from bridge.backends.anthropic.thinking import pack_thought
-from bridge.turn.items import ToolChoice
+from bridge.core.items import ToolChoice
+from bridge.protocols.messages.build import dropped
+from bridge.protocols.messages.models import pack_thought
 
 Json = dict[str, Any]
 SUMMARIZED = {"type": "adaptive", "display": "summarized"}
@@ -87,7 +87,7 @@ def test_an_older_model_that_is_made_to_call_does_not_think() -> None:
     body = built(**more)
     assert "thinking" not in body
     assert body["tool_choice"] == {"type": "any"}
-    assert dropped(turn(**more, endpoint="chat")) == ["reasoning_effort"]
+    assert dropped(turn(**more)) == ["reasoning.effort"]
 
 
 # Thoughts that are missing

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from backends.anthropic.rig import ADD, built, called, gave, said, turn
 
-from bridge.backends.anthropic.body import build_body, dropped
-from bridge.backends.anthropic.tools import ToolNames
+from bridge.core.items import FunctionTool, RawTool, ToolChoice, WebSearchOptions
+from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.tools.freeform import function_of
-from bridge.turn.items import FunctionTool, RawTool, ToolChoice, WebSearchOptions
-from bridge.turn.turn import Turn
+from bridge.protocols.messages.build import build_body, dropped, tool_names
+from bridge.tools.payload import function_of
 
 Json = dict[str, Any]
 HI = said("user", "hi")
@@ -90,26 +89,26 @@ NAMES = [
 def test_names_are_legal_unlike_and_lead_back(search: Any, backwards: bool) -> None:
     tools = tuple(FunctionTool(name, namespace=space) for name, space in (NAMES[::-1] if backwards else NAMES))
     asked = turn(tools=tools, web_search=search)
-    names = ToolNames(asked)
-    told = [names.offered(tool.full_name) for tool in asked.functions]
+    names = tool_names(asked)
+    told = [names.of(tool.full_name) for tool in asked.functions]
     # Twice the same full name: the first is meant.
     distinct = {tool.full_name for tool in asked.functions}
     assert len(set(told)) == len(distinct) == len(NAMES) - 1
     for tool, name in zip(asked.functions, told, strict=True):
         assert re.fullmatch("[a-zA-Z0-9_-]{1,128}", name)
-        back = names.function(name)
+        back = names.tools.get(name)
         assert back is not None
         assert back.full_name == tool.full_name
-    assert names.offered("plain-name_1") == "plain-name_1"
-    assert names.offered("with__dot") == "with__dot"
-    assert (names.offered("web_search") == "web_search") == (search is None)
+    assert names.of("plain-name_1") == "plain-name_1"
+    assert names.of("with__dot") == "with__dot"
+    assert (names.of("web_search") == "web_search") == (search is None)
     built(tools=tools, web_search=search)
 
 
 def test_a_name_stays_the_same_with_other_tools_around() -> None:
-    alone = ToolNames(turn(tools=(FunctionTool("dot", namespace="with"),)))
-    among = ToolNames(turn(tools=(ADD, FunctionTool("dot", namespace="with"))))
-    assert alone.offered("with.dot") == among.offered("with.dot") == "with__dot"
+    alone = tool_names(turn(tools=(FunctionTool("dot", namespace="with"),)))
+    among = tool_names(turn(tools=(ADD, FunctionTool("dot", namespace="with"))))
+    assert alone.of("with.dot") == among.of("with.dot") == "with__dot"
 
 
 def test_tools_stand_in_the_clients_order() -> None:

@@ -16,22 +16,20 @@ from typing import Any
 
 import orjson
 import trio
-from upstream.noting import noted
+from upstream.noting import Asking, failure_of, noted
 from upstream.openai_chat import ChatServer, serving
 from upstream.openai_chat_checks import body_faults
 
-from bridge.backends.base import EventStream
-from bridge.backends.openai_compatible.backend import ChatApi, chat_url
-from bridge.backends.openai_compatible.body import build_body
-from bridge.backends.openai_compatible.decode import ChatBuffer
-from bridge.backends.openai_compatible.presets import CUSTOM, Preset
-from bridge.backends.upstream.backend import UpstreamBackend
-from bridge.backends.upstream.client import Patience, Upstream
-from bridge.backends.upstream.door import KeyDoor
+from bridge.core.collect import ReasoningOutput, Result
+from bridge.core.items import FunctionTool, Item, Message, Text
+from bridge.core.turn import Turn
 from bridge.errors import BridgeError
-from bridge.turn.collect import ReasoningOutput, Result
-from bridge.turn.items import FunctionTool, Item, Message, Text
-from bridge.turn.turn import Turn
+from bridge.protocols.chat.build import build_body
+from bridge.protocols.chat.presets import CUSTOM, Preset
+from bridge.upstream.apis import ChatApi, chat_url
+from bridge.upstream.backend import UpstreamBackend
+from bridge.upstream.client import Patience, Upstream
+from bridge.upstream.credentials import KeyCredentials
 
 Json = dict[str, Any]
 
@@ -46,7 +44,7 @@ def user(*texts: str) -> Message:
 
 def turn(*items: Item, **more: Any) -> Turn:
     """A turn with these items, or with a greeting."""
-    return Turn("responses", MODEL, MODEL, items or (user("hi"),), **{"stream": True, **more})
+    return Turn(MODEL, MODEL, items or (user("hi"),), **{"stream": True, **more})
 
 
 def body_of(asked: Turn, preset: Preset = CUSTOM) -> Json:
@@ -60,7 +58,7 @@ def decode(
     chunks: Iterable[Any], asked: Turn | None = None, preset: Preset = CUSTOM, *, told: bool | None = True
 ) -> Result:
     """A stream of these chunks to its end: by `[DONE]`, or by the end of the body, or (None) not at all."""
-    buffer = ChatBuffer(asked or turn(tools=(WEATHER, CLOCK)), preset)
+    buffer = ChatApi(preset).buffer(asked or turn(tools=(WEATHER, CLOCK)))
     for chunk in chunks:
         buffer.receive(orjson.dumps(chunk))
     if told is not None:
@@ -81,17 +79,8 @@ def called(result: Result) -> list[tuple[str, str]]:
     return [(call.name, call.arguments) for call in result.calls]
 
 
-async def collect(stream: EventStream) -> Result:
-    """A turn to its end, then let go of it."""
-    result = Result()
-    while result.end is None:
-        result.add(await stream.next())
-    stream.close()
-    return result
-
-
 @dataclass
-class Rig:
+class Rig(Asking):
     """A backend with a key, and the server that it asks."""
 
     server: ChatServer
@@ -107,26 +96,13 @@ class Rig:
         """The body of the last request."""
         return self.server.requests[-1].body
 
-    async def start(self, asked: Turn | None = None) -> EventStream:
-        return await self.backend.start(asked or turn(), "req_1")
-
-    async def ask(self, asked: Turn | None = None) -> Result:
-        return await collect(await self.start(asked))
-
-    async def answered(self, asked: Turn | None = None) -> Result:
-        """One turn that must succeed."""
-        result = await self.ask(asked)
-        assert result.end is not None
-        assert result.end.outcome == "completed", result.end
-        return result
+    def greeting(self) -> Turn:
+        return turn()
 
     async def failed(self, asked: Turn | None = None) -> tuple[BridgeError, Result]:
         """One turn that must fail, and does not tell the key; its error and what was said."""
         result = await self.ask(asked)
-        assert result.end is not None
-        assert result.end.outcome == "failed", result
-        error = result.end.error
-        assert error is not None
+        error = failure_of(result)
         assert "canary" not in f"{error!r} {error.body()}"
         return error, result
 
@@ -137,10 +113,10 @@ async def rigged(preset: Preset = CUSTOM, *, key: str | None = "", **patience: f
     async with serving() as server, trio.open_nursery() as nursery:
         upstream = Upstream(server.base_url, Patience(**patience), jitter=lambda: 0.5)
         await nursery.start(upstream.run)
-        door = KeyDoor(chat_url(server.base_url), server.key if key == "" else key)
+        credentials = KeyCredentials(chat_url(server.base_url), server.key if key == "" else key)
         traced: list[bytes] = []
         backend = UpstreamBackend(
-            "chat", upstream, ChatApi(preset), door, new_session=lambda: "session", record=noted([], traced)
+            "chat", upstream, ChatApi(preset), credentials, new_session=lambda: "session", record=noted([], traced)
         )
         yield Rig(server, backend, traced)
         assert server.faults == []

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 import trio
-from backends.openai_compatible.rig import CLOCK, WEATHER, called, collect, rigged, thoughts, turn, user
+from backends.openai_compatible.rig import CLOCK, WEATHER, called, rigged, thoughts, turn, user
 from trio.testing import MockClock
 from upstream.answers import KEEPALIVE, Gate, plain_json
+from upstream.noting import collect
 from upstream.openai_chat import DEFAULT_TEXT, stream
 from upstream.openai_chat_chunks import answer, call, completion, reasoning, text
 
-from bridge.backends.openai_compatible.presets import PRESETS
-from bridge.turn.events import Finished, TextDelta, Usage
-from bridge.turn.follow_up import follow_up
-from bridge.turn.items import FunctionCall, FunctionOutput, Image, Message, Text
+from bridge.app.tool_loop import follow_up
+from bridge.core.events import Finished, TextDelta, Usage
+from bridge.core.items import FunctionCall, FunctionOutput, Image, Message, Text
+from bridge.protocols.chat.presets import PRESETS
 
 
 async def test_a_text_and_its_usage() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from backends.openai_compatible.rig import CLOCK, WEATHER, body_of, turn
 
-from bridge.backends.openai_compatible.body import dropped
-from bridge.backends.openai_compatible.presets import CUSTOM, PRESETS, Preset
-from bridge.tools.freeform import function_of
-from bridge.turn.items import FunctionTool, OutputFormat, RawTool, ToolChoice, WebSearchOptions
+from bridge.core.items import FunctionTool, OutputFormat, RawTool, ToolChoice, WebSearchOptions
+from bridge.protocols.chat.build import dropped
+from bridge.protocols.chat.presets import CUSTOM, PRESETS, Preset
+from bridge.protocols.chat.request import FORM
+from bridge.tools.payload import function_of
 
 Json = dict[str, Any]
 
@@ -173,8 +174,8 @@ def test_what_has_no_place_is_named_as_the_client_calls_it() -> None:
         "tools:web_search",
         "include:reasoning.encrypted_content",
     ]
-    chat = replace(asked, endpoint="chat", summary=None, encrypted_reasoning=False)
-    assert dropped(chat, CUSTOM) == ["reasoning_effort", "verbosity", "web_search_options"]
+    chat = replace(asked, **FORM, summary=None, encrypted_reasoning=False)
+    assert chat.client_names(dropped(chat, CUSTOM)) == ["reasoning_effort", "verbosity", "web_search_options"]
     assert dropped(turn(effort="low"), CUSTOM) == []
     assert "include:reasoning.encrypted_content" not in dropped(asked, PRESETS["gemini"])
 

@@ -8,11 +8,10 @@ import orjson
 import pytest
 from backends.openai_compatible.rig import decode, turn
 
-from bridge.backends.openai_compatible.calls import Calls
-from bridge.backends.openai_compatible.decode import ChatBuffer
-from bridge.backends.openai_compatible.presets import CUSTOM
-from bridge.turn.collect import collect
-from bridge.turn.items import FunctionTool
+from bridge.core.collect import collect
+from bridge.core.items import FunctionTool
+from bridge.protocols.chat.calls import Calls
+from bridge.protocols.chat.decoder import ChatBuffer
 
 Json = dict[str, Any]
 
@@ -197,7 +196,7 @@ def test_an_id_is_one_that_the_client_may_give_back() -> None:
 def test_a_long_call_whose_name_comes_with_every_piece_is_not_looked_through_each_time() -> None:
     """Pieces end with braces as code does: the cheap look is not enough, the id is."""
     arguments = orjson.dumps({"text": "}" * 300_000}).decode()
-    buffer = ChatBuffer(turn(tools=(FunctionTool("weather"),)), CUSTOM)
+    buffer = ChatBuffer((FunctionTool("weather"),))
     for start in range(0, len(arguments), 6):
         entry = piece(0, "a", "weather", arguments[start : start + 6])
         buffer.receive(orjson.dumps({"choices": [{"delta": {"tool_calls": [entry]}}]}))

@@ -9,13 +9,12 @@ import pytest
 from backends.openai_compatible.rig import WEATHER, called, decode, thoughts, turn
 from upstream.openai_chat_chunks import answer, call, chunk, completion, reasoning, refusing, text
 
-from bridge.backends.openai_compatible.decode import ChatBuffer
-from bridge.backends.openai_compatible.presets import CUSTOM
+from bridge.core.collect import ReasoningOutput, TextOutput
+from bridge.core.events import Finished, ReasoningDelta, ReasoningDone, TextDelta, TextDone, Usage
+from bridge.core.items import FunctionTool
 from bridge.errors import UpstreamError
-from bridge.tools.freeform import function_of
-from bridge.turn.collect import ReasoningOutput, TextOutput
-from bridge.turn.events import Finished, ReasoningDelta, ReasoningDone, TextDelta, TextDone, Usage
-from bridge.turn.items import FunctionTool
+from bridge.protocols.chat.decoder import ChatBuffer
+from bridge.tools.payload import function_of
 
 Json = dict[str, Any]
 
@@ -24,7 +23,7 @@ FEW = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 
 
 def events_of(chunks: list[Json]) -> list[Any]:
-    buffer = ChatBuffer(turn(), CUSTOM)
+    buffer = ChatBuffer(())
     for each in chunks:
         buffer.receive(orjson.dumps(each))
     buffer.over(told=True)
@@ -232,7 +231,7 @@ def test_an_answer_without_a_word_is_a_failure(chunks: list[Json]) -> None:
 
 
 def test_nothing_comes_after_the_end() -> None:
-    buffer = ChatBuffer(turn(), CUSTOM)
+    buffer = ChatBuffer(())
     for each in answer(text("a")):
         buffer.receive(orjson.dumps(each))
     buffer.over(told=True)
@@ -318,7 +317,7 @@ def test_an_error_of_nothing_is_none(null: Any) -> None:
     ],
 )
 def test_what_makes_no_sense_is_a_broken_event(data: bytes) -> None:
-    buffer = ChatBuffer(turn(), CUSTOM)
+    buffer = ChatBuffer(())
     with pytest.raises(UpstreamError) as caught:
         buffer.receive(data)
     assert caught.value.code == "broken_event"

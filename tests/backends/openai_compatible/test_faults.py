@@ -12,7 +12,7 @@ from upstream.answers import CUT, RESET, Gate, Plain, Truncated, html, plain_jso
 from upstream.openai_chat import DEFAULT_TEXT, stream
 from upstream.openai_chat_chunks import answer, call, chunk, text
 
-from bridge.backends.upstream.client import RETRIES
+from bridge.upstream.client import RETRIES
 
 STORY = answer(text("one ", "two ", "three"))
 

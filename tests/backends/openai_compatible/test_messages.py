@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from backends.openai_compatible.rig import CLOCK, MODEL, WEATHER, body_of, turn, user
 
-from bridge.backends.openai_compatible.messages import SEE_BELOW
-from bridge.backends.openai_compatible.presets import CUSTOM, PRESETS, Preset
+from bridge.app.tool_loop import follow_up
+from bridge.core.collect import collect
+from bridge.core.events import TextDelta, ToolCall
+from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Image, Item, Message, RawItem, Text
 from bridge.errors import InvalidRequest
-from bridge.tools.freeform import function_of
-from bridge.turn.collect import collect
-from bridge.turn.events import TextDelta, ToolCall
-from bridge.turn.follow_up import follow_up
-from bridge.turn.items import FunctionCall, FunctionOutput, FunctionTool, Image, Item, Message, RawItem, Text
+from bridge.protocols.chat.build import SEE_BELOW
+from bridge.protocols.chat.presets import CUSTOM, PRESETS, Preset
+from bridge.tools.payload import function_of
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import openai
 import pytest
-from api.official import check_chunk, check_completion
+from protocols.official import check_chunk, check_completion
 from upstream.answers import refusal
 from upstream.openai_chat import DEFAULT_TEXT, serving_in_thread, stream
 from upstream.openai_chat_checks import body_faults

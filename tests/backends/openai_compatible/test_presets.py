@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 from backends.openai_compatible.rig import WEATHER, body_of, turn
 
-from bridge.backends.openai_compatible.backend import chat_url
-from bridge.backends.openai_compatible.presets import CUSTOM, PRESETS
+from bridge.protocols.chat.presets import CUSTOM, PRESETS
+from bridge.upstream.apis import chat_url
 from bridge.urls import leads_here
 
 LOCAL = {"ollama", "lmstudio", "vllm"}

@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from upstream.openai_chat_checks import body_faults
 from upstream.openai_chat_chunks import answer, call, completion, reasoning, text
 
-from bridge.backends.openai_compatible.body import build_body, dropped
-from bridge.backends.openai_compatible.decode import ChatBuffer
-from bridge.backends.openai_compatible.names import ToolNames
-from bridge.backends.openai_compatible.presets import CUSTOM, PRESETS
-from bridge.errors import UpstreamError
-from bridge.tools.freeform import function_of
-from bridge.turn.collect import Result
-from bridge.turn.items import (
+from bridge.core.collect import Result
+from bridge.core.items import (
     FunctionCall,
     FunctionOutput,
     FunctionTool,
@@ -34,7 +28,13 @@ from bridge.turn.items import (
     Text,
     ToolChoice,
 )
-from bridge.turn.turn import Turn
+from bridge.core.turn import Turn
+from bridge.errors import UpstreamError
+from bridge.protocols.chat.build import MAX_NAME, build_body, dropped
+from bridge.protocols.chat.decoder import ChatBuffer
+from bridge.protocols.chat.presets import CUSTOM, PRESETS
+from bridge.protocols.upstream import ToolNames
+from bridge.tools.payload import function_of
 
 Json = dict[str, Any]
 
@@ -134,7 +134,7 @@ def test_nothing_that_was_said_is_lost_and_every_output_follows_its_call(asked: 
     spoken = Counter(item.role for item in asked.items if isinstance(item, Message))
     calls_made = [item for item in asked.items if isinstance(item, FunctionCall)]
     names_sent = [entry["function"]["name"] for message in sent for entry in message.get("tool_calls", ())]
-    offered = ToolNames(asked.functions)
+    offered = ToolNames(asked.functions, MAX_NAME)
     assert names_sent == [offered.of(made.full_name) for made in calls_made]
     outputs = sum(isinstance(item, FunctionOutput) for item in asked.items)
     roles = Counter(message["role"] for message in sent)
@@ -159,7 +159,7 @@ def _parts_of(message: Json) -> list[Json]:
 
 @given(functions)
 def test_names_go_out_and_come_back(tools: list[FunctionTool]) -> None:
-    offered = ToolNames(tools)
+    offered = ToolNames(tools, MAX_NAME)
     assert list(offered.tools.values()) == tools
     for tool in tools:
         assert offered.tools[offered.of(tool.full_name)] is tool
@@ -187,7 +187,7 @@ def items_said(draw: st.DrawFn) -> list[Any]:
 
 def played(body: bytes, cuts: list[int]) -> tuple[Any, ...]:
     """A body in these pieces: what it comes to."""
-    buffer = ChatBuffer(turn(), CUSTOM)
+    buffer = ChatBuffer(())
     reader = buffer.reader()
     bounds = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
     result = Result()
@@ -260,7 +260,7 @@ json_values = st.recursive(
 
 @given(st.lists(json_values, max_size=4), st.booleans())
 def test_nonsense_is_a_broken_event_or_an_end_and_nothing_else(values: list[Any], told: bool) -> None:
-    buffer = ChatBuffer(turn(), CUSTOM)
+    buffer = ChatBuffer(())
     broken = None
     try:
         for value in values:

@@ -6,13 +6,12 @@ import orjson
 import pytest
 from upstream.openai_chat_chunks import answer, completion, text
 
-from bridge.backends.openai_compatible.reader import ChatReader
-from bridge.backends.upstream.sse import MAX_EVENT
 from bridge.errors import UpstreamError
+from bridge.protocols.sse import MAX_EVENT, JsonOrSseReader
 
 
 def read(*chunks: bytes) -> tuple[list[bytes], bool]:
-    reader = ChatReader()
+    reader = JsonOrSseReader()
     events = [event for chunk in chunks for event in reader.feed(chunk)]
     return events + reader.finish(), reader.done
 
@@ -41,7 +40,7 @@ def test_a_list_is_json_too() -> None:
 
 
 def test_json_without_an_end_is_not_kept_for_ever() -> None:
-    reader = ChatReader()
+    reader = JsonOrSseReader()
     with pytest.raises(UpstreamError) as caught:
         for _ in range(MAX_EVENT // 1_000_000 + 1):
             reader.feed(b"{" + b" " * 1_000_000)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from backends.openai_compatible.rig import CLOCK, WEATHER, called, thoughts, turn
 
-from bridge.backends.openai_compatible.decode import ChatBuffer
-from bridge.backends.openai_compatible.presets import CUSTOM, PRESETS, Preset
-from bridge.turn.collect import Result
-from bridge.turn.events import Finished, Usage
+from bridge.core.collect import Result
+from bridge.core.events import Finished, Usage
+from bridge.protocols.chat.presets import CUSTOM, PRESETS, Preset
+from bridge.upstream.apis import ChatApi
 
 SHAPES = Path(__file__).parents[3] / "fixtures" / "upstreams"
 COMPLETED = Finished("completed")
@@ -20,7 +20,7 @@ BERN, BASEL = ("weather", '{"city":"Bern"}'), ("weather", '{"city":"Basel"}')
 def played(name: str, size: int, preset: Preset = CUSTOM) -> Result:
     """The file as a body, in pieces of so many bytes."""
     data = (SHAPES / name).read_bytes()
-    buffer = ChatBuffer(turn(tools=(WEATHER, CLOCK), encrypted_reasoning=True), preset)
+    buffer = ChatApi(preset).buffer(turn(tools=(WEATHER, CLOCK), encrypted_reasoning=True))
     reader = buffer.reader()
     for start in range(0, len(data), size):
         for event in reader.feed(data[start : start + size]):

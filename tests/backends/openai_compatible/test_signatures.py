@@ -8,11 +8,11 @@ import pytest
 from backends.openai_compatible.rig import MODEL, WEATHER, body_of, decode, turn
 from upstream.openai_chat_chunks import chunk
 
-from bridge.backends.openai_compatible.presets import CUSTOM, PRESETS, Preset
-from bridge.backends.openai_compatible.signatures import NO_SIGNATURE, pack, unpack
-from bridge.turn.collect import ReasoningOutput
-from bridge.turn.follow_up import follow_up
-from bridge.turn.items import FunctionCall, FunctionOutput, Item, RawItem, Text
+from bridge.app.tool_loop import follow_up
+from bridge.core.collect import ReasoningOutput
+from bridge.core.items import FunctionCall, FunctionOutput, Item, RawItem, Text
+from bridge.protocols.chat.calls import NO_SIGNATURE, pack, unpack
+from bridge.protocols.chat.presets import CUSTOM, PRESETS, Preset
 
 Json = dict[str, Any]
 

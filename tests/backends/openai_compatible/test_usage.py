@@ -8,7 +8,7 @@ import pytest
 from backends.openai_compatible.rig import decode
 from upstream.openai_chat_chunks import answer, chunk, text
 
-from bridge.turn.events import Usage
+from bridge.core.events import Usage
 
 Json = dict[str, Any]
 

@@ -10,12 +10,10 @@ import pytest
 from harness import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
-from protolog.replayed import recordings_in
+from log.replayed import recordings_in
 
-from bridge.api.cap.failures import failure_from
-from bridge.api.shape import parse_request
-from bridge.backends.answers import start_answer
-from bridge.backends.replay.backend import CUT, ReplayBackend, read_error, recorded_end
+from bridge.app.answers import start_answer
+from bridge.core.events import Finished
 from bridge.errors import (
     BackendCrashed,
     BridgeError,
@@ -26,11 +24,13 @@ from bridge.errors import (
     UpstreamError,
 )
 from bridge.ids import new_id
-from bridge.protolog.record import Recorder, error_record
-from bridge.protolog.recording import Recording, read_recordings
+from bridge.log.record import Recorder, error_record
+from bridge.log.recording import Recording, read_recordings
+from bridge.playback.backend import CUT, ReplayBackend, read_error, recorded_end
+from bridge.playback.player import request_body
+from bridge.protocols.cap.failures import failure_from
+from bridge.protocols.reading import parse_request
 from bridge.redact import Redactor
-from bridge.server.player import asked_of
-from bridge.turn.events import Finished
 
 LOG = Path("log.ndjson")
 
@@ -65,7 +65,7 @@ def test_an_error_is_the_same_after_it_was_written_and_read(error: BridgeError) 
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_whose_fault_it_was_is_told_again(error: BridgeError) -> None:
+def test_the_side_of_an_error_is_kept(error: BridgeError) -> None:
     """In CAP, which tells it."""
     again = read_error(json.loads(json.dumps(error_record(error))))
     assert failure_from(again, now=0) == failure_from(error, now=0)
@@ -79,7 +79,7 @@ def test_an_error_of_any_form_can_be_read(odd: Any) -> None:
     assert isinstance(error.message, str)
 
 
-def test_an_error_of_the_format_before_has_what_it_told() -> None:
+def test_an_error_of_the_previous_format_can_be_read() -> None:
     error = read_error({"code": "backend_crashed", "message": "It died."})
     assert (error.code, error.message, error.http_status) == ("backend_crashed", "It died.", 502)
 
@@ -91,16 +91,15 @@ def test_a_recording_that_was_cut_fails_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["completed", "incomplete", "cancelled", "failed"])
-def test_a_turn_ends_as_it_did(outcome: str) -> None:
+def test_a_turn_ends_as_recorded(outcome: str) -> None:
     end = {"outcome": outcome, "reason": "why", "error": None}
     assert recorded_end(Recording("req_1", LOG, end=end)) == Finished(outcome, "why")  # type: ignore[arg-type]
     assert recorded_end(Recording("req_1", LOG, end={"outcome": [outcome]})).outcome == "failed"
 
 
-async def test_nothing_said_is_an_error_or_silence() -> None:
-    turn = parse_request(
-        {"model": "m", "input": "x"}, "responses", ReplayBackend(Recording("r", LOG), new_id=new_id).resolve
-    )
+async def test_a_recording_without_messages_fails_or_is_empty() -> None:
+    choice = ReplayBackend(Recording("r", LOG), new_id=new_id).resolve("m")
+    turn = parse_request({"model": "m", "input": "x"}, "responses").for_model(choice)
     with pytest.raises(BridgeError, match="The recording ends here"):
         await ReplayBackend(Recording("r", LOG), new_id=new_id).start(turn, "req_1")
     failed = Recording("r", LOG, end={"outcome": "failed", "error": {"code": "x", "message": "No."}})
@@ -110,7 +109,7 @@ async def test_nothing_said_is_an_error_or_silence() -> None:
     assert await (await quiet.start(turn, "req_1")).next() == [Finished("completed")]
 
 
-async def test_the_model_is_the_one_that_was_asked_for_then() -> None:
+async def test_the_model_is_the_recorded_one() -> None:
     start = {
         "model": "real",
         "requested_model": "alias",
@@ -122,15 +121,15 @@ async def test_the_model_is_the_one_that_was_asked_for_then() -> None:
     choice = backend.resolve("whatever")
     assert (choice.effective, choice.effort, choice.backend) == ("real", "low", "app-server")
     assert backend.models() == ["alias", "real"]
-    turn = parse_request({"model": "m", "input": "x"}, "responses", backend.resolve)
+    turn = parse_request({"model": "m", "input": "x"}, "responses").for_model(choice)
     assert await backend.drops(turn) == ["top_p"]
 
 
 @pytest.mark.parametrize("log", sorted((ROOT / "fixtures/logs").glob("*.ndjson")), ids=lambda path: path.stem)
-async def test_what_is_played_is_recorded_as_it_was(log: Path) -> None:
+async def test_played_messages_are_recorded_again(log: Path) -> None:
     """The copy holds every frame up to the end, for the request that it answers now."""
     for recording in recordings_in(log):
-        body = asked_of(recording)
+        body = request_body(recording)
         if recording.start is None or not recording.attempts or body is None:
             continue
         lines: list[bytes] = []
@@ -138,7 +137,8 @@ async def test_what_is_played_is_recorded_as_it_was(log: Path) -> None:
         backend = ReplayBackend(recording, new_id=new_id, recorder=recorder)
         body = {name: value for name, value in body.items() if name not in ("previous_response_id", "tools")}
         asked = {"model": "m"} | body | {"input": "x", "messages": None}
-        turn = parse_request(asked, "responses", backend.resolve)
+        turn = parse_request(asked, "responses")
+        turn = turn.for_model(backend.resolve(turn.model))
         stream = await start_answer(backend, turn, "req_new")
         while not isinstance((await stream.next())[-1], Finished):
             pass

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bridge.api.shape import parse_request
-from bridge.backends.replay.child import ChildPlayback
-from bridge.protolog.recording import Frame
-from bridge.turn.events import Finished, TextDelta, TurnEvent
-from bridge.turn.models import ModelChoice
-from bridge.turn.turn import Turn
+from bridge.core.events import Finished, TextDelta, TurnEvent
+from bridge.core.models import ModelChoice
+from bridge.core.turn import Turn
+from bridge.log.recording import Frame
+from bridge.playback.child import ChildPlayback
+from bridge.protocols.reading import parse_request
 
 Json = dict[str, Any]
 THREAD = {"thread": {"id": "t"}}
@@ -20,7 +20,7 @@ DONE = {"threadId": "t", "turn": {"id": "u", "status": "completed", "items": [],
 
 
 def turn() -> Turn:
-    return parse_request({"model": "m", "input": "x"}, "responses", lambda name: ModelChoice(name, name, None, "a"))
+    return parse_request({"model": "m", "input": "x"}, "responses").for_model(ModelChoice("m", "m", None, "a"))
 
 
 def asked(method: str, **params: Any) -> Frame:
@@ -51,18 +51,18 @@ def events(*frames: Frame, end: Finished | None = None) -> list[TurnEvent]:
     return playback.take()
 
 
-def test_an_answer_is_what_its_frames_say() -> None:
+def test_an_answer_has_the_content_of_its_frames() -> None:
     said = events(*BEGIN, *PROMPT, told("item/agentMessage/delta", DELTA), told("turn/completed", DONE))
     assert [piece for event in said if isinstance(event, TextDelta) for piece in event.pieces] == ["hello"]
     assert isinstance(said[-1], Finished)
 
 
-def test_a_turn_ends_as_it_did_when_its_child_did_not_say_so() -> None:
+def test_a_turn_without_an_end_from_its_child_ends_as_recorded() -> None:
     said = events(*BEGIN, *PROMPT, told("item/agentMessage/delta", DELTA), end=Finished("cancelled", "client_gone"))
     assert said[-1] == Finished("cancelled", "client_gone")
 
 
-def test_an_answer_that_is_missing_is_told() -> None:
+def test_a_missing_reply_is_an_error() -> None:
     (end,) = events(*BEGIN[:1])
     assert isinstance(end, Finished)
     assert end.error is not None
@@ -88,7 +88,7 @@ def test_a_reply_of_any_form_ends_in_events(result: Any) -> None:
 @pytest.mark.parametrize(
     "params", [None, 5, [], {}, {"turn": 5}, {"item": []}, {"delta": {}}, {"tokenUsage": {"total": []}}]
 )
-def test_a_notification_of_an_unknown_form_says_nothing(params: Any) -> None:
+def test_a_notification_of_an_unknown_form_is_ignored(params: Any) -> None:
     methods = [
         "item/started",
         "item/completed",
@@ -101,7 +101,7 @@ def test_a_notification_of_an_unknown_form_says_nothing(params: Any) -> None:
     assert isinstance(events(*BEGIN, *PROMPT, *odd, told("turn/completed", DONE))[-1], Finished)
 
 
-def test_the_calls_of_today_need_not_be_those_of_then() -> None:
+def test_the_current_calls_may_differ_from_the_recorded_ones() -> None:
     """A reply to a call that is not made now is passed over."""
     extra = [asked("thread/other"), replied("thread/other", {"x": 1})]
     said = events(BEGIN[0], *extra, *BEGIN[1:], *PROMPT, told("turn/completed", DONE))

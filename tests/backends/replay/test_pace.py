@@ -5,10 +5,10 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from bridge.backends.replay.pace import Order, Pace
+from bridge.playback.backend import Order, Pace
 
 
-async def test_a_moment_comes_as_long_after_the_beginning_as_it_did(autojump_clock: trio.testing.MockClock) -> None:
+async def test_moments_keep_their_distance(autojump_clock: trio.testing.MockClock) -> None:
     began = trio.current_time()
     await Pace(1, 100.0, began).until(103.0)
     assert trio.current_time() == began + 3
@@ -19,13 +19,13 @@ async def test_a_moment_comes_as_long_after_the_beginning_as_it_did(autojump_clo
     assert trio.current_time() == began + 5
 
 
-async def test_without_a_speed_nothing_is_waited_for(autojump_clock: trio.testing.MockClock) -> None:
+async def test_speed_zero_does_not_wait(autojump_clock: trio.testing.MockClock) -> None:
     began = trio.current_time()
     await Pace(0, 0.0, began).until(1e9)
     assert trio.current_time() == began
 
 
-async def test_turns_go_on_in_the_order_in_which_they_did() -> None:
+async def test_turns_continue_in_recorded_order() -> None:
     order, said = Order(), []
     moments = {0: [1, 4, 5], 1: [2, 3, 6]}
 
@@ -44,7 +44,7 @@ async def test_turns_go_on_in_the_order_in_which_they_did() -> None:
     assert said == [1, 2, 3, 4, 5, 6]
 
 
-async def test_who_has_not_begun_or_has_left_holds_nobody_up() -> None:
+async def test_a_turn_that_has_not_begun_or_has_left_delays_no_other() -> None:
     order = Order()
     order.join(0)
     with trio.fail_after(5):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cli.exec.command import Command, environment
 from harness import running_bridge
+from log.replayed import compared, play_log, recordings_in, told
 from matrix.upstreams import (
     AnthropicProvider,
     ChatProvider,
@@ -17,12 +18,11 @@ from matrix.upstreams import (
     PlainResponsesProvider,
     serving_plain_responses,
 )
-from protolog.replayed import compared, play_log, recordings_in, told
 from server.prompted import LOOK, prompted_codex
 from upstream import anthropic_events, anthropic_server, events, openai_chat, openai_chat_chunks
 from upstream.answers import RESET, Stream
 
-from bridge.protolog.compare import Comparison
+from bridge.replay.compare import Comparison
 
 pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
 
@@ -135,7 +135,7 @@ def played(
 @pytest.mark.parametrize(
     "kind", ["text", "calls", "thoughts", "thoughts, calls", "cut", "refused", "limited", "broken"]
 )
-def test_what_a_provider_said_is_the_same_again(played: dict[str, list[Comparison]], provider: str, kind: str) -> None:
+def test_a_recorded_provider_verifies(played: dict[str, list[Comparison]], provider: str, kind: str) -> None:
     found = played[f"{provider} {kind}"]
     assert [each.outcome for each in found] == ["same"] * len(FORMS), told(found)
 

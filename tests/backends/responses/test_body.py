@@ -12,10 +12,7 @@ from backends.upstream.rig import SESSION, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.api.wire.request import WEB_SEARCH, make_format, read_input_items
-from bridge.backends.responses.body import build_body, check_pairs
-from bridge.errors import InvalidRequest
-from bridge.turn.items import (
+from bridge.core.items import (
     FunctionCall,
     FunctionOutput,
     FunctionTool,
@@ -27,6 +24,9 @@ from bridge.turn.items import (
     Text,
     ToolChoice,
 )
+from bridge.errors import InvalidRequest
+from bridge.protocols.responses.build import build_codex_request, check_pairs
+from bridge.protocols.wire.request import WEB_SEARCH, make_format, read_input_items
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}
 ADD = FunctionTool("add", "Add two numbers", SCHEMA, strict=False)
@@ -34,7 +34,7 @@ PATCH = {"name": "apply_patch", "description": "…", "format": {"type": "text",
 
 
 def built(*items: Any, **more: Any) -> dict[str, Any]:
-    return build_body(turn(*items, **more), SESSION)
+    return build_codex_request(turn(*items, **more), SESSION)
 
 
 def test_every_member_of_seed_001() -> None:

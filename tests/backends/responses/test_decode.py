@@ -23,11 +23,8 @@ from upstream.events import (
     text,
 )
 
-from bridge.api.wire.events import WireEncoder
-from bridge.backends.responses.decode import ResponsesBuffer
-from bridge.errors import UpstreamError
-from bridge.turn.collect import ReasoningOutput, Result, TextOutput, collect
-from bridge.turn.events import (
+from bridge.core.collect import ReasoningOutput, Result, TextOutput, collect
+from bridge.core.events import (
     CallBegun,
     CallDelta,
     ReasoningDelta,
@@ -38,7 +35,10 @@ from bridge.turn.events import (
     TurnEvent,
     WebSearch,
 )
-from bridge.turn.items import FunctionTool
+from bridge.core.items import FunctionTool
+from bridge.errors import UpstreamError
+from bridge.protocols.responses.decoder import ResponsesBuffer
+from bridge.protocols.wire.encoder import WireEncoder
 
 Json = dict[str, Any]
 

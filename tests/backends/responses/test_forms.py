@@ -22,7 +22,7 @@ from upstream.events import (
     text,
 )
 
-from bridge.turn.events import ToolCall, Usage
+from bridge.core.events import ToolCall, Usage
 
 STORY = answer(
     reasoning("thinking"), search("weather"), text("é", "\u2028 ", "<&>😀"), call("add", '{"a"', ":2}"), tag="story"

@@ -20,18 +20,18 @@ import pytest
 import trio
 from upstream.chatgpt import ChatGPT, serving
 from upstream.events import answer, completed, text
-from upstream.noting import noted
+from upstream.noting import Asking, failure_of, noted
 from upstream.tokens import assert_no_secrets
 
-from bridge.auth.refresh import CodexLogin
-from bridge.backends.base import EventStream
-from bridge.backends.codex import CodexDoor
-from bridge.backends.responses.backend import ResponsesBackend
-from bridge.backends.upstream.client import Patience, Upstream
+from bridge.core.collect import Result
+from bridge.core.items import Item, Message, Text
+from bridge.core.turn import Turn
 from bridge.errors import BridgeError
-from bridge.turn.collect import Result
-from bridge.turn.items import Item, Message, Text
-from bridge.turn.turn import Turn
+from bridge.upstream.apis import ResponsesApi
+from bridge.upstream.backend import UpstreamBackend
+from bridge.upstream.client import Patience, Upstream
+from bridge.upstream.codex_login import CodexLogin
+from bridge.upstream.credentials import CodexCredentials
 
 SESSION = "11111111-2222-3333-4444-555555555555"
 NOW = "2030-01-01T00:00:00Z"
@@ -43,7 +43,6 @@ LEAVES_GENERATORS = pytest.mark.filterwarnings("ignore:Async generator:ResourceW
 def turn(*items: Item, **more: Any) -> Turn:
     """A turn with these items, or with a greeting."""
     return Turn(
-        "responses",
         MODEL,
         MODEL,
         items or (Message("user", (Text("hi"),)),),
@@ -51,23 +50,14 @@ def turn(*items: Item, **more: Any) -> Turn:
     )
 
 
-async def collect(stream: EventStream) -> Result:
-    """A turn to its end, then let go of it."""
-    result = Result()
-    while result.end is None:
-        result.add(await stream.next())
-    stream.close()
-    return result
-
-
 @dataclass
-class Rig:
+class Rig(Asking):
     """A backend with a login, and what it is asked."""
 
     chatgpt: ChatGPT
     home: Path
     upstream: Upstream
-    backend: ResponsesBackend
+    backend: UpstreamBackend
     sent: list[bytes] = field(default_factory=list)
     """The bodies, as --log-requests would tell them."""
     traced: list[bytes] = field(default_factory=list)
@@ -82,27 +72,13 @@ class Rig:
         """What each request was answered; None for a connection that just ended."""
         return [request.status for request in self.chatgpt.requests]
 
-    async def start(self, asked: Turn | None = None) -> EventStream:
-        return await self.backend.start(asked or turn(), "req_1")
-
-    async def ask(self, asked: Turn | None = None) -> Result:
-        """One turn to its end."""
-        return await collect(await self.start(asked))
-
-    async def answered(self, asked: Turn | None = None) -> Result:
-        """One turn that must succeed."""
-        result = await self.ask(asked)
-        assert result.end is not None
-        assert result.end.outcome == "completed", result.end
-        return result
+    def greeting(self) -> Turn:
+        return turn()
 
     async def failed(self, asked: Turn | None = None) -> tuple[BridgeError, Result]:
         """One turn that must fail, without telling a secret or where things are; its error and what was said."""
         result = await self.ask(asked)
-        assert result.end is not None
-        assert result.end.outcome == "failed", result
-        error = result.end.error
-        assert error is not None
+        error = failure_of(result)
         assert_no_secrets(error, error.message, error.body(), error.args)
         assert str(self.home) not in error.message
         return error, result
@@ -120,10 +96,12 @@ async def rigged(
         login = CodexLogin(
             home, token_url=chatgpt.token_url, client=upstream.client_to(chatgpt.token_url), now=lambda: NOW
         )
-        door = CodexDoor(login, chatgpt_url=base_url or chatgpt.base_url, api_url=chatgpt.api_base_url)
+        credentials = CodexCredentials(login, chatgpt_url=base_url or chatgpt.base_url, api_url=chatgpt.api_base_url)
         sent: list[bytes] = []
         traced: list[bytes] = []
-        backend = ResponsesBackend("codex", upstream, door, new_session=lambda: SESSION, record=noted(sent, traced))
+        backend = UpstreamBackend(
+            "codex", upstream, ResponsesApi(), credentials, new_session=lambda: SESSION, record=noted(sent, traced)
+        )
         yield Rig(chatgpt, home, upstream, backend, sent, traced)
         assert faults or chatgpt.faults == []
         nursery.cancel_scope.cancel()

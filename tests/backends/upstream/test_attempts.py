@@ -16,8 +16,8 @@ from upstream.answers import CUT, RESET, Plain, Stream, Truncated, html, plain_j
 from upstream.chatgpt import DEFAULT_TEXT, serving
 from upstream.events import answer, error, text
 
-from bridge.backends.upstream.client import FIRST_DELAY, LONGEST_DELAY, RETRIES
 from bridge.errors import LOG_IN
+from bridge.upstream.client import FIRST_DELAY, LONGEST_DELAY, RETRIES
 
 ALL_PAUSES = sum(FIRST_DELAY * 2**n for n in range(RETRIES))
 """Seconds between the attempts, with the rig's jitter."""

@@ -19,17 +19,17 @@ from upstream.answers import CUT, RESET, Answer, Gate, Plain, Stream, html, plai
 from upstream.chatgpt import ChatGPT
 from upstream.connection import Request
 
-from bridge.backends.base import Backend
-from bridge.backends.build import build_backend
-from bridge.backends.mock import MockBackend
-from bridge.backends.plan import plan_backends
-from bridge.backends.router import Router, Served
-from bridge.backends.upstream.client import Patience, Upstream
-from bridge.backends.upstream.discovery import FRESH, MAX_LIST, MAX_MODELS, PATIENCE, ModelList, read_models
-from bridge.config import Settings
-from bridge.config_file import FileConfig
-from bridge.turn.items import Message, Text
-from bridge.turn.turn import Turn
+from bridge.core.backend import Backend
+from bridge.core.items import Message, Text
+from bridge.core.turn import Turn
+from bridge.routing.build import build_backend
+from bridge.routing.mock import MockBackend
+from bridge.routing.plan import plan_backends
+from bridge.routing.router import Router, Served
+from bridge.settings import Settings
+from bridge.settings.file import FileConfig
+from bridge.upstream.client import Patience, Upstream
+from bridge.upstream.discovery import FRESH, MAX_LIST, MAX_MODELS, PATIENCE, ModelList, read_models
 
 KEY = "sk-canary-discovery"
 
@@ -146,7 +146,7 @@ async def test_the_first_wait_has_an_end(
         await models.wait()
         assert trio.current_time() - before == pytest.approx(PATIENCE, abs=0.5)
         assert models.models() == ()
-    assert "there does not tell its models within 10 s" in caplog.text
+    assert "there did not list its models within 10 s" in caplog.text
 
 
 FAILURES: dict[str, Answer] = {
@@ -184,7 +184,7 @@ async def test_a_failure_keeps_the_last_list(
         await server.until(lambda: len(server.lists) == 2)
         await trio.sleep(20)
         assert models.models() == ("a",)
-        assert caplog.text.count("there does not tell its models") == 1
+        assert caplog.text.count("there did not list its models") == 1
         assert KEY not in caplog.text
         await trio.sleep(FRESH)
         models.models()
@@ -231,10 +231,10 @@ async def routed(
     async with trio.open_nursery() as nursery:
         for plan in plan_backends(file, environment, Path("/nowhere")):
             if not plan.implied:
-                made = build_backend(plan, Settings())
-                assert made.upstream is not None
-                await nursery.start(made.upstream.run)
-                served.append(Served(made.backend, plan.kind, tuple(plan.config.models), plan.off))
+                backend, upstream = build_backend(plan, Settings())
+                assert upstream is not None
+                await nursery.start(upstream.run)
+                served.append(Served(backend, plan.target))
         yield Router(MockBackend("echo"), served, default=default), {each.backend.name: each.backend for each in served}
         nursery.cancel_scope.cancel()
 
@@ -291,7 +291,7 @@ async def test_the_key_of_a_request_is_never_used_for_a_list() -> None:
     """A list is shared by all; whoever brings a key must not pay for it, nor be seen in it."""
     own = "sk-canary-of-a-client"
     async with listing(listed("a")) as server, routed({"chat": over(server, key=KEY)}) as (router, named):
-        turn = Turn("responses", "m", "m", (Message("user", (Text("hi"),)),), provider_key=own, stream=True)
+        turn = Turn("m", "m", (Message("user", (Text("hi"),)),), provider_key=own, stream=True)
         stream = await named["chat"].start(turn, "req_1")
         await stream.next()
         stream.close()
@@ -351,5 +351,5 @@ def test_a_name_is_never_empty_and_never_twice(names: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\nb", "a\x00b", "\u202egpt", "models/"])
 def test_a_name_that_cannot_be_shown_is_left_out(name: str) -> None:
-    """`codex-bridge models` prints them."""
+    """`turnbridge models` prints them."""
     assert read_models(json.dumps({"data": [{"id": name}, {"id": "good"}]}).encode()) == ("good",)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.backends.upstream.failures import MAX_SAID, error_from_object, error_from_status, retry_after
 from bridge.errors import BridgeError
+from bridge.protocols.upstream import MAX_SAID, error_from_object, error_from_status, retry_after
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 

@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 import trio
-from backends.upstream.rig import LEAVES_GENERATORS, Rig, collect, long_story, rigged, turn
+from backends.upstream.rig import LEAVES_GENERATORS, Rig, long_story, rigged, turn
 from trio.testing import MockClock, wait_all_tasks_blocked
 from upstream.answers import CUT, RESET, Gate, Plain, Stream, html, refusal
 from upstream.chatgpt import DEFAULT_TEXT
 from upstream.events import answer, call, completed, failed, padding, text
+from upstream.noting import collect
 
-from bridge.backends.upstream.stream import MAX_WAITING
+from bridge.core.collect import Result
 from bridge.errors import NotReady
-from bridge.turn.collect import Result
+from bridge.upstream.stream import MAX_WAITING
 
 STORY = answer(text("one ", "two"))
 

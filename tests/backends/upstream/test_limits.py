@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import trio
-from backends.upstream.rig import Rig, collect, long_story, rigged
+from backends.upstream.rig import Rig, long_story, rigged
 from trio.testing import MockClock
 from upstream.answers import KEEPALIVE, Gate, Plain, Stream, refusal
 from upstream.events import answer, text
+from upstream.noting import collect
 
 from bridge.errors import BackendTimeout
 
@@ -78,7 +79,7 @@ async def test_comments_alone_are_no_beginning(tmp_path: Path, autojump_clock: M
 async def test_a_model_that_falls_silent(tmp_path: Path, autojump_clock: MockClock, after: int) -> None:
     async with rigged(tmp_path, first_event=5, idle=300) as rig:
         rig.chatgpt.will(Stream([*STORY[:after], Gate()]))
-        await silent(rig, 300, "nothing more came")
+        await silent(rig, 300, "sent nothing more")
 
 
 async def test_what_was_said_before_the_silence_is_kept(tmp_path: Path, autojump_clock: MockClock) -> None:

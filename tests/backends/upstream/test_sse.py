@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.backends.upstream.sse import MAX_EVENT, SseReader
 from bridge.errors import UpstreamError
+from bridge.protocols.sse import MAX_EVENT, SseReader
 
 
 def read(*chunks: bytes) -> list[bytes]:

@@ -16,11 +16,12 @@ from upstream.chatgpt import serving
 from upstream.events import answer, text
 from upstream.tokens import assert_no_secrets
 
-from bridge.auth.refresh import CodexLogin
-from bridge.backends.codex import CodexDoor
-from bridge.backends.responses.backend import ResponsesBackend
-from bridge.backends.upstream.client import Patience, Request, Upstream
 from bridge.errors import ConfigError
+from bridge.upstream.apis import ResponsesApi
+from bridge.upstream.backend import UpstreamBackend
+from bridge.upstream.client import Patience, Request, Upstream
+from bridge.upstream.codex_login import CodexLogin
+from bridge.upstream.credentials import CodexCredentials
 
 FAR_AWAY = "https://upstream.invalid/backend-api/codex"
 
@@ -130,8 +131,8 @@ async def test_no_proxy_is_used_to_reach_this_machine_when_another_url_is_far_aw
             login = CodexLogin(
                 home, token_url=chatgpt.token_url, client=upstream.client_to(chatgpt.token_url), now=lambda: NOW
             )
-            door = CodexDoor(login, chatgpt_url=FAR_AWAY, api_url=chatgpt.api_base_url)
-            backend = ResponsesBackend("codex", upstream, door, new_session=lambda: SESSION)
+            credentials = CodexCredentials(login, chatgpt_url=FAR_AWAY, api_url=chatgpt.api_base_url)
+            backend = UpstreamBackend("codex", upstream, ResponsesApi(), credentials, new_session=lambda: SESSION)
             await Rig(chatgpt, home, upstream, backend).ask(turn())
             nursery.cancel_scope.cancel()
         assert proxy.heard == []

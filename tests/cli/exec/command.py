@@ -1,4 +1,4 @@
-"""`codex-bridge exec` as a process of its own, in an environment of its own."""
+"""`turnbridge exec` as a process of its own, in an environment of its own."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from api.wire.lines import Event, read_events, text_of
 from harness import ROOT
+from protocols.wire.lines import Event, read_events, text_of
 from real.rig import processes
 from server.prompted import wait_for
-from warm import WarmPopen, run_warm
+from warm import WarmProcess, run_warm
 
 EXEC = (sys.executable, "-P", "-m", "bridge", "exec")
 SECONDS = 30
@@ -93,9 +93,9 @@ class Command:
     @contextmanager
     def start(
         self, *arguments: Word, stdout: Any = subprocess.PIPE, stderr: Any = subprocess.PIPE, **more: str
-    ) -> Iterator[subprocess.Popen[bytes]]:
+    ) -> Iterator[WarmProcess]:
         """Run it beside the test; after the block it is gone. Its stdin is an open pipe."""
-        with WarmPopen(
+        with WarmProcess(
             ["exec", *self.always, *arguments],
             stdin=subprocess.PIPE,
             stdout=stdout,
@@ -109,13 +109,13 @@ class Command:
                 process.kill()
 
 
-def finish(process: subprocess.Popen[bytes], seconds: float = SECONDS) -> Ran:
+def finish(process: WarmProcess, seconds: float = SECONDS) -> Ran:
     """Wait for the end of a run; what it has written since."""
     stdout, stderr = process.communicate(timeout=seconds)
     return Ran(process.returncode, stdout or b"", (stderr or b"").decode())
 
 
-def child_of(process: subprocess.Popen[bytes]) -> int:
+def child_of(process: WarmProcess) -> int:
     """The Codex that a run has started."""
 
     def children() -> list[int]:
@@ -135,7 +135,7 @@ def left_of(directory: Path) -> list[int]:
     return left
 
 
-def threads_in(process: subprocess.Popen[bytes], call: str, descriptor: int) -> int:
+def threads_in(process: WarmProcess, call: str, descriptor: int) -> int:
     """How many threads of a run wait within `read` or `write` of a descriptor."""
     numbers = {"read": 63, "write": 64} if os.uname().machine == "aarch64" else {"read": 0, "write": 1}
     waiting = [str(numbers[call]), hex(descriptor)]

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api.wire.lines import calls_of, items_of, text_of, usage_of
 from cli.exec.command import Command, steps
 from cli.exec.warm import WarmCommand
 from harness import scripted_codex, turns
+from protocols.wire.lines import calls_of, items_of, text_of, usage_of
 from server.prompted import MODEL, prompted_codex
 
 
@@ -104,7 +104,9 @@ def test_an_error_without_a_message(codex: WarmCommand) -> None:
     ],
     ids=["dies", "repeats", "never_answers"],
 )
-def test_a_codex_that_is_none(codex: WarmCommand, program: str, seconds: str, codes: tuple[str, ...]) -> None:
+def test_a_codex_that_is_another_program(
+    codex: WarmCommand, program: str, seconds: str, codes: tuple[str, ...]
+) -> None:
     """It does not become ready; the run says so, and ends by itself."""
     path = codex.directory / "no-codex"
     path.write_text(f"#!/bin/sh\n{program}\n")

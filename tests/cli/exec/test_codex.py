@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from api.wire.lines import calls_of, items_of, text_of, usage_of
 from cli.exec.command import Command, Word, environment, finish
+from protocols.wire.lines import calls_of, items_of, text_of, usage_of
 from real import codex_binaries
 from real.provider import Provider, codex_home
 from real.rig import said

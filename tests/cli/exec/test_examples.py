@@ -80,7 +80,7 @@ def test_edge_cases(tmp_path: Path, chatgpt: ChatGPT) -> None:
         ("edge_cases.py", Stream(answer(call("add", "{}"))), "no call was expected"),
     ],
 )
-def test_what_is_not_so_is_told(tmp_path: Path, chatgpt: ChatGPT, name: str, reply: Stream, why: str) -> None:
+def test_a_failed_check_is_reported(tmp_path: Path, chatgpt: ChatGPT, name: str, reply: Stream, why: str) -> None:
     """One line, and exit code 1; the other checks go on."""
     before = [Stream(answer(text("hello")))] * 2 if name == "edge_cases.py" else []
     chatgpt.will(*before, reply)

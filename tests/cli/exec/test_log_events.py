@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import pytest
-from api.wire.lines import read_lines
 from cli.exec.command import Command, Ran, Word, finish, steps
 from cli.exec.warm import WarmCommand
-from protolog.logs import Json, records_of, whole_log
+from log.logs import Json, records_of, whole_log
+from protocols.wire.lines import read_lines
 from real.provider import Provider, script
 from server.prompted import MODEL
 
-from bridge.api.shape import parse_request
 from bridge.cli.exec.options import Options, make_turn
-from bridge.cli.exec.recording import body_of
-from bridge.protolog.read import RecordReader
-from bridge.protolog.recording import Recording, read_recordings
-from bridge.turn.items import FunctionCall, FunctionOutput, Image, Message, Text
-from bridge.turn.models import ModelChoice
-from bridge.turn.turn import Turn
+from bridge.core.items import FunctionCall, FunctionOutput, Image, Message, Text
+from bridge.core.models import ModelChoice
+from bridge.core.turn import Turn
+from bridge.log.read import RecordReader
+from bridge.log.recording import Recording, read_recordings
+from bridge.protocols.reading import parse_request
+from bridge.protocols.responses.build import build_request
 
 SCHEMA = '{"type":"object","properties":{"q":{"type":"string"}},"required":["q"]}'
 LOOK: tuple[Word, ...] = ("--tool", f"look:inline={SCHEMA}")
@@ -205,7 +206,7 @@ def test_a_turn_that_fails(warm_codex: WarmCommand, log: Path) -> None:
     [("--codex-bin", "/no/such/codex"), ("--model", "no-such-model")],
     ids=["no codex", "no model"],
 )
-def test_a_run_that_nobody_answers(warm_codex: WarmCommand, log: Path, wrong: tuple[str, ...]) -> None:
+def test_a_run_that_cannot_start(warm_codex: WarmCommand, log: Path, wrong: tuple[str, ...]) -> None:
     """It has a request, no beginning, and an end."""
     ran = warm_codex.run(*steps({"text": "hi"}), *wrong, "--log-events", log, "--json")
     assert ran.code != 0
@@ -312,7 +313,7 @@ def test_a_run_without_a_log_loads_nothing_for_it(command: Command) -> None:
     )
     assert done.code == 0
     assert "bridge.cli.exec.output" in done.stderr
-    assert "bridge.protolog" not in done.stderr
+    assert not re.search(r"bridge\.log\b", done.stderr)
     assert "bridge.cli.exec.recording" not in done.stderr
 
 
@@ -321,9 +322,9 @@ def test_a_run_without_a_log_loads_nothing_for_it(command: Command) -> None:
 
 def read_again(turn: Turn) -> Turn:
     """The turn that a server would make of its body."""
-    resolve: Callable[[str], ModelChoice] = lambda name: ModelChoice(name, turn.model)  # noqa: E731
-    body = json.loads(json.dumps(body_of(turn)))
-    return parse_request(body, "responses", resolve)
+    body = json.loads(json.dumps(build_request(turn)))
+    read = parse_request(body, "responses")
+    return read.for_model(ModelChoice(read.model, turn.model))
 
 
 def same(turn: Turn) -> Turn:
@@ -346,7 +347,7 @@ def same(turn: Turn) -> Turn:
 def test_a_body_is_read_as_the_same_turn(options: dict[str, Any], parallel: bool) -> None:
     turn = make_turn(Options(prompt="hi", **options), verbatim=False, parallel=parallel)
     assert read_again(turn) == same(turn)
-    assert body_of(turn).get("prompt_cache_key") == options.get("session_id")
+    assert build_request(turn).get("prompt_cache_key") == options.get("session_id")
 
 
 def test_items_are_read_as_the_same_items(tmp_path: Path) -> None:
@@ -374,7 +375,7 @@ def test_items_are_read_as_the_same_items(tmp_path: Path) -> None:
     assert read_again(turn) == same(turn)
 
 
-def test_items_that_go_as_they_are_stand_in_the_log_as_they_are(warm: WarmCommand, log: Path) -> None:
+def test_items_that_are_sent_unchanged_are_logged_unchanged(warm: WarmCommand, log: Path) -> None:
     items = [{"type": "something_new", "value": [1, None]}, {"role": "user", "content": "hi", "added": {}}]
     ran = warm.run("--mock", "--input-json", "-", "--log-events", log, stdin=json.dumps(items).encode())
     assert ran.code == 0

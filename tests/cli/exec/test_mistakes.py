@@ -140,7 +140,7 @@ def files(warm: WarmCommand) -> Path:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_told_in_one_line(warm: WarmCommand, files: Path, name: str) -> None:
+def test_a_mistake_is_reported_in_one_line(warm: WarmCommand, files: Path, name: str) -> None:
     """On stderr alone; with --json the same message is the one line of stdout. Nothing was sent, nothing is written."""
     typed, names = MISTAKES[name]
     arguments = [_fill(word, files) for word in words(typed)]
@@ -168,7 +168,7 @@ def _fill(word: Word, directory: Path) -> Word:
     ],
     ids=lambda value: "-".join(value),
 )
-def test_a_wrong_setting_is_told_in_one_line(
+def test_a_wrong_setting_is_reported_in_one_line(
     warm: WarmCommand, variables: dict[str, str], names: tuple[str, ...]
 ) -> None:
     """Also when there are several; exit code 2, before anything is started."""
@@ -184,7 +184,7 @@ def test_a_wrong_setting_does_not_concern_the_mock(warm: WarmCommand) -> None:
     warm.run("--json", *HI, CODEX_BIN="/no/such/codex", PROXY_SANDBOX_MODE="bogus").succeeded()
 
 
-def test_a_flag_that_is_no_utf8(warm: WarmCommand) -> None:
+def test_a_flag_that_is_not_utf8(warm: WarmCommand) -> None:
     """Its bytes cannot be repeated in JSON."""
     ran = warm.run("--json", b"--\xff")
     assert (ran.code, ran.events[-1]["code"]) == (2, "usage_error")

@@ -11,13 +11,13 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from api.wire.lines import calls_of, items_of, text_of, usage_of
 from cli.exec.command import Command, Ran, Word
 from cli.exec.warm import WarmCommand
 from harness import ROOT
+from protocols.wire.lines import calls_of, items_of, text_of, usage_of
 
 PAGE = (ROOT / "docs/exec-wire.md").read_text()
-SHOWN = re.findall(r"^```sh\ncodex-bridge exec (--mock.*?)\n```\n\n```jsonl\n(.*?)^```$", PAGE, re.M | re.S)
+SHOWN = re.findall(r"^```sh\nturnbridge exec (--mock.*?)\n```\n\n```jsonl\n(.*?)^```$", PAGE, re.M | re.S)
 """Command lines of the page, and what it says that they print."""
 
 SEARCH: dict[str, Any] = {
@@ -132,7 +132,7 @@ def test_a_forced_tool_is_called(warm: WarmCommand, choice: str, name: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["tool-loop", "tool-call"])
-def test_a_tool_that_answers_to_no_schema_gets_no_arguments(warm: WarmCommand, mode: str) -> None:
+def test_a_tool_without_a_schema_gets_no_arguments(warm: WarmCommand, mode: str) -> None:
     """An empty schema is one."""
     events = warm.run("--mock", "--mock-mode", mode, "--prompt", "hi", "--json", "--tool", "f:inline={}").succeeded()
     assert calls_of(events) == [("f", "{}")]
@@ -195,7 +195,7 @@ def test_the_output_of_a_tool(warm: WarmCommand, given: tuple[Word, ...], output
 def test_the_page_s_script_of_a_mock_model(warm: WarmCommand) -> None:
     """What docs/exec-wire.md shows of --auto-tools with a mock model, and what it says that it prints."""
     (typed, printed), *_ = re.findall(
-        r"^```sh\ncodex-bridge exec (-m mock-.*?)\n```\n\nprints `(.*?)`", PAGE, re.M | re.S
+        r"^```sh\nturnbridge exec (-m mock-.*?)\n```\n\nprints `(.*?)`", PAGE, re.M | re.S
     )
     ran = warm.run(*shlex.split(typed))
     assert (ran.code, ran.stdout.decode(), ran.stderr) == (0, f"{printed}\n", "")
@@ -209,7 +209,9 @@ def test_a_forced_choice_is_over_after_the_first_step(warm: WarmCommand) -> None
 
 
 @pytest.mark.parametrize(("arguments", "steps"), [((), 4), (("--max-steps", "1"), 1), (("--max-steps", "3"), 3)])
-def test_a_model_that_calls_for_ever_is_stopped(warm: WarmCommand, arguments: tuple[Word, ...], steps: int) -> None:
+def test_a_model_that_never_stops_calling_is_stopped(
+    warm: WarmCommand, arguments: tuple[Word, ...], steps: int
+) -> None:
     """After --max-steps requests: an error, not a success. Every call has ids of its own."""
     log = warm.directory / "endless"
     mode = ("--mock", "--mock-mode", "tool-call", "--prompt", "hi", "--json", "--auto-tools", "--log-requests", log)

@@ -75,7 +75,7 @@ def test_a_large_prompt_on_stdin(warm: WarmCommand) -> None:
     assert said(sent(warm, "--prompt", "-", stdin=text.encode())) == text
 
 
-def test_a_prompt_on_stdin_that_is_no_utf8(warm: WarmCommand) -> None:
+def test_a_prompt_on_stdin_that_is_not_utf8(warm: WarmCommand) -> None:
     """It is not guessed at."""
     assert "UTF-8" in warm.run("--mock", "--prompt", "-", "--json", stdin=b"\xff").failed("usage_error", exit_code=2)
 
@@ -101,7 +101,7 @@ def test_input_items_are_sent_exactly(warm: WarmCommand) -> None:
         ],
     ],
 )
-def test_an_output_without_its_call_is_refused_here(warm: WarmCommand, items: list[Any]) -> None:
+def test_an_output_without_its_call_is_refused_before_it_is_sent(warm: WarmCommand, items: list[Any]) -> None:
     """Nothing is sent; the request, not the command line, is wrong."""
     log = warm.directory / "refused"
     ran = warm.run("--mock", "--json", "--input-json", "-", "--log-requests", log, stdin=json.dumps(items).encode())
@@ -169,7 +169,7 @@ def test_a_key_is_nowhere_but_in_its_header(warm: WarmCommand) -> None:
 # Files of all kinds
 
 
-def test_a_file_whose_name_is_no_utf8(warm: WarmCommand) -> None:
+def test_a_file_whose_name_is_not_utf8(warm: WarmCommand) -> None:
     """A path is bytes."""
     directory = os.fsencode(warm.directory)
     items, schema, log = (directory + b"/caf\xe9-" + name for name in (b"items", b"schema", b"log"))
@@ -180,7 +180,7 @@ def test_a_file_whose_name_is_no_utf8(warm: WarmCommand) -> None:
     assert Path(os.fsdecode(log)).read_bytes() == ran.stdout
 
 
-def test_a_tool_whose_file_name_is_no_utf8(warm: WarmCommand) -> None:
+def test_a_tool_whose_file_name_is_not_utf8(warm: WarmCommand) -> None:
     """The path behind `json=` is a path, too."""
     path = os.fsencode(warm.directory) + b"/caf\xe9-tool"
     Path(os.fsdecode(path)).write_text("{}")
@@ -229,7 +229,7 @@ def test_the_log_of_responses_is_appended(warm: WarmCommand) -> None:
     assert log.read_bytes() == written + runs[0].stdout
 
 
-def test_the_log_of_requests_is_written_anew(warm: WarmCommand) -> None:
+def test_the_log_of_requests_is_overwritten(warm: WarmCommand) -> None:
     """It holds this run's; both logs are private when they are new."""
     log, other = warm.directory / "anew", warm.directory / "new"
     log.write_text("earlier\n" * 100)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from typing import Any
 
 import pytest
-from api.wire.lines import read_lines, text_of
 from cli.exec.command import Command, Ran, child_of, finish, left_of, steps, threads_in
 from harness import scripted_codex, turns
+from protocols.wire.lines import read_lines, text_of
 from server.prompted import is_alive, wait_for
+from warm import WarmProcess
 
 pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
 
@@ -25,7 +25,7 @@ def scripted(codex: Command, name: str, script: dict[str, Any]) -> dict[str, str
     return {"CODEX_BIN": str(scripted_codex(codex.directory, script, name))}
 
 
-def stop(process: subprocess.Popen[bytes], number: signal.Signals) -> Ran:
+def stop(process: WarmProcess, number: signal.Signals) -> Ran:
     """Signal a run, and wait for its end."""
     process.send_signal(number)
     return finish(process, seconds=8)

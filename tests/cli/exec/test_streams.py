@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from api.wire.lines import read_events, read_lines, text_of
 from cli.exec.command import Command, Word, child_of, finish, steps, threads_in
 from cli.exec.warm import WarmCommand
+from protocols.wire.lines import read_events, read_lines, text_of
 from server.prompted import is_alive, wait_for
 
 pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
@@ -137,7 +137,7 @@ def test_a_reader_that_left_before_the_beginning(command: Command) -> None:
     os.close(reader)
     for arguments, code, stderr in (
         ((*TEXT, "--json"), 1, ""),
-        (("--mock", "--json"), 2, "error: The prompt is missing"),
+        (("--mock", "--json"), 2, "error: Missing prompt"),
     ):
         with command.start(*arguments, stdout=writer) as process:
             ran = finish(process)
@@ -150,7 +150,7 @@ def test_a_reader_that_left_before_the_beginning(command: Command) -> None:
 # Never read
 
 
-def test_a_reader_that_never_reads_holds_no_signal_up(codex: Command, pipe: Pipe) -> None:
+def test_a_reader_that_never_reads_does_not_delay_a_signal(codex: Command, pipe: Pipe) -> None:
     """The run is over in seconds, and so is its child."""
     with codex.start(*LONG, "--json", stdout=pipe.writer) as process:
         wait_for(lambda: threads_in(process, "write", 1), "it waits for room")
@@ -172,7 +172,7 @@ def test_no_line_is_written_into_another(codex: Command, pipe: Pipe) -> None:
         read_lines(pipe.drain(at_once=4096))
 
 
-def test_a_stderr_that_nobody_reads_holds_no_signal_up(codex: Command, pipe: Pipe) -> None:
+def test_a_stderr_without_a_reader_does_not_delay_a_signal(codex: Command, pipe: Pipe) -> None:
     """--trace can fill it."""
     arguments = (*LONG, "--json", "--trace")
     with codex.start(*arguments, stdout=subprocess.DEVNULL, stderr=pipe.writer) as process:

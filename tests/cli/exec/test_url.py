@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from api.wire.lines import calls_of, items_of, text_of, usage_of
 from cli.exec.command import Command, environment, finish, steps
 from cli.exec.warm import Interpreter, WarmCommand
 from harness import KEY, RunningBridge, running_bridge
+from protocols.wire.lines import calls_of, items_of, text_of, usage_of
 from real.provider import Provider, script
 from server.prompted import MODEL, prompted_codex
 
@@ -47,7 +47,7 @@ def legacy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBridge]:
 
 def key_of(bridge: RunningBridge) -> str:
     """The key that the bridge has made."""
-    return (bridge.state / "codex-bridge/api-key").read_text().strip()
+    return (bridge.state / "turnbridge/api-key").read_text().strip()
 
 
 # A bridge
@@ -133,7 +133,7 @@ def test_no_bridge_there(beside: WarmCommand, warm: WarmCommand) -> None:
             for command in (beside, warm):
                 message = command.run("--url", there, *TEXT, "--json").failed("upstream_unreachable")
                 assert message.startswith(f"No bridge answers at {there.removesuffix('/v1/')}")
-                assert "`codex-bridge serve`" in message
+                assert "`turnbridge serve`" in message
                 assert "--url" in message
 
 
@@ -205,7 +205,7 @@ def test_a_tool_loop(direct: WarmCommand, provider: Provider) -> None:
     ],
     ids=["cut", "filtered", "dropped", "failed", "refused", "empty"],
 )
-def test_an_answer_that_is_none(direct: WarmCommand, action: dict[str, Any], text: str, code: str) -> None:
+def test_an_incomplete_or_failed_answer(direct: WarmCommand, action: dict[str, Any], text: str, code: str) -> None:
     """What was said is shown, then the error."""
     ran = direct.run("--prompt", script(action))
     ran.failed(code)

@@ -19,12 +19,12 @@ from harness import ROOT
 _PROGRAM = """
 import functools, gc, json, os, sys
 import httpx2, jsonrpcserver, jsonschema_rs, pydantic, trio, typer.main
-import bridge.backends.app_server, bridge.config
+import bridge.appserver.backend, bridge.settings
 from bridge.cli import main
 
 orders, answers = int(sys.argv[1]), os.fdopen(int(sys.argv[2]), "w")
 typer.main.get_command = functools.cache(typer.main.get_command)
-sys.argv = ["codex-bridge", "exec"]
+sys.argv = ["turnbridge", "exec"]
 try:
     main()  # for nothing: what this loads stays loaded
 except SystemExit:
@@ -38,7 +38,7 @@ for line in os.fdopen(orders):
             os.dup2(os.open(name, os.O_RDWR), number)
         os.environ.clear()
         os.environ.update(order["environment"])
-        sys.argv = ["codex-bridge", "exec", *order["arguments"]]
+        sys.argv = ["turnbridge", "exec", *order["arguments"]]
         try:
             main()
         except SystemExit as end:

@@ -1,4 +1,4 @@
-"""`codex-bridge lab` as a process of its own, on suites of a few cases."""
+"""`turnbridge lab` as a process of its own, on suites of a few cases."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
 def lab(
     directory: Path, command: str, *arguments: str | Path, code: int = 0, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """`codex-bridge lab COMMAND`, which must exit with this code, and never with a traceback."""
+    """`turnbridge lab COMMAND`, which must exit with this code, and never with a traceback."""
     env = environment(directory, **more)
     done = run_warm("lab", command, *arguments, env=env, cwd=directory, text=True, timeout=120)
     assert "Traceback" not in done.stderr, done.stderr
@@ -70,11 +70,11 @@ def lab(
 _FORKING = """
 import functools, json, os, sys
 import jsonschema_rs, typer.main
-import bridge.cli.lab.running, bridge.config_file, bridge.lab.suite
+import bridge.lab.run, bridge.settings.file, bridge.lab.suite
 from bridge.cli import main
 typer.main.get_command = functools.cache(typer.main.get_command)
 orders = json.loads(sys.argv[1])
-sys.argv = ["codex-bridge", "lab", "cases"]
+sys.argv = ["turnbridge", "lab", "cases"]
 try:
     main()  # for nothing: what this loads stays loaded
 except SystemExit:
@@ -84,7 +84,7 @@ for place, arguments, variables in orders:
         for number, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(f"{place}.{name}", os.O_WRONLY | os.O_CREAT), number)
         os.environ.update(variables)
-        sys.argv = ["codex-bridge", "lab", *arguments]
+        sys.argv = ["turnbridge", "lab", *arguments]
         main()
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
@@ -99,18 +99,18 @@ class Ran:
     stderr: str
 
 
-def run_each(directory: Path, *runs: Sequence[str | Path], told: Path, **more: str) -> list[Ran]:
-    """`codex-bridge lab` with each of these arguments, forked from one interpreter: much quicker than `lab`.
+def run_each(directory: Path, *runs: Sequence[str | Path], outputs: Path, **more: str) -> list[Ran]:
+    """`turnbridge lab` with each of these arguments, forked from one interpreter: much quicker than `lab`.
 
-    What they say is kept in `told`; words like `NAME=value` at the end are variables.
+    What they write is kept in `outputs`; words like `NAME=value` at the end are variables.
     """
-    told.mkdir()
+    outputs.mkdir()
     orders = []
     for number, run in enumerate(runs):
         words = list(map(str, run))
         variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
         arguments = [word for word in words if word not in variables]
-        orders.append((str(told / str(number)), arguments, dict(word.split("=", 1) for word in variables)))
+        orders.append((str(outputs / str(number)), arguments, dict(word.split("=", 1) for word in variables)))
     done = subprocess.run(
         [*BRIDGE[:2], "-c", _FORKING, json.dumps(orders)],
         cwd=directory,

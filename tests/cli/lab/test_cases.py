@@ -1,4 +1,4 @@
-"""`codex-bridge lab cases`: what a suite asks, and whether it is right."""
+"""`turnbridge lab cases`: what a suite asks, and whether it is right."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_cases_of_a_suite_and_what_is_wrong_with_it(tmp_path: Path) -> None:
         ["cases", GOOD, "--case", "no-call", "--category", "single"],
         ["cases", BAD / "unknown-key.yaml"],
         ["cases", "nowhere"],
-        told=tmp_path / "told",
+        outputs=tmp_path / "outputs",
     )
     *lines, last = whole.stdout.splitlines()
     assert (whole.code, whole.stderr, last) == (0, "", "5 case(s) in 5 categories")
@@ -30,18 +30,18 @@ def test_the_cases_of_a_suite_and_what_is_wrong_with_it(tmp_path: Path) -> None:
     assert any(line.endswith(" no call") for line in lines)
 
     assert [line.split()[1] for line in some.stdout.splitlines()[:-1]] == ["weather-in-bern", "no-call"]
-    assert (none.code, none.stderr) == (2, f"error: --tag nothing: {GOOD} holds no case that fits.\n")
-    told = f"error: --case weather-in-berne: {GOOD} holds no case that fits; did you mean weather-in-bern?\n"
-    assert (typo.code, typo.stderr) == (2, told)
-    assert (empty.code, empty.stderr) == (2, f"error: {GOOD} holds no case that fits.\n")
+    assert (none.code, none.stderr) == (2, f"error: --tag nothing: no case of {GOOD} matches.\n")
+    message = f"error: --case weather-in-berne: no case of {GOOD} matches; did you mean weather-in-bern?\n"
+    assert (typo.code, typo.stderr) == (2, message)
+    assert (empty.code, empty.stderr) == (2, f"error: No case of {GOOD} matches all options.\n")
 
     assert (bad.code, bad.stdout) == (2, "")
     assert all(line.startswith(f"error: {BAD}/unknown-key.yaml:") for line in bad.stderr.splitlines())
-    assert (nowhere.code, nowhere.stderr) == (2, "error: nowhere: there is no such file\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["told"], "nobody is asked"
+    assert (nowhere.code, nowhere.stderr) == (2, "error: nowhere: no such file\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["outputs"], "no model is asked"
 
 
-def test_on_a_terminal_no_line_is_wider_than_it(tmp_path: Path) -> None:
+def test_no_line_is_wider_than_the_terminal(tmp_path: Path) -> None:
     command = [*BRIDGE, "lab", "cases", str(ROOT / "fixtures/cases")]
     with terminal(command, environment(tmp_path, COLUMNS="80"), tmp_path) as shown:
         lines = shown.wait_for("categories").splitlines()

@@ -1,4 +1,4 @@
-"""`codex-bridge lab render`: what it prints is what a child is sent, byte for byte."""
+"""`turnbridge lab render`: what it prints is what a child is sent, byte for byte."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ tools:
 defaults: {category: words, tools: [wetter]}
 cases:
   - {id: plain, input: Grüezi, expect: {calls: none}}
-  - {id: told, input: Grüezi, expect: {calls: none}, instructions: Be brief.}
+  - {id: instructed, input: Grüezi, expect: {calls: none}, instructions: Be brief.}
   - {id: forced, input: Grüezi, expect: {calls: [{name: wetter}]}, tool_choice: required}
   - {id: without, input: Grüezi, expect: {calls: none}, tools: []}
 """
@@ -25,7 +25,7 @@ cases:
 def rendered(directory: Path, *options: tuple[str, ...]) -> list[tuple[bytes, str]]:
     """(stdout, stderr) with each of these options, on a system that knows nothing but ASCII."""
     runs = [["render", "suite.yaml", *each] for each in options]
-    found = run_each(directory, *runs, told=directory / "told", PYTHONIOENCODING="ascii", LC_ALL="C")
+    found = run_each(directory, *runs, outputs=directory / "outputs", PYTHONIOENCODING="ascii", LC_ALL="C")
     assert {ran.code for ran in found} == {0}
     return [(ran.stdout.encode(), ran.stderr) for ran in found]
 
@@ -45,7 +45,7 @@ def sent_texts(log: Path) -> dict[tuple[str, str], bytes]:
     return sent
 
 
-def test_what_is_printed_is_what_the_child_is_sent(tmp_path: Path) -> None:
+def test_the_printed_text_is_the_text_sent_to_the_child(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(SUITE, encoding="utf-8")
     (tmp_path / "mine.yaml").write_text("blocks: {header: 'Bitte – höflich.'}", encoding="utf-8")
     chosen = ["-V", "spec", "-V", "nonce-tag", "-V", "mine.yaml"]
@@ -55,6 +55,7 @@ def test_what_is_printed_is_what_the_child_is_sent(tmp_path: Path) -> None:
         "suite.yaml",
         *("--mock-only", "-m", "mock-echo", "-n", "1", "--log-events", "run.ndjson"),
         *chosen,
+        PROXY_WARM_THREADS="0",  # so that each turn starts its own thread
     )
     sent = sent_texts(tmp_path / "run.ndjson")
     assert len(sent) == 3 * 4
@@ -63,24 +64,24 @@ def test_what_is_printed_is_what_the_child_is_sent(tmp_path: Path) -> None:
     *alone, together, native = rendered(
         tmp_path, *(("-V", name, "--case", "plain") for name in names), (), ("-V", "native")
     )
-    for name, (printed, told) in zip(names, alone, strict=True):
+    for name, (printed, note) in zip(names, alone, strict=True):
         variant = name.removesuffix(".yaml")
         assert printed == sent[variant, "plain"]
-        assert told.startswith(f"note: {variant} for plain: {len(printed.decode()):,} characters, about ")
-        assert told.endswith(" tokens\n")
+        assert note.startswith(f"note: {variant} for plain: {len(printed.decode()):,} characters, about ")
+        assert note.endswith(" tokens\n")
     # The client's own instructions stand behind what is injected.
     printed = alone[0][0]
-    assert sent["spec", "told"].startswith(printed)
-    assert sent["spec", "told"].endswith(b"Be brief.")
+    assert sent["spec", "instructed"].startswith(printed)
+    assert sent["spec", "instructed"].endswith(b"Be brief.")
     assert "東京".encode() in printed
     assert sent["spec", "without"] == b""
 
     # Of several cases each text once, in lines of its own; none for a case without tools.
-    printed, told = together
+    printed, note = together
     assert printed == sent["spec", "plain"] + b"\n" + sent["spec", "forced"] + b"\n"
-    shown = [line.split(":")[1].strip() for line in told.splitlines()]
-    assert shown == ["spec for plain, told", "spec for forced", "spec for without"]
-    assert "0 characters, about 0 tokens" in told
+    shown = [line.split(":")[1].strip() for line in note.splitlines()]
+    assert shown == ["spec for plain, instructed", "spec for forced", "spec for without"]
+    assert "0 characters, about 0 tokens" in note
     assert native[0] == b""
 
 

@@ -1,4 +1,4 @@
-"""`codex-bridge lab report` as a person types it, on a file of results."""
+"""`turnbridge lab report` as a person types it, on a file of results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_table_goes_to_stdout(run: Path) -> None:
     assert lines[2].startswith("single ")
 
 
-def test_variants_stand_in_the_order_in_which_they_were_named(run: Path) -> None:
+def test_columns_keep_the_order_of_the_variants(run: Path) -> None:
     """Not in that of their answers: which of two is compared with the other must not change."""
     lines = (run / "r.jsonl").read_text().splitlines()
     head = json.loads(lines[0]) | {"variants": {"short": "1", "native": "2", "spec": "3"}}
@@ -70,19 +70,19 @@ def test_all_reports_at_once(run: Path) -> None:
     with (run / "r.csv").open(newline="") as file:
         assert {row["category"] for row in csv.DictReader(file)} == {case.category for case in CASES.values()}
     assert (run / "r.md").read_text().startswith("# Tool calls")
-    assert {(run / name).stat().st_mode & 0o777 for name in names.values()} == {0o600}, "they tell what was said"
+    assert {(run / name).stat().st_mode & 0o777 for name in names.values()} == {0o600}, "they contain texts"
 
 
-def test_a_report_to_stdout_takes_the_place_of_the_table(run: Path) -> None:
+def test_a_report_to_stdout_replaces_the_table(run: Path) -> None:
     assert json.loads(typed(run, "r.jsonl", "--json", "-").stdout)["report"] == 1
     assert typed(run, "r.jsonl", "--markdown", "-").stdout.startswith("# Tool calls")
 
 
-def test_some_of_the_cases(run: Path) -> None:
+def test_a_selection_of_cases(run: Path) -> None:
     done = typed(run, "r.jsonl", "--category", "parallel")
     assert "two-at-once" in done.stdout
     assert "weather-bern" not in done.stdout
-    assert "results of other cases, variants or models left out" in done.stdout
+    assert "results of other cases, variants or models not shown" in done.stdout
 
 
 @pytest.mark.deep
@@ -97,10 +97,10 @@ def test_on_a_terminal_words_have_colours(run: Path) -> None:
         assert "\x1b" not in shown.wait_for("Compared case by case")
 
 
-def test_without_its_suite_a_run_is_still_told(run: Path) -> None:
+def test_a_run_whose_suite_has_moved(run: Path) -> None:
     (run / "suite.json").unlink()
     done = typed(run, "r.jsonl", "--junit", "r.xml")
-    assert "the suite is not where it was" in done.stderr
+    assert "the suite has moved" in done.stderr
     assert "2/3 MIXED ra" in done.stdout
     assert "--suite" in typed(run, "r.jsonl", "--case", "x", code=2).stderr
 
@@ -110,7 +110,7 @@ def test_a_case_that_has_changed_since_is_named(run: Path) -> None:
     head = {"lab": 1, "suite": str(run / "suite.json"), "cases": {"weather-bern": "0" * 16}}
     _, _, lines = (run / "r.jsonl").read_text().partition("\n")
     file.write_text(f"{json.dumps(head)}\n{lines}")
-    assert "1 case(s) have changed since they were asked: weather-bern" in typed(run, file).stderr
+    assert "1 case(s) have changed since the run: weather-bern" in typed(run, file).stderr
 
 
 # Thresholds
@@ -137,54 +137,54 @@ def outcomes(path: Path, passed: str, variant: str = "spec") -> Path:
     )
 
 
-def test_too_few_that_pass(tmp_path: Path) -> None:
+def test_min_pass(tmp_path: Path) -> None:
     file = outcomes(tmp_path / "r.jsonl", "++~-")
     done = typed(tmp_path, file, "--min-pass", "62.5")
     assert "missed" not in done.stderr
     done = typed(tmp_path, file, "--min-pass", "63", code=100)
-    assert "missed: m spec: 5 of 8 (62.5 %) passed; at least 63 % should\n" in done.stderr
+    assert "missed: m spec: 5 of 8 (62.5 %) passed; the minimum is 63 %\n" in done.stderr
     assert "case-0" in done.stdout, "the table is shown all the same"
 
 
 @pytest.mark.deep
-def test_too_few_that_are_clean(tmp_path: Path) -> None:
+def test_min_clean(tmp_path: Path) -> None:
     cells = [Cell("m", "spec", "a", number) for number in range(4)]
     forms = ("clean", "repaired", "absent", "broken")
     file = write(tmp_path / "r.jsonl", *(answer(cell, form) for cell, form in zip(cells, forms, strict=True)))
     typed(tmp_path, file, "--min-clean", "33")
     done = typed(tmp_path, file, "--min-clean", "34", code=100)
-    assert "missed: m spec: 1 of 3 (33.3 %) answers with calls are clean; at least 34 % should be" in done.stderr
+    assert "missed: m spec: 1 of 3 (33.3 %) answers with calls are clean; the minimum is 34 %" in done.stderr
 
 
 @pytest.mark.deep
-def test_nothing_called_is_not_clean_unless_nothing_was_due(tmp_path: Path) -> None:
+def test_without_calls_nothing_is_clean_unless_none_was_expected(tmp_path: Path) -> None:
     absent = [answer(Cell("m", "spec", "a", number), "absent", failed=["count"]) for number in range(2)]
     done = typed(tmp_path, write(tmp_path / "r.jsonl", *absent), "--min-clean", "1", code=100)
-    assert "missed: m spec: 0 of 0 answers with calls are clean; at least 1 % should be" in done.stderr
+    assert "missed: m spec: 0 of 0 answers with calls are clean; the minimum is 1 %" in done.stderr
     typed(tmp_path, write(tmp_path / "talk.jsonl", answer(Cell("m", "spec", "a", 0), "absent")), "--min-clean", "100")
 
 
 @pytest.mark.deep
-def test_too_many_errors_of_the_machinery(tmp_path: Path) -> None:
+def test_max_errors(tmp_path: Path) -> None:
     cells = [Cell("m", "spec", "a", number) for number in range(10)]
     file = write(tmp_path / "r.jsonl", trouble(cells[0]), *(answer(cell, "clean") for cell in cells[1:]))
     typed(tmp_path, file, "--max-errors", "10")
     done = typed(tmp_path, file, code=100)
-    assert "missed: m spec: 1 of 10 (10.0 %) requests failed; at most 5 % may" in done.stderr
+    assert "missed: m spec: 1 of 10 (10.0 %) requests failed; the maximum is 5 %" in done.stderr
     typed(tmp_path, file, "--max-errors", "10", "--min-pass", "100")
 
 
 @pytest.mark.deep
-def test_nothing_scored_is_no_success(tmp_path: Path) -> None:
+def test_a_run_without_scores_fails(tmp_path: Path) -> None:
     file = write(tmp_path / "r.jsonl", trouble(Cell("m", "spec", "a", 0)))
     done = typed(tmp_path, file, "--min-pass", "0", "--max-errors", "100", code=100)
     assert "missed: m spec: 0 of 0 passed" in done.stderr
     empty = write(tmp_path / "empty.jsonl")
-    assert "There are no results." in typed(tmp_path, empty).stdout
+    assert "No results." in typed(tmp_path, empty).stdout
     assert "missed: there are no results" in typed(tmp_path, empty, "--min-pass", "50", code=100).stderr
 
 
-def test_a_regression_is_told_by_name(tmp_path: Path) -> None:
+def test_a_regression_names_the_case(tmp_path: Path) -> None:
     typed(tmp_path, outcomes(tmp_path / "before.jsonl", "++~-+"), "--json", "base.json")
     better = outcomes(tmp_path / "better.jsonl", "+++~+")
     assert "regression" not in typed(tmp_path, better, "--baseline", "base.json").stderr
@@ -198,27 +198,27 @@ def test_a_regression_is_told_by_name(tmp_path: Path) -> None:
     assert "Note: Not in the baseline: case-5." in done.stdout
     assert "Worse than before: case-0 (m, spec) was 2/2 and is 1/2." in (tmp_path / "r.md").read_text()
     shorter = outcomes(tmp_path / "shorter.jsonl", "+")
-    assert "but not in these results: case-1, case-2" in typed(tmp_path, shorter, "--baseline", "base.json").stdout
+    assert "Only in the baseline: case-1, case-2" in typed(tmp_path, shorter, "--baseline", "base.json").stdout
 
 
-def test_a_baseline_of_something_else_is_no_success(tmp_path: Path) -> None:
+def test_an_unrelated_baseline_fails(tmp_path: Path) -> None:
     typed(tmp_path, outcomes(tmp_path / "before.jsonl", "+"), "--json", "base.json")
     other = outcomes(tmp_path / "other.jsonl", "+", "short")
     done = typed(tmp_path, other, "--baseline", "base.json", code=100)
-    assert "missed: nothing here can be compared with the baseline, which is of m spec" in done.stderr
+    assert "missed: no case can be compared with the baseline of m spec" in done.stderr
     assert "Note: m short is not in the baseline." in done.stdout
 
 
 # Typed wrong
 
 
-def test_what_is_no_baseline_and_what_is_no_file_of_results(run: Path) -> None:
-    assert "this is no report" in typed(run, "r.jsonl", "--baseline", "r.jsonl", code=2).stderr
-    assert "holds no results" in typed(run, "suite.json", code=2).stderr
-    assert "cannot be read" in typed(run, "nothing.jsonl", code=2).stderr
+def test_other_files_are_refused_as_baseline_and_results(run: Path) -> None:
+    assert "not a report" in typed(run, "r.jsonl", "--baseline", "r.jsonl", code=2).stderr
+    assert "does not hold results" in typed(run, "suite.json", code=2).stderr
+    assert "Cannot read" in typed(run, "nothing.jsonl", code=2).stderr
 
 
-def test_a_report_never_takes_the_place_of_what_it_is_made_from(run: Path) -> None:
+def test_a_report_never_overwrites_its_sources(run: Path) -> None:
     before = (run / "r.jsonl").read_bytes()
     assert "the results themselves" in typed(run, "r.jsonl", "--csv", "r.jsonl", code=2).stderr
     (run / "link").symlink_to(run / "r.jsonl")
@@ -229,7 +229,7 @@ def test_a_report_never_takes_the_place_of_what_it_is_made_from(run: Path) -> No
     assert (run / "r.jsonl").read_bytes() == before
 
 
-def test_a_full_disk_is_an_error_of_the_program(run: Path) -> None:
+def test_a_full_disk_exits_with_1(run: Path) -> None:
     """Not of whoever typed."""
     done = typed(run, "r.jsonl", "--csv", "/dev/full", code=1)
     assert done.stderr == "error: /dev/full cannot be written: No space left on device.\n"
@@ -260,5 +260,5 @@ def test_a_full_disk_is_an_error_of_the_program(run: Path) -> None:
 @pytest.mark.deep
 def test_two_reports_in_one_file_and_a_directory_that_is_not_there(run: Path) -> None:
     assert "cannot both be written" in typed(run, "r.jsonl", "--csv", "x", "--json", "./x", code=2).stderr
-    assert "there is no directory" in typed(run, "r.jsonl", "--csv", "no/x", code=2).stderr
+    assert "no such directory: no" in typed(run, "r.jsonl", "--csv", "no/x", code=2).stderr
     assert not (run / "x").exists()

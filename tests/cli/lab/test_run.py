@@ -1,4 +1,4 @@
-"""`codex-bridge lab run` as a person types it, over real children: results that are kept, errors, budgets, ends."""
+"""`turnbridge lab run` as a person types it, over real children: results that are kept, errors, budgets, ends."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def wait_for_results(path: Path, count: int) -> None:
 # The file of results
 
 
-def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_run_continues_where_it_stopped(tmp_path: Path) -> None:
     suite, results = write_suite(tmp_path / "suite.json", "a", "b", "c"), tmp_path / "r.jsonl"
     stuck = scripted_codex(tmp_path, turns(*[ANSWER] * 4, HANG), name="stuck")
     command = [suite, "--model", MODEL, "-n", "2", "-V", "spec", "-V", "short", "-c", "2", "--results", results]
@@ -71,7 +71,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 
     healthy = scripted_codex(tmp_path, turns(ANSWER))
     done = lab(tmp_path, "run", *command, **scripted(healthy))
-    assert "r.jsonl: 4 result(s) are there already, 8 cell(s) are left" in done.stderr
+    assert "r.jsonl already has 4 result(s); 8 left" in done.stderr
     assert "12/12" not in done.stderr
     assert results.read_bytes().startswith(kept)
     found = cells(read_results(results))
@@ -93,7 +93,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert again.stdout == done.stdout
     # More may be asked: here another variant.
     more = lab(tmp_path, "run", *command, "-V", "nonce-tag", "--max-requests", "1", **scripted(healthy))
-    assert "12 result(s) are there already, 6 cell(s) are left" in more.stderr
+    assert "already has 12 result(s); 6 left" in more.stderr
     assert list(json.loads(results.read_text().splitlines()[-2])["variants"]) == ["nonce-tag"]
 
 
@@ -108,16 +108,16 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
     variant.write_text("blocks: {header: Call them.}")
     changed = write_suite(tmp_path / "changed.json", "a", "b", asked="Quick, how is it in Bern?")
     refused = {
-        "r.jsonl holds results of other cases;": [write_suite(tmp_path / "other.json", "b"), *command],
-        "r.jsonl holds results of cases that have changed since: a.": [changed, *command],
-        "r.jsonl holds results of variants that have changed since: mine.": [suite, *command, "-V", variant],
-        f"{suite} holds no results of `lab run`": [suite, *MOCK, "--results", suite],
+        "r.jsonl holds results of other cases.": [write_suite(tmp_path / "other.json", "b"), *command],
+        "r.jsonl holds results of cases that have changed: a.": [changed, *command],
+        "r.jsonl holds results of variants that have changed: mine.": [suite, *command, "-V", variant],
+        f"{suite} does not hold results of `lab run`": [suite, *MOCK, "--results", suite],
         "Is a directory": [suite, *MOCK, "--results", tmp_path],
-        "cannot be written": [suite, *MOCK, "--results", tmp_path / "no" / "r.jsonl"],
+        "Cannot write results": [suite, *MOCK, "--results", tmp_path / "no" / "r.jsonl"],
         "--html r.jsonl: this file is the results": [suite, *command, "--html", "r.jsonl"],
     }
     runs = [["run", *arguments] for arguments in refused.values()]
-    for why, ran in zip(refused, run_each(tmp_path, *runs, told=tmp_path / "told"), strict=True):
+    for why, ran in zip(refused, run_each(tmp_path, *runs, outputs=tmp_path / "outputs"), strict=True):
         assert (ran.code, ran.stdout) == (2, ""), ran
         assert why in ran.stderr
         assert ran.stderr.count("\n") == 1
@@ -134,13 +134,13 @@ def test_two_runs_do_not_share_a_file(tmp_path: Path) -> None:
     assert "Another run is writing its results to" in second.stderr
     first.send_signal(signal.SIGTERM)
     assert first.communicate(timeout=20)[1].startswith(
-        "error: Interrupted. The results so far are kept: with --results"
+        "error: Interrupted. To continue, run the same command with --results"
     )
     assert first.returncode == 128 + signal.SIGTERM
     assert len(read_results(results)) == 1
 
 
-def test_what_cannot_be_kept_is_not_asked(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_run(tmp_path: Path) -> None:
     suite = write_suite(tmp_path / "suite.json", *(f"case-{number}" for number in range(40)))
     command = f'ulimit -f 4; exec "$@" lab run {suite} -n 1 --mock-only --model mock-tool-call --results r.jsonl'
     done = subprocess.run(
@@ -152,7 +152,7 @@ def test_what_cannot_be_kept_is_not_asked(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 1, done
-    assert done.stderr == "error: The results cannot be written to r.jsonl: the disk is full.\n"
+    assert done.stderr == "error: Cannot write results to r.jsonl: the disk is full.\n"
     assert 2 <= len(read_results(tmp_path / "r.jsonl")) < 40
     # There is room again: the torn line is passed over, and only what is missing is asked.
     lab(tmp_path, "run", suite, "-n", "1", *MOCK, "--results", "r.jsonl")
@@ -163,7 +163,7 @@ def test_what_cannot_be_kept_is_not_asked(tmp_path: Path) -> None:
 # Errors of the machinery
 
 
-def test_errors_are_counted_apart_and_tried_again(tmp_path: Path) -> None:
+def test_errors_are_counted_separately_and_retried(tmp_path: Path) -> None:
     """The second turn of each child is refused by the provider, the third kills it."""
     suite, results = write_suite(tmp_path / "suite.json", *"abcd"), tmp_path / "r.jsonl"
     limit = [{"error": {"message": "Slow down.", "info": "rateLimitExceeded"}}]
@@ -173,13 +173,13 @@ def test_errors_are_counted_apart_and_tried_again(tmp_path: Path) -> None:
     first = lab(tmp_path, "run", *command, "--json", "r.json", code=100, **scripted(codex))
     assert re.search(r"passed +2/2 100 %", first.stdout), "two answers came, and both were right"
     assert re.search(r"errors, not counted +2/4 50 %", first.stdout)
-    assert "missed: scripted spec: 2 of 4 (50.0 %) requests failed; at most 5 % may" in first.stderr
+    assert "missed: scripted spec: 2 of 4 (50.0 %) requests failed; the maximum is 5 %" in first.stderr
     assert "1 request(s) failed and are not counted: rate_limit_exceeded: Slow down." in first.stderr
     assert "1 request(s) failed and are not counted: backend_crashed:" in first.stderr
     assert cells(read_results(results), "error") == [("spec", "b", 0), ("spec", "c", 0)]
 
     second = lab(tmp_path, "run", *command, "--max-errors", "25", **scripted(codex))
-    assert "2 result(s) are there already, 2 cell(s) are left" in second.stderr
+    assert "already has 2 result(s); 2 left" in second.stderr
     assert re.search(r"errors, not counted +1/4 25 %", second.stdout)
     lab(tmp_path, "run", *command, "--max-errors", "0", "--min-pass", "100", **scripted(codex))
     assert cells(read_results(results)) == [("spec", name, 0) for name in "adbc"]
@@ -188,9 +188,9 @@ def test_errors_are_counted_apart_and_tried_again(tmp_path: Path) -> None:
 def test_an_answer_that_takes_too_long_is_an_error(tmp_path: Path) -> None:
     suite = write_suite(tmp_path / "suite.json", "slow", "quick")
     codex = scripted_codex(tmp_path, turns([{"deltas": ["wait"]}, {"hang": True}], ANSWER))
-    command = [suite, "--model", MODEL, "-n", "1", "-c", "1", "--timeout", "1", "--results", "r.jsonl"]
+    command = [suite, "--model", MODEL, "-n", "1", "-c", "1", "--timeout", "4", "--results", "r.jsonl"]
     done = lab(tmp_path, "run", *command, "--max-errors", "50", **scripted(codex))
-    assert "1 request(s) failed and are not counted: timeout: No answer within 1 s." in done.stderr
+    assert "1 request(s) failed and are not counted: timeout: No answer within 4 s." in done.stderr
     assert re.search(r"passed +1/1", done.stdout)
 
 
@@ -202,18 +202,18 @@ def test_a_run_that_cannot_begin(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"blocks: {{header: {name}}}")
     refused = {
         "error: The Codex app-server is not ready: No Codex was found.": ["-m", "gpt-5.2", "PATH=/nowhere"],
-        "CODEX_BIN: /no/codex is not there": ["-m", "gpt-5.2", "CODEX_BIN=/no/codex"],
+        "CODEX_BIN: /no/codex does not exist": ["-m", "gpt-5.2", "CODEX_BIN=/no/codex"],
         "--model nope: The model 'nope' does not exist here.": [*MOCK, "-m", "nope"],
-        "--model is missing": [],
+        "Missing --model.": [],
         "no.ndjson does not exist": ["--from", "no.ndjson"],
-        "another one is called mine, too": [*MOCK, "-V", "mine.yaml", "-V", "deeper/mine.yaml"],
-        "--variant huh: choose one of spec,": [*MOCK, "-V", "huh"],
-        f"--case z*: {suite} holds no case that fits.": [*MOCK, "--case", "a", "--case", "z*"],
-        "there is no directory": [*MOCK, "--html", "no/r.html"],
+        "another variant is also called mine": [*MOCK, "-V", "mine.yaml", "-V", "deeper/mine.yaml"],
+        "--variant huh: choose spec,": [*MOCK, "-V", "huh"],
+        f"--case z*: no case of {suite} matches.": [*MOCK, "--case", "a", "--case", "z*"],
+        "no such directory: no": [*MOCK, "--html", "no/r.html"],
         "Invalid value for '--repeat'": [*MOCK, "-n", "0"],
     }
     runs = [["run", suite, *arguments] for arguments in refused.values()]
-    for why, ran in zip(refused, run_each(tmp_path, *runs, told=tmp_path / "told"), strict=True):
+    for why, ran in zip(refused, run_each(tmp_path, *runs, outputs=tmp_path / "outputs"), strict=True):
         assert why in ran.stderr
         assert ran.code == (1 if "No Codex" in why else 2), ran
         assert ran.stdout == ""
@@ -225,7 +225,7 @@ def test_a_child_that_cannot_offer_tools_natively_is_not_asked(tmp_path: Path) -
     suite = write_suite(tmp_path / "suite.json", "a")
     done = lab(tmp_path, "run", suite, *MOCK, "-n", "1", "-V", "spec", "-V", "native", "--results", "r.jsonl", code=2)
     assert done.stderr.startswith(
-        "error: --variant native, --model mock-tool-call: This Codex cannot be offered tools natively"
+        "error: --variant native, --model mock-tool-call: This Codex does not support native tools "
     )
     assert done.stderr.endswith("Leave one of them out.\n")
     assert done.stderr.count("\n") == 1
@@ -240,24 +240,24 @@ def test_budgets(tmp_path: Path) -> None:
     codex = scripted_codex(tmp_path, turns(ANSWER))
     command = [suite, "--model", MODEL, "-n", "2", "-c", "3", "--results", "r.jsonl"]
     done = lab(tmp_path, "run", *command, "--max-requests", "5", **scripted(codex))
-    assert done.stderr.endswith("note: the budget is spent: 11 cell(s) were not asked\n")
+    assert done.stderr.endswith("note: the budget is spent; 11 cell(s) were not asked\n")
     assert len(read_results(tmp_path / "r.jsonl")) == 5
-    told = "Only 5 of 16 were asked: the run was cut short."
-    assert f"Note: {told}" in done.stdout
-    assert f"Note: {told}" in lab(tmp_path, "report", "r.jsonl").stdout
-    assert "Only 2 of 4 were asked" in lab(tmp_path, "report", "r.jsonl", "--case", "[ab]").stdout
+    sentence = "The run is incomplete: 5 of 16 requests were sent."
+    assert f"Note: {sentence}" in done.stdout
+    assert f"Note: {sentence}" in lab(tmp_path, "report", "r.jsonl").stdout
+    assert "2 of 4 requests were sent" in lab(tmp_path, "report", "r.jsonl", "--case", "[ab]").stdout
     # Whatever is there from before: what counts for a run is what was chosen for it.
     (tmp_path / "more.jsonl").write_bytes((tmp_path / "r.jsonl").read_bytes())
     other = [*command, "--results", "more.jsonl", "-V", "short", "-n", "1", "--case", "a"]
     more = lab(tmp_path, "run", *other, "--min-pass", "100", **scripted(codex))
     assert "spec" not in more.stdout
-    assert "Note: 5 results of other cases, variants or models left out." in more.stdout
-    assert "cut short" not in more.stdout
+    assert "Note: 5 results of other cases, variants or models not shown." in more.stdout
+    assert "incomplete" not in more.stdout
     # 110 tokens each: with the third the budget is spent, and what runs then is finished.
     done = lab(tmp_path, "run", *command, "--max-tokens", "250", **scripted(codex))
     found = read_results(tmp_path / "r.jsonl")
     assert 8 <= len(found) <= 10
-    assert done.stderr.endswith(f"note: the budget is spent: {16 - len(found)} cell(s) were not asked\n")
+    assert done.stderr.endswith(f"note: the budget is spent; {16 - len(found)} cell(s) were not asked\n")
     assert {each["status"] for each in found} == {"scored"}
 
 
@@ -273,7 +273,7 @@ def test_the_bar_and_ctrl_c(tmp_path: Path) -> None:
         children = children_of(shown.pid)
         assert children
         shown.type("\x03")
-        screen += shown.wait_for("the same command goes on.")
+        screen += shown.wait_for("r.jsonl.")
         assert shown.wait() == 130
     assert not any(map(is_alive, children))
     assert len(read_results(results)) == 2
@@ -285,7 +285,7 @@ def test_the_bar_and_ctrl_c(tmp_path: Path) -> None:
 # Bad suites
 
 
-def test_a_bad_suite_is_told_with_its_line_and_nothing_is_run(tmp_path: Path) -> None:
+def test_faults_of_a_suite_name_the_line_and_nothing_is_run(tmp_path: Path) -> None:
     # One is bad only beside another one.
     suites = [path for path in sorted(BAD.rglob("*.*")) if path.parent.name != "tools" and path.name != "same-id.yaml"]
     codex = tmp_path / "codex"
@@ -293,11 +293,11 @@ def test_a_bad_suite_is_told_with_its_line_and_nothing_is_run(tmp_path: Path) ->
     codex.chmod(0o755)
     runs = [["run", suite, "--model", MODEL] for suite in suites]
     assert len(runs) > 10
-    for ran in run_each(tmp_path, *runs, told=tmp_path / "told", **scripted(codex)):
+    for ran in run_each(tmp_path, *runs, outputs=tmp_path / "outputs", **scripted(codex)):
         assert (ran.code, ran.stdout) == (2, ""), ran
         for line in ran.stderr.splitlines():
             assert re.match(rf"error: {BAD}/\S+:\d+: \S", line), line
-    assert {path.name for path in tmp_path.iterdir()} == {"codex", "told"}
+    assert {path.name for path in tmp_path.iterdir()} == {"codex", "outputs"}
 
 
 # Speed and memory
@@ -305,12 +305,12 @@ def test_a_bad_suite_is_told_with_its_line_and_nothing_is_run(tmp_path: Path) ->
 
 def measured(directory: Path, repeat: int, name: str) -> tuple[float, float, int]:
     """(seconds, processor seconds of the laboratory itself, cells) of a run of all shipped cases on the stand-in."""
-    told = directory / f"{name}.cpu"
+    usage = directory / f"{name}.cpu"
     program = f"""
 import atexit, resource
 def tell():
     used = resource.getrusage(resource.RUSAGE_SELF)
-    open({str(told)!r}, "w").write(str(used.ru_utime + used.ru_stime))
+    open({str(usage)!r}, "w").write(str(used.ru_utime + used.ru_stime))
 atexit.register(tell)
 from bridge.cli import main
 main()
@@ -324,7 +324,7 @@ main()
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    return time.monotonic() - began, float(told.read_text()), len(read_results(directory / f"{name}.jsonl"))
+    return time.monotonic() - began, float(usage.read_text()), len(read_results(directory / f"{name}.jsonl"))
 
 
 @pytest.mark.deep
@@ -345,17 +345,17 @@ def test_memory_is_flat_over_twenty_thousand_results(tmp_path: Path) -> None:
     """Four times as many take no more, but for what the report knows of each cell."""
 
     def run(repeat: int) -> tuple[int, int]:
-        results, told = tmp_path / f"{repeat}.jsonl", tmp_path / "peak"
+        results, memory = tmp_path / f"{repeat}.jsonl", tmp_path / "peak"
         arguments = ["lab", "run", str(CASES), *MOCK, "-n", str(repeat), "-c", "16", "--results", str(results)]
         subprocess.run(
-            [*watched(told), *arguments],
+            [*watched(memory), *arguments],
             cwd=tmp_path,
             env=environment(tmp_path),
             check=True,
             stdout=subprocess.DEVNULL,
         )
         with results.open() as file:
-            return peak(told), sum(1 for _ in file) - 1
+            return peak(memory), sum(1 for _ in file) - 1
 
     small, few = run(75)
     large, many = run(300)

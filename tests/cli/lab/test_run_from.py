@@ -1,4 +1,4 @@
-"""`codex-bridge lab run --from LOG`: the table of a run, from its log; and runs over a provider's HTTP."""
+"""`turnbridge lab run --from LOG`: the table of a run, from its log; and runs over a provider's HTTP."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_log_of_a_run_gives_its_table(tmp_path: Path) -> None:
     lab(tmp_path, "run", *run, "--from", log)
     assert scores(tmp_path / "run.ndjson.results.jsonl") == scores(tmp_path / "asked.jsonl")
     refused = lab(tmp_path, "run", *run, "--from", log, "--results", "asked.jsonl", code=2)
-    assert "holds answers that were asked for" in refused.stderr
+    assert "holds answers from a model" in refused.stderr
 
     # The log of something else as well, and cut in the middle of an answer.
     whole = log.read_text().splitlines(keepends=True)
@@ -100,25 +100,25 @@ def test_the_log_of_a_run_gives_its_table(tmp_path: Path) -> None:
         file.write(whole[ends[0]][:40])
     write_suite(suite, "a", "b")
     cut = lab(tmp_path, "run", suite, "--from", log, "--results", "cut.jsonl", "--max-errors", "100")
-    assert "note: 4 answer(s) are not scored: the suite has no case c\n" in cut.stderr
-    assert "note: 1 answer(s) are not scored: the log ends before they do\n" in cut.stderr
+    assert "note: 4 answer(s) not scored: the suite has no case c\n" in cut.stderr
+    assert "note: 1 answer(s) not scored: the log ends before they do\n" in cut.stderr
     assert "note: 1 request(s) in" in cut.stderr
-    assert "are not the laboratory's" in cut.stderr
+    assert "do not come from the lab" in cut.stderr
     assert "the last line of 1 file(s) is torn" in cut.stderr
     assert scores(tmp_path / "cut.jsonl") == [each for each in scores(tmp_path / "asked.jsonl") if each["case"] != "c"]
-    # Nothing to score: what to do is told, and no file is left, or emptied.
+    # Nothing to score: the message names the remedy, and no file is left, or emptied.
     other = lab(tmp_path, "run", suite, "--from", log, "--results", "other.jsonl", "-m", "another", code=2)
-    assert "are not scored: they are of another model, scripted" in other.stderr
-    assert other.stderr.splitlines()[-1].startswith(f"error: There is nothing to score in {log}. Choose the suite,")
+    assert "not scored: they come from another model, scripted" in other.stderr
+    assert other.stderr.splitlines()[-1].startswith(f"error: Nothing to score in {log}. Choose the suite,")
     lab(tmp_path, "run", suite, "--from", log, "--results", "cut.jsonl", "-m", "another", code=2)
     assert scores(tmp_path / "cut.jsonl")
     assert not (tmp_path / "other.jsonl").exists()
     foreign = lab(tmp_path, "run", suite, "--from", "other.ndjson", code=2)
-    assert "error: There is nothing to score in other.ndjson. Make a log" in foreign.stderr
+    assert "error: Nothing to score in other.ndjson. Use `lab run --log-events`" in foreign.stderr
     assert not (tmp_path / "other.ndjson.results.jsonl").exists()
-    # What was not chosen is told once.
+    # What was not chosen is reported once.
     some = lab(tmp_path, "run", suite, "--from", log, "--case", "a", "--results", "a.jsonl", "--max-errors", "100")
-    assert "note: 8 answer(s) are not scored: their cases are not chosen\n" in some.stderr
+    assert "note: 8 answer(s) not scored: their cases are not selected\n" in some.stderr
     assert "the suite has no case" not in some.stderr
     assert {each["case"] for each in scores(tmp_path / "a.jsonl")} == {"a"}
 
@@ -214,7 +214,7 @@ def test_a_provider_over_http(tmp_path: Path) -> None:
     assert scores(tmp_path / "run.ndjson.results.jsonl") == scores(tmp_path / "asked.jsonl")
 
 
-def test_so_many_at_once_and_no_more(tmp_path: Path) -> None:
+def test_concurrency_is_limited(tmp_path: Path) -> None:
     """The first answers are held back until five are asked for; the last of them comes first."""
     suite, gate = write_suite(tmp_path / "suite.json", *"abcdef"), Gate()
     with serving_in_thread() as server:

@@ -1,4 +1,4 @@
-"""What the tests of `codex-bridge log` share."""
+"""What the tests of `turnbridge log` share."""
 
 from __future__ import annotations
 

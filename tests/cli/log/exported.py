@@ -15,7 +15,7 @@ WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object
 
 
 def typed(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[bytes]:
-    """`codex-bridge log …`, which must exit with this code, and never with a traceback."""
+    """`turnbridge log …`, which must exit with this code, and never with a traceback."""
     done = run_warm("log", *arguments, env=dict(os.environ))
     assert done.returncode == code, done.stderr.decode()
     assert b"Traceback" not in done.stderr

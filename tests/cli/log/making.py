@@ -1,4 +1,4 @@
-"""Logs made by the bridge's own recorder, in a few words, and `codex-bridge log` as a process of its own."""
+"""Logs made by the bridge's own recorder, in a few words, and `turnbridge log` as a process of its own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from termios import TIOCSWINSZ
 from typing import Any
 
 from harness import ROOT
-from warm import WarmPopen, run_warm
+from warm import WarmProcess, run_warm
 
-from bridge.protolog.record import Recorder
+from bridge.log.record import Recorder
 from bridge.redact import Redactor
 
 BRIDGE = (sys.executable, "-m", "bridge", "log")
@@ -140,7 +140,7 @@ class Shown:
 
 @dataclass
 class LogCommand:
-    """`codex-bridge log` with a home of its own."""
+    """`turnbridge log` with a home of its own."""
 
     directory: Path
     columns: int = 80
@@ -168,7 +168,7 @@ class LogCommand:
         env = self.env(**environment)
         del env["COLUMNS"]
         words = ["log", *map(str, arguments)]
-        with WarmPopen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=ROOT) as process:
+        with WarmProcess(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=ROOT) as process:
             os.close(theirs)
             seen = b""
             while True:
@@ -188,7 +188,7 @@ class LogCommand:
     def running(self, *arguments: object) -> Iterator[Running]:
         """It runs until the block is left; it must be ended there."""
         words = ["log", *map(str, arguments)]
-        process = WarmPopen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env(), cwd=ROOT)
+        process = WarmProcess(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env(), cwd=ROOT)
         try:
             yield Running(process)
         finally:

@@ -1,4 +1,4 @@
-"""The commands of `codex-bridge log` on turns of CAP, as a real Codex made them."""
+"""The commands of `turnbridge log` on turns of CAP, as a real Codex made them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli.running import run_command
 from harness import ROOT
-from protolog.replayed import recordings_in
+from log.replayed import recordings_in
 
 LOG = ROOT / "fixtures/logs/cap-current.ndjson"
 LEGACY = ROOT / "fixtures/logs/cap-legacy.ndjson"

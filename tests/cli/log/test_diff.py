@@ -1,4 +1,4 @@
-"""`codex-bridge log diff`: what is different, and what differs in every run and does not count."""
+"""`turnbridge log diff`: what is different, and what differs in every run and does not count."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
     return written(tmp_path / "log.ndjson", made)
 
 
-def test_ids_times_and_pieces_do_not_count(log: LogCommand, path: Path) -> None:
+def test_ids_times_and_deltas_are_ignored(log: LogCommand, path: Path) -> None:
     """Two requests that are the same to a person are the same."""
     shown = log.run("diff", f"{path}:0001", f"{path}:0002")
     assert (shown.code, shown.stdout, shown.stderr) == (0, "no difference\n", "")
@@ -66,7 +66,7 @@ def test_how_it_ended(log: LogCommand, path: Path) -> None:
 
 
 def test_two_logs_are_compared_in_pairs(log: LogCommand, path: Path, tmp_path: Path) -> None:
-    """By path and model, in their order; what has no partner is told."""
+    """By path and model, in their order; requests without a partner are listed."""
     same = tmp_path / "same.ndjson"
     same.write_bytes(path.read_bytes())
     equal = log.run("diff", path, same)
@@ -103,13 +103,13 @@ def test_two_runs_of_a_real_bridge_are_the_same(log: LogCommand, tmp_path: Path)
         (("{log}:0001", "{log}"), "of both logs"),
         (("{log}:ffff", "{log}:0001"), "begins with 'ffff'"),
         (("{log}:000", "{log}:0001"), "write more of the id"),
-        (("{log}:0001", "{log}:0002", "--model", "x"), "here both are named"),
+        (("{log}:0001", "{log}:0002", "--model", "x"), "only when two whole logs"),
         (("none.ndjson", "{log}"), "does not exist"),
         (("none:1", "{log}:1"), "does not exist"),
     ],
 )
 def test_mistakes(log: LogCommand, path: Path, arguments: tuple[str, ...], said: str) -> None:
-    """Are told, with exit code 2."""
+    """Reported, with exit code 2."""
     shown = log.run("diff", *(each.replace("{log}", str(path)) for each in arguments))
     assert (shown.code, shown.stdout) == (2, "")
     assert said in shown.stderr
@@ -123,6 +123,6 @@ def test_colours_and_controls(log: LogCommand, tmp_path: Path) -> None:
     path = written(tmp_path / "log.ndjson", made)
     code, seen = log.on_terminal("diff", f"{path}:0001", f"{path}:0002")
     assert code == 1
-    assert "\x1b[31m-  a\\x1b[2Jb" in seen
-    assert "\x1b[32m+  c\\x1b[2Jd" in seen
+    assert "\x1b[31m-  a\\u001b[2Jb" in seen
+    assert "\x1b[32m+  c\\u001b[2Jd" in seen
     assert re.findall(r"\x1b\[(?!\d+m)", seen) == []

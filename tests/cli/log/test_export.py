@@ -1,4 +1,4 @@
-"""`codex-bridge log export` on the log of a real bridge."""
+"""`turnbridge log export` on the log of a real bridge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from cli.log.exported import QUESTION, ask_everything, typed
 from harness import ROOT, running_bridge
 
-HAR = jsonschema_rs.validator_for(json.loads((ROOT / "tests/protolog/export/har.schema.json").read_text()))
+HAR = jsonschema_rs.validator_for(json.loads((ROOT / "tests/log/export/har.schema.json").read_text()))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_page_is_the_same_in_a_file_and_on_stdout(log: Path, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["day.html"]
 
 
-def test_what_is_left_out_is_told(log: Path, tmp_path: Path) -> None:
+def test_requests_that_are_left_out_are_reported(log: Path, tmp_path: Path) -> None:
     done = typed("export", log, "--html", tmp_path / "day.html", "--limit", "2")
     assert b"3 earlier request(s) left out (--limit)" in done.stderr
     assert b"--since" in done.stderr
@@ -82,7 +82,7 @@ def test_a_broken_log_is_exported_as_far_as_it_goes(log: Path, tmp_path: Path) -
     broken = tmp_path / "broken.ndjson"
     broken.write_bytes(b"not ours\n" + log.read_bytes()[:-40])
     done = typed("export", broken, "--html", tmp_path / "broken.html")
-    assert b"1 line(s) are no records" in done.stderr
+    assert b"1 line(s) are not event log records" in done.stderr
     assert b"torn" in done.stderr
     assert b"torn" in (tmp_path / "broken.html").read_bytes()
 
@@ -102,8 +102,8 @@ def test_a_device_stays_one(log: Path) -> None:
 
 
 def test_the_page_s_parts_belong_to_the_package() -> None:
-    """Whoever installs the project has them: they lie in the package, and nothing leaves them out of a wheel."""
-    import bridge.protolog.export.html as module
+    """They are in the package, so a wheel contains them."""
+    import bridge.log.export.html as module
 
     parts = Path(str(module.__file__)).with_name("page")
     assert {f"{name}.js" for name in module.SCRIPTS} | {"page.html", "page.css"} == {

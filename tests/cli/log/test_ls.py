@@ -1,4 +1,4 @@
-"""`codex-bridge log ls`: one line per request, of any log, at any size."""
+"""`turnbridge log ls`: one line per request, of any log, at any size."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_a_wider_terminal_shows_more(log: LogCommand, made: LogMaker, tmp_path: 
 
 
 def test_the_short_id_is_enough_for_show(log: LogCommand, made: LogMaker, tmp_path: Path) -> None:
-    """What stands in the list can be asked for."""
+    """An id from the list is accepted."""
     path = written(tmp_path / "log.ndjson", made)
     short = log.run("ls", path).lines[2].split()[2]
     assert log.run("show", path, short).lines[0].startswith(name_of(2))
 
 
 def test_json_has_everything(log: LogCommand, made: LogMaker, tmp_path: Path) -> None:
-    """One object a line, with where the request stands."""
+    """One object per line, with the position of the request."""
     found = log.run("ls", written(tmp_path / "log.ndjson", made), "--json").objects
     assert [each["outcome"] for each in found] == ["completed", "completed", "failed", "unfinished"]
     assert found[1]["calls"] == ["look", "look", "read"]
@@ -87,12 +87,12 @@ def test_times_are_of_this_machine(log: LogCommand, made: LogMaker, tmp_path: Pa
 
 
 def test_filters(log: LogCommand, made: LogMaker, tmp_path: Path) -> None:
-    """They choose among the lines; when nothing fits, that is said."""
+    """They choose among the lines; if nothing matches, a note says so."""
     path = written(tmp_path / "log.ndjson", made)
     assert [line[15:19] for line in log.run("ls", path, "--tool", "look").lines[1:]] == ["0002"]
     assert [line[15:19] for line in log.run("ls", path, "--outcome", "failed:rate_limited").lines[1:]] == ["0003"]
     nothing = log.run("ls", path, "--model", "other")
-    assert (nothing.code, nothing.stdout, nothing.stderr) == (0, "", "note: no request of this log fits.\n")
+    assert (nothing.code, nothing.stdout, nothing.stderr) == (0, "", "note: no request matches the filters.\n")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_was_recorded_cannot_play_with_the_terminal(log: LogCommand, tmp_pa
     assert re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", seen) is None
 
 
-def test_who_stops_reading_ends_it_quietly(log: LogCommand, tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_it_silently(log: LogCommand, tmp_path: Path) -> None:
     """`| head` is no mistake."""
     made = LogMaker()
     for number in range(4000):
@@ -164,24 +164,24 @@ def test_who_stops_reading_ends_it_quietly(log: LogCommand, tmp_path: Path) -> N
 def test_there_is_no_log(log: LogCommand, tmp_path: Path) -> None:
     """One line that says what to do."""
     (tmp_path / "empty").mkdir()
-    for path, said in ((tmp_path / "none.ndjson", "does not exist"), (tmp_path / "empty", "holds no event log")):
+    for path, said in ((tmp_path / "none.ndjson", "does not exist"), (tmp_path / "empty", "contains no event log")):
         shown = log.run("ls", path)
         assert (shown.code, shown.stdout, len(shown.stderr.splitlines())) == (2, "", 1)
         assert said in shown.stderr
 
 
-def test_a_log_that_is_none(log: LogCommand, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_log(log: LogCommand, tmp_path: Path) -> None:
     """An empty file may become one; a binary file is a mistake."""
     empty, binary = tmp_path / "empty.ndjson", tmp_path / "binary"
     empty.touch()
     binary.write_bytes(os.urandom(100_000))
-    assert log.run("ls", empty).stderr == "note: this log holds no request.\n"
+    assert log.run("ls", empty).stderr == "note: the log contains no requests.\n"
     shown = log.run("ls", binary)
     assert (shown.code, shown.stdout) == (2, "")
     assert f"{binary} is not an event log" in shown.stderr
 
 
-def test_what_is_wrong_with_a_log_is_told_after_the_list(log: LogCommand, made: LogMaker, tmp_path: Path) -> None:
+def test_faults_of_a_log_are_reported_after_the_list(log: LogCommand, made: LogMaker, tmp_path: Path) -> None:
     """Foreign lines, missing records, a torn end: each in a sentence on stderr."""
     path = tmp_path / "log.ndjson"
     path.write_bytes(b"".join([*made.lines[:3], b"foreign\n", *made.lines[5:]])[:-7])
@@ -267,7 +267,7 @@ def test_progress_is_shown_on_a_terminal_alone(log: LogCommand, tmp_path: Path) 
     # Two runs, one line each in turn, and a foreign line in each block: the slowest way to read.
     path = tmp_path / "slow.ndjson"
     path.write_bytes(
-        b"".join(line + (b"x\n" if number % 500 == 0 else b"") for number, line in enumerate(made.lines)) * 4
+        b"".join(line + (b"x\n" if number % 500 == 0 else b"") for number, line in enumerate(made.lines)) * 8
     )
     code, seen = log.on_terminal("stats", path, "--no-index")
     assert code == 0
@@ -275,7 +275,7 @@ def test_progress_is_shown_on_a_terminal_alone(log: LogCommand, tmp_path: Path) 
     assert "%" not in log.run("stats", path, "--no-index").stderr
 
 
-def test_transcripts_are_told_by_their_names(log: LogCommand) -> None:
+def test_transcripts_are_listed_by_their_names(log: LogCommand) -> None:
     """They have no time, which leaves room for what `log show` needs to know which of them is meant."""
     shown = log.run("ls", ROOT / "fixtures/traces")
     names = [line[:23].rstrip("… ") for line in shown.lines[1:]]

@@ -1,4 +1,4 @@
-"""`codex-bridge log redact` on the log of a real bridge."""
+"""`turnbridge log redact` on the log of a real bridge."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def spelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_secrets_go_and_the_rest_stays(log: Path, tmp_path: Path) -> None:
+def test_secrets_are_removed_and_the_rest_stays(log: Path, tmp_path: Path) -> None:
     listed = tmp_path / "secrets.txt"
     listed.write_text("mock response text\n\n")
     copy = tmp_path / "copy.ndjson"
@@ -54,7 +54,7 @@ def test_secrets_go_and_the_rest_stays(log: Path, tmp_path: Path) -> None:
     assert json.loads(copy.read_bytes().splitlines()[0])["redacted"][0]["secrets"] == 2
 
 
-def test_texts_go_and_the_shape_stays(log: Path, tmp_path: Path) -> None:
+def test_texts_are_removed_and_their_shape_stays(log: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.ndjson"
     typed("redact", log, "--output", copy, "--texts")
     assert b"fox" not in copy.read_bytes()
@@ -69,7 +69,7 @@ def test_texts_go_and_the_shape_stays(log: Path, tmp_path: Path) -> None:
     assert [call["name"] for call in after[2]["calls"]] == ["weather"]
 
 
-def test_a_secret_in_pieces_goes_from_every_piece(spelled: Path, tmp_path: Path) -> None:
+def test_a_split_secret_is_removed_from_every_piece(spelled: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.ndjson"
     typed("redact", spelled, "--output", copy, "--secret", SPLIT)
     (row,) = (json.loads(line) for line in typed("export", copy, "--jsonl", "-").stdout.splitlines())
@@ -83,8 +83,8 @@ def test_a_secret_in_pieces_goes_from_every_piece(spelled: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     "options", [("--pattern", "sk-proj-[a-z0-9]+"), ("--pattern", "no such"), ("--outcome", "completed")]
 )
-def test_a_key_that_nobody_names_goes_from_every_piece(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """A stream of chat tells it in pieces alone."""
+def test_a_key_that_is_not_named_is_removed_from_every_piece(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A chat stream has it only in pieces."""
     path, copy = tmp_path / "day.ndjson", tmp_path / "copy.ndjson"
     key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
     asked = {"model": "mock-echo", "messages": [{"role": "user", "content": f"key {key} it is"}], "stream": True}
@@ -97,7 +97,7 @@ def test_a_key_that_nobody_names_goes_from_every_piece(tmp_path: Path, options: 
     assert re.fullmatch(r"key \[redacted:[0-9a-f]{8}\] it is", row["text"])
 
 
-def test_what_a_pattern_finds_over_pieces_goes_there_alone(spelled: Path, tmp_path: Path) -> None:
+def test_a_split_match_is_removed_only_where_it_was_found(spelled: Path, tmp_path: Path) -> None:
     """Elsewhere the same letters may be part of a word."""
     copy = tmp_path / "copy.ndjson"
     typed("redact", spelled, "--output", copy, "--pattern", r"word is h\w+")
@@ -107,8 +107,8 @@ def test_what_a_pattern_finds_over_pieces_goes_there_alone(spelled: Path, tmp_pa
     assert re.fullmatch(r"the pass\[redacted:[0-9a-f]{8}\]-and-more, is it not\?", row["text"])
 
 
-def test_a_secret_that_remains_is_told_and_no_copy_is_left(log: Path, tmp_path: Path) -> None:
-    """The log's own words are never changed; who calls one of them a secret gets no copy."""
+def test_a_secret_that_remains_is_reported_and_no_copy_is_kept(log: Path, tmp_path: Path) -> None:
+    """The log's own words are never changed; if one of them is a secret, no copy is written."""
     copy = tmp_path / "copy.ndjson"
     done = typed("redact", log, "--output", copy, "--secret", "client_request", code=1)
     assert re.search(rb"a secret remains: line \d+, client_request of req_", done.stderr)
@@ -140,7 +140,7 @@ def test_a_copy_can_be_put_over_an_older_one_but_not_over_the_log(log: Path, tmp
 
 
 def test_filters_take_a_part_out_of_a_log(log: Path, tmp_path: Path) -> None:
-    """The requests that fit, whole, and what befell their backends; nothing of the others, and nothing is missed."""
+    """Whole requests and the events of their backends; nothing of the others, and nothing is missing."""
     copy = tmp_path / "copy.ndjson"
     typed("redact", log, "--output", copy, "--tool", "weather")
     (row,) = map(json.loads, typed("export", copy, "--jsonl", "-").stdout.splitlines())
@@ -151,7 +151,7 @@ def test_filters_take_a_part_out_of_a_log(log: Path, tmp_path: Path) -> None:
     assert verified.stdout == b"1 request(s): 1 the same, 0 different, 0 not played\n"
     assert verified.stderr == b""
     refused = typed("redact", log, "--output", tmp_path / "other.ndjson", "--model", "nobody-else", code=2)
-    assert b"holds no request that fits" in refused.stderr
+    assert b"matches the filters" in refused.stderr
     assert not (tmp_path / "other.ndjson").exists()
 
 
@@ -162,11 +162,11 @@ def test_a_part_of_transcripts_is_taken_by_files(tmp_path: Path) -> None:
     assert outcomes == ["cancelled", "cancelled"]
 
 
-def test_foreign_lines_are_not_copied_and_told(log: Path, tmp_path: Path) -> None:
+def test_foreign_lines_are_reported_and_not_copied(log: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.ndjson"
     broken.write_bytes(log.read_bytes() + b'{"password": "of somebody else"}\ntorn {')
     done = typed("redact", broken, "--output", tmp_path / "copy.ndjson", "--secret", "nothing")
-    assert b"1 line(s) are no records" in done.stderr
+    assert b"1 line(s) are not event log records" in done.stderr
     assert b"torn" in done.stderr
     assert b"somebody" not in (tmp_path / "copy.ndjson").read_bytes()
 

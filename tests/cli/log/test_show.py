@@ -1,4 +1,4 @@
-"""`codex-bridge log show`: one request, told as a conversation."""
+"""`turnbridge log show`: one request as a conversation."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_request_as_a_conversation(log: LogCommand, path: Path) -> None:
-    """What was asked, thought, said, called, mended and refused, and how it ended; nothing of the others."""
+    """Input, reasoning, text, calls, repairs, rejects and the end; nothing of other requests."""
     assert log.run("show", path, "0001").lines == [
         f"{name_of(1)}  2026-03-01 08:00:00 UTC",
         "/v1/responses · streamed · gpt-5.2 → gpt-5.2-real · app-server",
@@ -72,7 +72,7 @@ def test_a_request_as_a_conversation(log: LogCommand, path: Path) -> None:
         "",
         "── calls ───────────────────────────────────────────────────────────────────────",
         "called    look  call_1",
-        "repaired  look: trailing_comma: a comma too much was removed",
+        "repaired  look: trailing_comma: a trailing comma was removed",
         "rejected  rm: unknown_tool: the request offered no tool of this name",
         "            <tool_call>rm</tool_call>",
         "",
@@ -82,7 +82,7 @@ def test_a_request_as_a_conversation(log: LogCommand, path: Path) -> None:
     ]
 
 
-def test_a_failure_says_what_to_do(log: LogCommand, path: Path) -> None:
+def test_a_failure_shows_what_to_do(log: LogCommand, path: Path) -> None:
     """The message, the status, and when to try again."""
     lines = log.run("show", path, "0003").lines
     assert lines[-4:] == [
@@ -123,7 +123,7 @@ def test_json_gives_the_records(log: LogCommand, path: Path) -> None:
 
 
 def test_a_beginning_is_enough_when_it_is_clear(log: LogCommand, path: Path) -> None:
-    """Else those that begin so are listed, or it is said that there is none."""
+    """Otherwise the matching ids are listed, or an error says that there is none."""
     assert log.run("show", path, "req_0002").lines[0].startswith(name_of(2))
     several = log.run("show", path, "000")
     assert (several.code, several.stdout) == (2, "")
@@ -142,10 +142,10 @@ def test_without_an_id_the_last_that_fits(log: LogCommand, path: Path) -> None:
     assert log.run("show", path, "0001", "--tool", "look").lines[0].startswith(name_of(1))
     refused = log.run("show", path, "0003", "--tool", "look")
     assert (refused.code, refused.stdout) == (2, "")
-    assert "begins with '0003' and fits" in refused.stderr
+    assert "No request that matches the filters in" in refused.stderr
     none = log.run("show", path, "--model", "nobody")
     assert (none.code, none.stdout) == (2, "")
-    assert "holds no request that fits" in none.stderr
+    assert "holds no request that matches the filters" in none.stderr
 
 
 def test_a_log_twice_in_one_file(log: LogCommand, path: Path) -> None:
@@ -194,9 +194,10 @@ UPSTREAMS: dict[str, list[dict[str, Any]]] = {
     "messages": [
         {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
         {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Hel"}},
         {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "lo"}},
-        {"type": "content_block_start", "index": 2, "content_block": {"type": "tool_use", "name": "look"}},
+        {"type": "content_block_start", "index": 2, "content_block": {"type": "tool_use", "id": "c", "name": "look"}},
         {"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": '{"q":1}'}},
     ],
 }
@@ -292,7 +293,7 @@ def test_the_second_time_only_the_request_itself_is_read(log: LogCommand, tmp_pa
     assert int(ran.stderr.split()[-1]) > 40_000_000
 
 
-def test_nobody_reads_any_more(log: LogCommand, path: Path) -> None:
+def test_a_closed_pipe_ends_it_silently(log: LogCommand, path: Path) -> None:
     """A closed pipe ends it without a word."""
     reader, writer = os.pipe()
     os.close(reader)

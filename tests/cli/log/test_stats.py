@@ -1,4 +1,4 @@
-"""`codex-bridge log stats`: what a log adds up to."""
+"""`turnbridge log stats`: what a log adds up to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from cli.log.making import USAGE, LogCommand, LogMaker
 
-from bridge.cli.log.plot import bar
-from bridge.cli.log.totals import Latency
+from bridge.log.commands.stats import Latency, bar
 
 
 @pytest.fixture
@@ -53,9 +52,9 @@ def test_it_is_shown_in_eighty_columns(log: LogCommand, path: Path) -> None:
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("101 requests, 2026-03-01 08:03 to 13:01, ")
     assert any(line.split() == ["completed", "90", "89.1%"] for line in lines)
-    latency = lines.index("latency         requests     p50     p90     p99     max")
-    assert lines[latency + 2].split()[:4] == ["in", "all", "100", "4.40s"]
-    durations = lines.index("how long requests took")
+    latency = [line.split() for line in lines].index(["latency", "requests", "p50", "p90", "p99", "max"])
+    assert lines[latency + 2].split()[:3] == ["total", "100", "4.40s"]
+    durations = lines.index("duration of requests")
     assert lines[durations + 1].split()[:4] == ["up", "to", "0.20s", "1"]
     over_time = lines[lines.index("requests over time") + 1 :]
     assert 4 <= len(over_time) <= 16
@@ -64,7 +63,7 @@ def test_it_is_shown_in_eighty_columns(log: LogCommand, path: Path) -> None:
 
 
 def test_filters(log: LogCommand, path: Path) -> None:
-    """Only what fits is counted; when nothing does, that is said."""
+    """Only matching requests are counted; if there is none, the output says so."""
     [told] = log.run("stats", path, "--json", "--model", "mini*").objects
     assert told["requests"] == 25
     assert log.run("stats", path, "--model", "other").stdout == "no requests\n"

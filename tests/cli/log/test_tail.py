@@ -1,4 +1,4 @@
-"""`codex-bridge log tail`: the last requests, and those that come, wherever the log goes."""
+"""`turnbridge log tail`: the last requests and new ones, across rotation and truncation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli.log.making import LogCommand, LogMaker, Running, name_of
 
-from bridge.protolog.read import log_files
+from bridge.log.read import log_files
 
 pytestmark = pytest.mark.deep  # each test starts several processes, or waits for real time
 

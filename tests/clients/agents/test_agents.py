@@ -193,7 +193,7 @@ class Desk:
             ["sh", "-euc", command.replace('"hello"', '"$PROMPT"')],
             env={
                 # Nothing else is inherited, so that no proxy, key or setting of this machine reaches an agent.
-                "PATH": os.environ["CODEX_BRIDGE_AGENTS_PATH"] + os.pathsep + os.environ["PATH"],
+                "PATH": os.environ["TURNBRIDGE_AGENTS_PATH"] + os.pathsep + os.environ["PATH"],
                 "HOME": str(self.home),
                 "OPENAI_BASE_URL": self.rig.bridge.url,
                 "OPENAI_API_KEY": KEY,

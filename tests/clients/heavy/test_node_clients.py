@@ -130,7 +130,7 @@ def programs(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pro
     for source in Path(__file__).with_name("node").glob("*.mjs"):
         shutil.copy(source, directory)
     # Node looks for packages beside the file that imports them.
-    (directory / "node_modules").symlink_to(Path(os.environ["CODEX_BRIDGE_CLIENTS_NODE"], "node_modules"))
+    (directory / "node_modules").symlink_to(Path(os.environ["TURNBRIDGE_CLIENTS_NODE"], "node_modules"))
     environment = {"OPENAI_BASE_URL": rig.bridge.url, "OPENAI_API_KEY": KEY, "BRIDGE_MODEL": "gpt-5.2"}
     with ExitStack() as stack:
         yield Programs(directory, environment, stack)

@@ -89,7 +89,7 @@ def programs(rig: Rig) -> Iterator[Callable[[str], Program]]:
         def start(name: str) -> Program:
             if name not in running:
                 suffix = "_LITELLM" if name == "litellm" else ""
-                python = os.environ[f"CODEX_BRIDGE_CLIENTS_PYTHON{suffix}"]
+                python = os.environ[f"TURNBRIDGE_CLIENTS_PYTHON{suffix}"]
                 program = Program([python, "-P", "-m", f"programs.{name}"], environment)
                 running[name] = stack.enter_context(program)
             return running[name]

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bridge.lab.case import Case, Expect, ExpectedCall
-from bridge.lab.report.counted import CountedResults
+from bridge.core.items import FunctionTool, Message, Text, ToolChoice
+from bridge.lab.case import Called, Case, Expect, ExpectedCall
+from bridge.lab.checks import CHECKS
 from bridge.lab.report.summary import Summary, summarise
-from bridge.lab.result import Cell, Result, ResultFile
-from bridge.lab.sample import Called
-from bridge.lab.score import CHECKS
-from bridge.turn.items import FunctionTool, Message, Text, ToolChoice
+from bridge.lab.result import Cell, CountedResults, Result, ResultFile
 
 WEATHER = FunctionTool(
     "get_weather",
@@ -70,7 +68,7 @@ def answer(
     rejections: Sequence[str] = (),
 ) -> Result:
     """A sample that was scored."""
-    due = CASES[cell.case].calls_due if cell.case in CASES else bool(calls)
+    due = CASES[cell.case].expects_calls if cell.case in CASES else bool(calls)
     checks: dict[str, bool | None] = dict.fromkeys(CHECKS)
     checks |= {"count": True} if due else {"unneeded": True}
     checks |= dict.fromkeys(failed, False)

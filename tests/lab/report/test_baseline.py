@@ -10,8 +10,8 @@ import pytest
 from lab.report.making import answer, trouble
 
 from bridge.errors import UsageError
-from bridge.lab.report.baseline import Baseline, changes, nothing_compared, read_baseline, regressions
-from bridge.lab.report.json import json_report
+from bridge.lab.report import Baseline, changes, nothing_compared, read_baseline, regressions
+from bridge.lab.report.exports import json_report
 from bridge.lab.report.summary import Summary, summarise
 from bridge.lab.result import Cell, Result
 
@@ -59,34 +59,34 @@ def test_any_lower_share_is_a_regression(tmp_path: Path, was: str, now: str) -> 
     assert (nothing_compared(summary, baseline) is None) == known
 
 
-def test_where_nothing_can_be_compared_it_is_told_with_what_could_be(tmp_path: Path) -> None:
+def test_nothing_to_compare_names_the_baseline(tmp_path: Path) -> None:
     baseline = kept(tmp_path / "b.json", {"a": "PASS"})
     assert nothing_compared(summary_of({"a": "FAIL", "b": "PASS"}), baseline) is None
     for other in (summary_of({"a": "FAIL"}, "short"), summary_of({"b": "FAIL"}), summarise([], {})):
         assert nothing_compared(other, baseline) == (
-            "nothing here can be compared with the baseline, which is of m spec: choose its model, variant and cases"
+            "no case can be compared with the baseline of m spec; choose its model, variant and cases"
         )
 
 
-def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_reported(tmp_path: Path) -> None:
     baseline = kept(tmp_path / "b.json", {"a": "PASS", "gone": "PASS", "silent": "PASS"})
     now = summary_of({"a": "PASS", "new": "FAIL", "silent": "ERROR"})
     assert list(regressions(now, baseline)) == []
     assert list(changes(now, baseline)) == [
         "Not in the baseline: new.",
-        "In the baseline, but not in these results: gone.",
-        "m spec has no answer to compare for silent.",
+        "Only in the baseline: gone.",
+        "m spec has no scored answer to compare for silent.",
     ]
 
 
-def test_columns_that_are_new_or_gone_are_told(tmp_path: Path) -> None:
+def test_new_and_missing_columns_are_reported(tmp_path: Path) -> None:
     found = list(changes(summary_of({"a": "FAIL"}, "short"), kept(tmp_path / "b.json", {"a": "PASS"}, "spec")))
-    assert found == ["m short is not in the baseline.", "m spec is in the baseline, but not in these results."]
+    assert found == ["m short is not in the baseline.", "m spec is in the baseline only."]
 
 
 def test_many_names_are_cut() -> None:
     now = summary_of({f"c{number}": "PASS" for number in range(12)})
-    assert list(changes(now, Baseline({})))[1] == "Not in the baseline: c0, c1, c2, c3, c4, c5, c6, c7 and 4 more."
+    assert list(changes(now, {}))[1] == "Not in the baseline: c0, c1, c2, c3, c4, c5, c6, c7 and 4 more."
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_many_names_are_cut() -> None:
      b'{"report": 1, "columns": [], "cases": [{"id": "a", "cells": [{"model": "m", "variant": "v", "word": "PASS"}]}]}',
      b'{"lab": 1, "suite": "x"}\n', b"\xff"],
 )  # fmt: skip
-def test_what_is_no_baseline_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "b.json").write_bytes(content)
-    with pytest.raises(UsageError, match=r"b\.json: this is no report"):
+    with pytest.raises(UsageError, match=r"b\.json: not a report"):
         read_baseline(tmp_path / "b.json")
 
 
-def test_a_baseline_that_is_not_there_or_of_a_later_program(tmp_path: Path) -> None:
+def test_a_missing_or_newer_baseline_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_baseline(tmp_path / "none.json")
     (tmp_path / "b.json").write_bytes(b'{"report": 2}')
-    with pytest.raises(UsageError, match="newer program"):
+    with pytest.raises(UsageError, match="newer version"):
         read_baseline(tmp_path / "b.json")

@@ -8,20 +8,19 @@ import pytest
 from lab.report.making import answer, trouble, write_results
 
 from bridge.errors import ConfigError
-from bridge.lab.report.counted import CountedResults, Only
-from bridge.lab.result import Cell, ResultFile
+from bridge.lab.result import Cell, CountedResults, Only, ResultFile
 
 FIRST, SECOND = Cell("m", "spec", "weather-bern", 0), Cell("m", "spec", "weather-bern", 1)
 OTHER = Cell("m", "spec", "only-talk", 0)
 
 
-def test_of_a_cell_that_was_asked_again_the_last_result_counts(tmp_path: Path) -> None:
+def test_the_last_result_of_a_repeated_cell_counts(tmp_path: Path) -> None:
     again = answer(FIRST, "repaired", "again")
     results = [trouble(FIRST), answer(SECOND, "clean"), answer(FIRST, "clean", "once"), again]
     assert list(CountedResults(write_results(tmp_path / "r", results))) == [answer(SECOND, "clean"), again]
 
 
-def test_an_error_counts_only_while_there_is_nothing_better(tmp_path: Path) -> None:
+def test_an_error_counts_only_without_a_score(tmp_path: Path) -> None:
     found = CountedResults(write_results(tmp_path / "r", [answer(FIRST, "clean"), trouble(FIRST), trouble(SECOND)]))
     assert [(result.cell, result.status) for result in found] == [(FIRST, "scored"), (SECOND, "error")]
 
@@ -47,7 +46,7 @@ def test_other_variants_and_models_are_left_out(tmp_path: Path) -> None:
     assert len(list(CountedResults(file))) == 4
 
 
-def test_what_is_no_file_of_results_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_results_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r").write_text("hello\n")
-    with pytest.raises(ConfigError, match="holds no results"):
+    with pytest.raises(ConfigError, match="does not hold results"):
         CountedResults(ResultFile(tmp_path / "r"))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from lab.report.golden import check_golden
 from lab.report.making import CASES, answer, small_run, small_summary, trouble
 
-from bridge.lab.report.csv import COLUMNS, csv_pieces, harmless
+from bridge.lab.case import Called
+from bridge.lab.report.exports import COLUMNS, csv_pieces, harmless
 from bridge.lab.result import Cell, Result
-from bridge.lab.sample import Called
 
 
 def read(*results: Result) -> list[dict[str, str]]:
@@ -33,7 +33,7 @@ def test_every_result_is_a_row() -> None:
     assert all(tuple(row) == COLUMNS for row in rows)
 
 
-def test_what_a_row_tells() -> None:
+def test_the_columns_of_a_row() -> None:
     cell = Cell("m", "spec", "weather-bern", 2)
     called = [Called("get_weather", '{"city": "Bern"}'), Called("find_trains", "{}")]
     row, error = read(answer(cell, "clean", "text", calls=called, failed=["values", "count"]), trouble(cell))
@@ -44,7 +44,7 @@ def test_what_a_row_tells() -> None:
     assert (error["status"], error["passed"], error["error_code"], error["f1"]) == ("error", "", "timeout", "")
 
 
-def test_lines_end_as_the_standard_says() -> None:
+def test_lines_end_with_crlf() -> None:
     data = b"".join(csv_pieces(small_run(), CASES))
     assert data.count(b"\r\n") == 91 == data.count(b"\n")
 
@@ -56,7 +56,7 @@ def test_nothing_is_a_formula() -> None:
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_every_text_comes_back(name: str, message: str) -> None:
+def test_every_text_survives(name: str, message: str) -> None:
     result = replace(trouble(Cell(name, "spec", "a", 0)), error={"code": "x", "message": message})
     (row,) = read(result)
     for text, found in ((name, row["model"]), (message, row["error_message"])):

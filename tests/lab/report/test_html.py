@@ -63,35 +63,35 @@ def test_the_policy_lets_through_one_script_and_one_style_and_no_request() -> No
     assert not re.search(rb'(innerHTML|insertAdjacentHTML|document\.write|style="|onclick=)', page)
 
 
-def test_of_a_cell_only_the_first_samples_are_in_the_page_and_that_is_told() -> None:
+def test_the_page_has_the_first_samples_of_a_cell_and_counts_the_rest() -> None:
     results = [answer(Cell("m", "spec", "weather-bern", number), "clean", "x" * 1000) for number in range(9)]
     page = made(*results, samples=4)
     assert samples(page) == ["s0-0-0", "s0-0-1", "s0-0-2", "s0-0-3"]
     index = blocks(page)["index"]
     assert index["left_out"] == 5
-    assert (index["rows"][0]["cells"][0]["kept"], index["rows"][0]["cells"][0]["scored"]) == (4, 9)
+    assert (index["cases"][0]["cells"][0]["kept"], index["cases"][0]["cells"][0]["scored"]) == (4, 9)
     page = made(*results, max_bytes=3000)
     assert len(samples(page)) == 2
     assert blocks(page)["index"]["left_out"] == 7
 
 
-def test_a_sample_tells_what_is_wrong_with_it() -> None:
+def test_a_sample_says_what_is_wrong_with_it() -> None:
     cell = Cell("m", "spec", "weather-bern", 0)
     wrong = answer(cell, "absent", "I cannot.", failed=["count"])
     found = blocks(made(wrong, trouble(cell._replace(repeat=1))))
-    assert found["s0-0-0"]["failed"] == [["count", "Nothing is called; 1 is due."]]
+    assert found["s0-0-0"]["failed"] == [["count", "Expected 1 call, got none."]]
     assert found["s0-0-0"]["texts"] == [[["I cannot.", "text", ""]]]
     assert found["s0-0-1"]["error"] == {"code": "timeout", "message": "No answer within 180 s."}
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_no_text_can_leave_its_place(name: str, text: str) -> None:
+def test_no_text_can_leave_its_script_element(name: str, text: str) -> None:
     cell = Cell(name, name, text, 0)
     page = made(
         answer(cell, "broken", text + "</script>" + name, rejections=[text]), trouble(cell._replace(repeat=1), text)
     )
     found = blocks(page)
-    assert found["index"]["rows"][0]["id"] == text
+    assert found["index"]["cases"][0]["id"] == text
     assert found["s0-0-0"]["texts"] == [[[f"{text}</script>{name}", "text", ""]]]
     assert page.count(b"</script>") == len(found) + 1
 

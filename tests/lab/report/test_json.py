@@ -9,7 +9,7 @@ from lab.report.golden import check_golden
 from lab.report.making import answer, small_summary
 
 from bridge import __version__
-from bridge.lab.report.json import json_report
+from bridge.lab.report.exports import json_report
 from bridge.lab.report.summary import summarise
 from bridge.lab.result import Cell
 
@@ -19,7 +19,7 @@ def test_the_golden_report(tmp_path: Path) -> None:
     check_golden("report.json", json_report(summary).replace(__version__.encode(), b"VERSION", 1))
 
 
-def test_what_it_tells(tmp_path: Path) -> None:
+def test_the_members_of_the_report(tmp_path: Path) -> None:
     summary, _ = small_summary(tmp_path / "r")
     report = json.loads(json_report(summary))
     assert list(report) == [

@@ -15,7 +15,7 @@ from lab.report.golden import check_golden
 from lab.report.making import CASES, answer, small_run, small_summary, trouble
 
 from bridge.lab.case import Case
-from bridge.lab.report.junit import junit_pieces, xml_text
+from bridge.lab.report.exports import junit_pieces, xml_text
 from bridge.lab.report.summary import summarise
 from bridge.lab.result import Cell, Result
 from bridge.lab.variant import SHIPPED
@@ -89,15 +89,15 @@ def test_a_reader_of_junit_files_understands_it(tmp_path: Path) -> None:
     assert isinstance(failure, junitparser.Failure)
     assert (failure.message, failure.type) == ("2 of 3 passed", "broken")
     assert failure.text.splitlines() == [
-        "broken: a block that is no call, however it is mended (1 of 3)",
-        "count: there are not as many calls as are due (1 of 3)",
+        "broken: an attempted call that cannot be repaired (1 of 3)",
+        "count: the number of calls is wrong (1 of 3)",
         "Sample 3: broken, bad_json",
-        "Nothing is called; 1 is due.",
+        "Expected 1 call, got none.",
     ]
     assert tests["weather-bern"].time == 3.75
 
 
-def test_the_machinery_is_never_a_failure() -> None:
+def test_a_request_error_is_never_a_failure() -> None:
     cell = Cell("m", "spec", "weather-bern", 0)
     (suite,) = check_schema(made([trouble(cell), trouble(cell._replace(repeat=1), "rate_limited", "Wait.")]))
     error = suite.find("testcase/error")
@@ -109,14 +109,14 @@ def test_the_machinery_is_never_a_failure() -> None:
     assert suite.findtext("system-err") == "weather-bern: 1 of 2 requests failed: timeout 1\n"
 
 
-def test_a_case_without_its_suite_is_told_in_general_words() -> None:
+def test_without_the_suite_failures_are_described_in_general() -> None:
     cell = Cell("m", "spec", "a", 0)
     (suite,) = check_schema(made([answer(cell, "clean", failed=["values"])], {}))
-    assert "Arguments are not the right ones." in (suite.findtext("testcase/failure") or "")
+    assert "A call is not one of the expected calls." in (suite.findtext("testcase/failure") or "")
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
-def test_whatever_is_said_the_document_is_whole(name: str, text: str) -> None:
+def test_any_text_gives_a_valid_document(name: str, text: str) -> None:
     root = check_schema(
         made([answer(Cell(name, text, text, 0), "broken", text, failed=["name"], rejections=[text])], {})
     )
@@ -126,7 +126,9 @@ def test_whatever_is_said_the_document_is_whole(name: str, text: str) -> None:
 
 
 @given(st.text())
-def test_a_text_comes_back_but_for_what_xml_cannot_hold(text: str) -> None:
-    found = ElementTree.fromstring(f"<a>{xml_text(text)}</a>").text or ""
+def test_text_survives_xml_except_for_forbidden_characters(text: str) -> None:
+    element = ElementTree.Element("a")
+    element.text = xml_text(text)
+    found = ElementTree.fromstring(ElementTree.tostring(element)).text or ""
     if text.isprintable():
         assert found == text

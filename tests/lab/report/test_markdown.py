@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lab.report.golden import check_golden
 from lab.report.making import answer, small_summary
 
-from bridge.lab.report.markdown import escape, markdown_lines
 from bridge.lab.report.summary import summarise
+from bridge.lab.report.text import escape, markdown_lines
 from bridge.lab.result import Cell
 
 
@@ -29,11 +29,11 @@ def test_what_was_missed_comes_first(tmp_path: Path) -> None:
 
 
 def test_no_results() -> None:
-    assert list(markdown_lines(summarise([], {})))[-1] == "There are no results."
+    assert list(markdown_lines(summarise([], {})))[-1] == "No results."
 
 
 @given(st.text(max_size=80))
-def test_a_text_stays_a_text(text: str) -> None:
+def test_text_is_never_markdown(text: str) -> None:
     found = escape(text)
     assert not re.search(r"[\x00-\x1f\x7f\u2028\u202e]", found)
     bare = re.sub(r"&#\d+;", "", found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -12,21 +13,24 @@ from lab.report.making import BROKEN, CASES, FENCED, RIGHT, TRAIN, answer
 from lab.scripted_model import MANNERS, NotPossible
 from lab.scripted_model import answer as scripted
 
-from bridge.lab.report.marked import mark_text, stand_in_case, visible_text
+from bridge.lab.case import Called, Case, Sample
 from bridge.lab.result import Cell
-from bridge.lab.sample import Called
-from bridge.lab.score import score
+from bridge.lab.score import Piece, read_answer, score
 from bridge.lab.suite import load_suite
-from bridge.lab.variant import SHIPPED
+from bridge.lab.variant import SHIPPED, LabVariant
 
 SHIPPED_CASES = load_suite(ROOT / "fixtures/cases").cases
 CASE, SPEC = CASES["weather-bern"], SHIPPED["spec"]
 
 
-def kinds(text: str, *called: str, variant: str = "spec") -> list[tuple[str, str]]:
-    stretches = mark_text(text, called, CASE, SHIPPED[variant])
-    assert "".join(stretch.text for stretch in stretches) == text
-    return [(stretch.kind, stretch.note) for stretch in stretches]
+def pieces(text: str, case: Case, variant: LabVariant) -> list[Piece]:
+    (found,) = read_answer(case, variant, Sample((text,))).texts
+    assert "".join(piece.text for piece in found) == text
+    return found
+
+
+def kinds(text: str, variant: str = "spec", case: Case = CASE) -> list[tuple[str, str]]:
+    return [(piece.kind, piece.note) for piece in pieces(text, case, SHIPPED[variant])]
 
 
 def test_calls_and_the_text_around_them() -> None:
@@ -39,7 +43,7 @@ def test_calls_and_the_text_around_them() -> None:
     ]
 
 
-def test_a_call_that_was_mended_says_how() -> None:
+def test_a_repaired_call_names_its_repairs() -> None:
     assert kinds(FENCED) == [("repair", "get_weather: trailing_comma, code_fence")]
     assert kinds(f"{RIGHT}</tool_call>") == [("call", "get_weather"), ("repair", "repeated_closing_tag")]
 
@@ -53,14 +57,15 @@ def test_several_calls_of_one_block_are_all_named() -> None:
     assert kinds(listed) == [("repair", "find_trains, get_weather: array_split")]
 
 
-def test_a_block_that_is_no_call() -> None:
+def test_a_block_that_is_not_a_call() -> None:
     assert kinds(BROKEN) == [("text", ""), ("reject", "not JSON")]
 
 
 def test_a_function_that_is_not_offered_has_its_form() -> None:
     text = RIGHT.replace("get_weather", "forecast")
-    assert kinds(text, "forecast") == [("unknown", "forecast")]
-    assert kinds(text) == [("reject", "a function that is not offered")], "where the talk is of tags"
+    assert kinds(text) == [("unknown", "forecast")]
+    about_tags = replace(CASE, expect=replace(CASE.expect, leak="allowed"))
+    assert kinds(text, case=about_tags) == [("reject", "the function is not offered")]
 
 
 def test_a_variant_may_have_other_tags_or_none() -> None:
@@ -71,12 +76,12 @@ def test_a_variant_may_have_other_tags_or_none() -> None:
     assert kinds(RIGHT, variant="native") == [("text", "")]
 
 
-def test_a_case_that_is_not_at_hand_offers_what_was_called() -> None:
+def test_a_case_of_an_unknown_suite_offers_the_called_functions() -> None:
     cell = Cell("m", "spec", "lost", 0)
     result = answer(cell, "clean", f"I look. {RIGHT}", calls=[Called("get_weather", '{"city":"Bern"}')])
-    case = stand_in_case(result)
-    assert [stretch.kind for stretch in mark_text(result.texts[0], ["get_weather"], case, SPEC)] == ["text", "call"]
-    assert visible_text(result, case, SPEC) == "I look. "
+    reading, _ = result.explain(None, SPEC)
+    assert [[piece.kind for piece in text] for text in reading.texts] == [["text", "call"]]
+    assert reading.visible == "I look. "
 
 
 PIECES = st.sampled_from(
@@ -86,12 +91,12 @@ PIECES = st.sampled_from(
 
 @pytest.mark.parametrize("variant", ["spec", "json-args-object", "nonce-tag", "native"])
 @given(st.lists(PIECES | st.text(max_size=5), max_size=12))
-def test_nothing_of_a_text_is_lost(variant: str, pieces: list[str]) -> None:
-    kinds("".join(pieces), "forecast", variant=variant)
+def test_nothing_of_a_text_is_lost(variant: str, words: list[str]) -> None:
+    kinds("".join(words), variant)
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-def test_what_is_shown_as_mended_is_what_was_counted(manner: str) -> None:
+def test_marked_repairs_are_the_counted_repairs(manner: str) -> None:
     """Every way to answer badly, in the shipped cases: nothing of a text is lost, and the repairs are the score's."""
     for case, variant in product(SHIPPED_CASES, ("spec", "json-args-object", "nonce-tag")):
         try:
@@ -99,9 +104,7 @@ def test_what_is_shown_as_mended_is_what_was_counted(manner: str) -> None:
         except NotPossible:
             continue
         score_ = score(case, SHIPPED[variant], sample)
-        called = [call.name for call in score_.calls]
-        marked = [mark_text(text, called, case, SHIPPED[variant]) for text in sample.texts]
-        assert ["".join(stretch.text for stretch in text) for text in marked] == list(sample.texts)
-        repaired = " ".join(stretch.note for text in marked for stretch in text if stretch.kind == "repair")
+        marked = [pieces(text, case, SHIPPED[variant]) for text in sample.texts]
+        repaired = " ".join(piece.note for text in marked for piece in text if piece.kind == "repair")
         assert all(repair in repaired for repair in score_.repairs), (case.id, score_.repairs, repaired)
         assert bool(repaired) == bool(score_.repairs), case.id

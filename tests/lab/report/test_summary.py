@@ -9,33 +9,32 @@ from pathlib import Path
 import pytest
 from lab.report.making import CASES, answer, small_summary, trouble, write_results
 
-from bridge.lab.report.counted import CountedResults
-from bridge.lab.report.json import json_report
-from bridge.lab.report.junit import junit_pieces
-from bridge.lab.report.markdown import markdown_lines
+from bridge.lab.report.exports import json_report, junit_pieces
 from bridge.lab.report.summary import NO_CATEGORY, Column, summarise
-from bridge.lab.result import Cell
+from bridge.lab.report.text import markdown_lines
+from bridge.lab.result import Cell, CountedResults
 from bridge.lab.stats import wilson
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SPEC, NATIVE = Column("gpt-5.2-codex", "spec"), Column("mini", "native")
 
 
-def test_columns_stand_by_model_and_rows_by_category(tmp_path: Path) -> None:
+def test_columns_are_ordered_by_model_and_rows_by_category(tmp_path: Path) -> None:
     summary, _ = small_summary(tmp_path / "r")
     assert [column.variant for column in summary.columns] == ["spec", "short", "native"] * 2
     assert summary.models == ["gpt-5.2-codex", "mini"]
-    assert summary.categories == ["single", "parallel", "no-tool-needed"]
+    categories = dict.fromkeys(row.category for row in summary.rows)
+    assert list(categories) == ["single", "parallel", "no-tool-needed"]
     assert [row.case for row in summary.rows][:2] == ["weather-bern", "weather-by-force"]
     assert [row.due for row in summary.rows] == [True, True, True, False, False]
     assert summary.repeats == 3
 
 
-def test_errors_of_the_machinery_are_in_no_other_figure(tmp_path: Path) -> None:
+def test_request_errors_are_in_no_other_figure(tmp_path: Path) -> None:
     summary, _ = small_summary(tmp_path / "r")
-    count, rates = summary.column(NATIVE), summary.rates[NATIVE]
+    count, rates = summary.counts[NATIVE], summary.rates[NATIVE]
     assert (count.passed, count.scored, count.errors) == (9, 12, 3)
-    assert rates.seconds == 1.25, "although each error took 180 s"
+    assert count.mean_seconds == 1.25, "although each error took 180 s"
     # Of four cases that were answered three times: three always right, one never.
     assert (rates.pass_at, rates.pass_hat) == (0.75, 0.75)
 
@@ -44,7 +43,7 @@ def test_the_rates_of_a_column(tmp_path: Path) -> None:
     summary, _ = small_summary(tmp_path / "r")
     rates = summary.rates[SPEC]
     assert (rates.pass_at, rates.pass_hat) == (1.0, 0.8)
-    assert rates.clean == (6, 8), "answers without a call are neither clean nor not"
+    assert summary.counts[SPEC].clean_share == (6, 8), "answers without a call are neither clean nor not"
     # Four cases are always right, one is twice of three times: drawn three times it makes 12 of 15, drawn never 15.
     assert rates.interval == (pytest.approx(12 / 15), 1.0)
 
@@ -78,14 +77,14 @@ def test_each_other_variant_is_compared_with_the_first_of_its_model(tmp_path: Pa
     assert round(summary.compared[0].comparison.difference, 4) == -0.3333
 
 
-def test_the_variant_that_was_named_first_comes_first(tmp_path: Path) -> None:
+def test_variants_keep_the_order_of_the_options(tmp_path: Path) -> None:
     results = [answer(Cell("m", variant, "weather-bern", 0), "clean") for variant in ("spec", "mine", "short")]
     summary = summarise(CountedResults(write_results(tmp_path / "r", results)), CASES, ["short"])
     assert [column.variant for column in summary.columns] == ["short", "spec", "mine"]
     assert {each.first for each in summary.compared} == {"short"}
 
 
-def test_without_the_suite_a_case_tells_itself_whether_a_call_is_due(tmp_path: Path) -> None:
+def test_without_the_suite_results_say_whether_a_call_is_expected(tmp_path: Path) -> None:
     results = [
         answer(Cell("m", "spec", name, 0), "absent", failed=["count"] * due) for name, due in (("a", 1), ("b", 0))
     ]
@@ -95,18 +94,18 @@ def test_without_the_suite_a_case_tells_itself_whether_a_call_is_due(tmp_path: P
 
 def test_nothing_but_errors(tmp_path: Path) -> None:
     summary = summarise(CountedResults(write_results(tmp_path / "r", [trouble(Cell("m", "spec", "a", 0))])), {})
-    rates = summary.rates[Column("m", "spec")]
-    assert (rates.pass_at, rates.pass_hat, rates.seconds, rates.clean.percent) == (None, None, None, None)
+    rates, count = summary.rates[Column("m", "spec")], summary.counts[Column("m", "spec")]
+    assert (rates.pass_at, rates.pass_hat, count.mean_seconds, count.clean_share.percent) == (None, None, None, None)
 
 
-def test_a_run_that_was_cut_short_tells_how_far_it_came(tmp_path: Path) -> None:
+def test_an_incomplete_run_says_how_far_it_came(tmp_path: Path) -> None:
     results = [answer(Cell("m", "spec", "a", 0), "clean"), trouble(Cell("m", "short", "a", 0))]
     summary = summarise(results, {}, planned=1_000)
-    assert summary.told == ("Only 2 of 1,000 were asked: the run was cut short.",)
+    assert summary.notes == ("The run is incomplete: 2 of 1,000 requests were sent.",)
     assert json.loads(json_report(summary))["planned"] == 1000
     assert 'name="asked" value="2 of 1000"' in b"".join(junit_pieces(summary, results, {}, {}, when=NOW)).decode()
-    assert summary.told[0] in "\n".join(markdown_lines(summary))
-    assert summarise(results, {}, planned=2).told == summarise(results, {}).told == ()
+    assert summary.notes[0] in "\n".join(markdown_lines(summary))
+    assert summarise(results, {}, planned=2).notes == summarise(results, {}).notes == ()
 
 
 def test_no_results_at_all(tmp_path: Path) -> None:

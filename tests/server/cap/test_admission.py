@@ -1,4 +1,4 @@
-"""CAP's turns wait for room as all do: who leaves, ends or loses its key while it waits, or while it is not read."""
+"""Admission of CAP's turns: clients that leave, cancel or lose their key while the turn waits or is not read."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 import trio
-from server.cap.desk import JSON, SSE, open_desk, request
+from play import JSON, SSE
+from server.cap.desk import open_desk, request
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from bridge.auth.key_store import add_key, revoke_key
-from bridge.server.admission import Admission
-from bridge.server.cap.options import CapOptions
-from bridge.server.keys import Keyring
+from bridge.app.admission import Admission
+from bridge.app.keys import Keyring
+from bridge.protocols.cap import CapOptions
+from bridge.store.key_store import add_key, revoke_key
 
 CLOSE = {"op": "close", "p": None}
 
@@ -23,12 +24,12 @@ def narrow(**more: float) -> Admission:
     return Admission(**{"max_turns": 1, "max_queue": 8, "patience": 20, **more})  # type: ignore[arg-type]
 
 
-async def test_who_waits_gets_the_room(autojump_clock: MockClock) -> None:
-    """And who has waited for too long is told when to come again."""
+async def test_a_waiting_request_gets_the_free_slot(autojump_clock: MockClock) -> None:
+    """A request that has waited too long gets a Retry-After."""
     async with open_desk(admission=narrow()) as desk:
-        first = desk.post(request())
+        first = desk.ask(request())
         play = await desk.model.play()
-        second = desk.post(request(number=1))
+        second = desk.ask(request(number=1))
         await wait_all_tasks_blocked()
         third = desk.socket(request(number=2))
         await trio.sleep(10)
@@ -44,11 +45,11 @@ async def test_who_waits_gets_the_room(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize("accept", [SSE, JSON])
-async def test_who_waits_can_be_ended(autojump_clock: MockClock, accept: str) -> None:
+async def test_a_waiting_turn_can_be_cancelled(autojump_clock: MockClock, accept: str) -> None:
     async with open_desk(admission=narrow()) as desk:
-        desk.post(request())
+        desk.ask(request())
         await desk.model.play()
-        waiting = desk.post(request(number=1, conversation_id="c"), accept)
+        waiting = desk.ask(request(number=1, conversation_id="c"), accept)
         await wait_all_tasks_blocked()
         before = trio.current_time()
         assert (await desk.delete(request(number=1)["request_id"]).whole()).status == 202
@@ -58,25 +59,25 @@ async def test_who_waits_can_be_ended(autojump_clock: MockClock, accept: str) ->
         assert desk.service.admission.waiting == 0
 
 
-async def test_who_leaves_does_not_wait_for_long(autojump_clock: MockClock) -> None:
+async def test_a_waiting_client_that_leaves_stops_waiting(autojump_clock: MockClock) -> None:
     async with open_desk(admission=narrow(patience=1000), options=CapOptions(grace=5)) as desk:
-        desk.post(request())
+        desk.ask(request())
         await desk.model.play()
-        waiting = desk.post(request(number=1))
+        waiting = desk.ask(request(number=1))
         await wait_all_tasks_blocked()
         waiting.leave()
         await trio.sleep(6)
         assert desk.service.admission.waiting == 0
 
 
-async def test_a_key_that_has_all_it_may_have_can_end_what_it_has(tmp_path: Path) -> None:
-    """Whatever else it asks for has to wait."""
+async def test_a_key_at_its_limit_can_still_cancel(tmp_path: Path) -> None:
+    """All other requests of the key have to wait."""
     store = tmp_path / "keys"
     key, _ = add_key(store, "laptop", now=datetime.now(UTC), max_connections=1)
     keyring = Keyring((), store)
     await keyring.refresh()
     async with open_desk(keyring=keyring) as desk:
-        call = desk.post(request(), key=key)
+        call = desk.ask(request(), key=key)
         await desk.model.play()
         assert (await desk.get(key=key).whole()).error == (429, "key_limit_exceeded")
         assert (await desk.delete(key=key).whole()).status == 202
@@ -86,14 +87,14 @@ async def test_a_key_that_has_all_it_may_have_can_end_what_it_has(tmp_path: Path
 
 @pytest.mark.parametrize("is_read", [True, False])
 async def test_a_key_that_is_revoked(tmp_path: Path, is_read: bool) -> None:
-    """Its turn ends, also one that waits for its reader."""
+    """Its turns end, also one that waits for its reader."""
     # Not on a clock that jumps: files are looked at in threads.
     store = tmp_path / "keys"
     key, _ = add_key(store, "laptop", now=datetime.now(UTC))
     keyring = Keyring((), store)
     await keyring.refresh()
     async with open_desk(keyring=keyring, admission=Admission(keyring)) as desk:
-        call = desk.post(request(), key=key, slow=not is_read)
+        call = desk.ask(request(), key=key, slow=not is_read)
         play = await desk.model.play()
         for _ in range(1 if is_read else 3000):
             play.say("x" * 1024)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from harness import KEY
-from server.cap.desk import JSON, SSE, Call, open_desk, request
+from play import JSON, SSE
+from server.cap.desk import CapCall, open_desk, request
 from trio.testing import MockClock
 
-from bridge.api.cap.stream import StreamError
 from bridge.errors import (
     BackendCrashed,
     BackendTimeout,
@@ -21,6 +21,7 @@ from bridge.errors import (
     Overloaded,
     UpstreamError,
 )
+from bridge.protocols.cap.stream import StreamError
 
 CANARY = "canary-7f3a"
 MAX_BODY = 256 * 1024
@@ -138,7 +139,7 @@ UNFIT: dict[str, tuple[dict[str, Any], int, str]] = {
 }
 
 
-def check(call: Call, status: int, code: str) -> StreamError:
+def check(call: CapCall, status: int, code: str) -> StreamError:
     """The answer is this error, a valid one, and tells nothing of what was sent."""
     assert call.error == (status, code), call.body
     error = StreamError.model_validate_json(call.body)
@@ -154,9 +155,9 @@ WHY = {"NaN": "expected a JSON value", "1e400": "number is infinity", "deep": "d
 
 
 @pytest.mark.parametrize("name", NOT_JSON)
-async def test_what_is_not_json(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, name: str) -> None:
+async def test_bodies_that_are_not_json(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, name: str) -> None:
     async with open_desk(max_body=MAX_BODY) as desk:
-        error = check(await desk.post(NOT_JSON[name]).whole(), 400, "invalid_json")
+        error = check(await desk.ask(NOT_JSON[name]).whole(), 400, "invalid_json")
         assert error.severity == "fatal"
         assert WHY.get(name, "") in error.message
         assert desk.model.plays == []
@@ -164,11 +165,11 @@ async def test_what_is_not_json(autojump_clock: MockClock, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("name", INVALID)
-async def test_what_is_no_request(autojump_clock: MockClock, name: str) -> None:
-    """Places and kinds of faults are told."""
+async def test_invalid_requests(autojump_clock: MockClock, name: str) -> None:
+    """Locations and kinds of faults are reported."""
     body, code, place = INVALID[name]
     async with open_desk(max_body=MAX_BODY) as desk:
-        error = check(await desk.post(body).whole(), 422, code)
+        error = check(await desk.ask(body).whole(), 422, code)
         assert error.details is not None
         assert place in [fault["loc"] for fault in error.details["errors"]]
         assert all(set(fault) == {"loc", "type"} for fault in error.details["errors"])
@@ -179,11 +180,11 @@ async def test_what_is_no_request(autojump_clock: MockClock, name: str) -> None:
 async def test_what_cannot_be_done(autojump_clock: MockClock, name: str, accept: str) -> None:
     members, status, code = UNFIT[name]
     async with open_desk(max_body=MAX_BODY) as desk:
-        error = check(await desk.post(text(**members), accept).whole(), status, code)
+        error = check(await desk.ask(text(**members), accept).whole(), status, code)
         assert error.details is not None
         assert error.details["request_id"] == request()["request_id"]
         # The fault is the request's: with another body the id is as good as new.
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
         play.say("a")
         play.finish()
@@ -208,7 +209,7 @@ async def test_what_cannot_be_done(autojump_clock: MockClock, name: str, accept:
 )
 async def test_odd_but_good(autojump_clock: MockClock, body: bytes) -> None:
     async with open_desk(max_body=MAX_BODY) as desk:
-        call = desk.post(body)
+        call = desk.ask(body)
         play = await desk.model.play()
         play.say("a")
         play.finish()
@@ -217,9 +218,9 @@ async def test_odd_but_good(autojump_clock: MockClock, body: bytes) -> None:
         assert CANARY in play.history()[0]
 
 
-async def test_what_is_too_large(autojump_clock: MockClock) -> None:
+async def test_bodies_that_are_too_large(autojump_clock: MockClock) -> None:
     async with open_desk(max_body=MAX_BODY) as desk:
-        check(await desk.post(text(query="x" * MAX_BODY)).whole(), 413, "payload_too_large")
+        check(await desk.ask(text(query="x" * MAX_BODY)).whole(), 413, "payload_too_large")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,7 @@ async def test_what_is_wrong_around_the_request(
     autojump_clock: MockClock, headers: dict[str, str], status: int, code: str
 ) -> None:
     async with open_desk() as desk:
-        check(await desk.post(text(), **headers).whole(), status, code)
+        check(await desk.ask(text(), **headers).whole(), status, code)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +297,7 @@ async def test_what_goes_wrong_later(
     async with open_desk() as desk:
         desk.model.refuses = error
         for number, accept in enumerate([SSE, JSON]):
-            call = await desk.post(request(number=number), accept).whole()
+            call = await desk.ask(request(number=number), accept).whole()
             told = check(call, status, code)
             assert (told.severity, (told.details or {}).get("retry_after")) == (severity, wait)
             assert call.headers.get("retry-after") == (None if wait is None else str(wait))
@@ -304,10 +305,10 @@ async def test_what_goes_wrong_later(
         if not isinstance(error, BridgeError):
             return
         for number, accept in enumerate([SSE, JSON], 1):
-            call = desk.post(request(number=number + 1), accept)
+            call = desk.ask(request(number=number + 1), accept)
             (await desk.model.play(number)).fail(error)
             check(await call.whole(), status, code)
-        stream = desk.post(request(number=4))
+        stream = desk.ask(request(number=4))
         play = await desk.model.play(3)
         play.say("a")
         await stream.until('"a"')

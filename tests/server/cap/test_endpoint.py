@@ -1,4 +1,4 @@
-"""What is agreed on over HTTP: forms of the answer, headers, paths, health, and what a WebSocket is closed with."""
+"""CAP over HTTP: forms of the answer, headers, paths, health, and the close codes of a WebSocket."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from uuid import UUID
 
 import pytest
 import trio
-from api.cap.samples import request_body
-from server.cap.desk import JSON, NDJSON, REQUEST_ID, SSE, open_desk, request
+from play import JSON, NDJSON, SSE
+from protocols.cap.samples import request_body
+from server.cap.desk import REQUEST_ID, open_desk, request
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from bridge import __version__
+from bridge.cap.endpoint import choose_form
 from bridge.errors import Overloaded, UpstreamError
-from bridge.server.cap.options import CapOptions
+from bridge.protocols.cap import CapOptions
 
 CLOSE = {"op": "close", "p": None}
 STREAM = "application/vnd.coreason.stream+json"
@@ -50,7 +52,7 @@ ERROR = "application/vnd.coreason.error+json"
 )
 async def test_the_form_is_what_is_accepted(autojump_clock: MockClock, accept: str | None, kind: str) -> None:
     async with open_desk() as desk:
-        call = desk.post(request(), accept)
+        call = desk.ask(request(), accept)
         play = await desk.model.play()
         play.say("a")
         play.finish()
@@ -59,19 +61,33 @@ async def test_the_form_is_what_is_accepted(autojump_clock: MockClock, accept: s
         assert (call.json["output"]["text"] if kind == JSON else call.text) == "a"
 
 
+@pytest.mark.parametrize(
+    ("accept", "streams", "form"),
+    [
+        ("*/*", False, "ndjson"),
+        (f"{JSON}, {NDJSON}", False, "ndjson"),
+        (f"{JSON}, application/jsonl", False, "json"),
+        (f"{NDJSON};q=0, */*", False, "json"),
+        (f"{NDJSON};q=0, */*", True, "sse"),
+    ],
+)
+def test_only_the_usual_type_of_the_default_form_precedes_its_equals(accept: str, streams: bool, form: str) -> None:
+    assert choose_form(accept.encode(), streams=streams, default="ndjson")[0] == form
+
+
 @pytest.mark.parametrize("accept", ["text/html", "image/*", f"{JSON};q=0", "nonsense", f"{SSE};q=2", ERROR, ", ;"])
-async def test_what_is_not_served_is_not_acceptable(autojump_clock: MockClock, accept: str) -> None:
+async def test_unsupported_types_are_not_acceptable(autojump_clock: MockClock, accept: str) -> None:
     async with open_desk() as desk:
-        call = await desk.post(request(), accept).whole()
+        call = await desk.ask(request(), accept).whole()
         assert call.error == (406, "not_acceptable")
         assert desk.model.plays == []
 
 
 async def test_the_default_can_be_a_stream(autojump_clock: MockClock) -> None:
-    """As it once was in the protocol."""
+    """As in the first version of the protocol."""
     async with open_desk(options=CapOptions(streams_by_default=True)) as desk:
         for number, accept in enumerate([None, "*/*", JSON], 1):
-            call = desk.post(request(number=number), accept)
+            call = desk.ask(request(number=number), accept)
             play = await desk.model.play(number)
             play.say("a")
             play.finish()
@@ -81,7 +97,7 @@ async def test_the_default_can_be_a_stream(autojump_clock: MockClock) -> None:
 
 async def test_only_streams_are_resumed(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
         play.say("a")
         play.finish()
@@ -95,9 +111,9 @@ async def test_only_streams_are_resumed(autojump_clock: MockClock) -> None:
     ("accept", "kind"),
     [(None, JSON), ("*/*", JSON), (f"{ERROR}, {SSE}", ERROR), ("application/*", ERROR), (f"{SSE}", JSON)],
 )
-async def test_errors_have_a_type_for_who_knows_it(autojump_clock: MockClock, accept: str | None, kind: str) -> None:
+async def test_errors_have_their_own_type_if_accepted(autojump_clock: MockClock, accept: str | None, kind: str) -> None:
     async with open_desk() as desk:
-        call = await desk.post({}, accept).whole()
+        call = await desk.ask({}, accept).whole()
         assert call.error == (422, "invalid_request")
         assert call.headers["content-type"] == kind
         assert call.headers["cache-control"] == "no-store"
@@ -108,7 +124,7 @@ async def test_errors_have_a_type_for_who_knows_it(autojump_clock: MockClock, ac
 
 async def test_an_event_stream_to_the_byte(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
         play.say("Hi", "a\u2028\nb")
         play.finish()
@@ -126,7 +142,7 @@ async def test_an_event_stream_to_the_byte(autojump_clock: MockClock) -> None:
 @pytest.mark.parametrize("accept", [SSE, NDJSON, JSON])
 async def test_headers_of_an_answer(autojump_clock: MockClock, accept: str) -> None:
     async with open_desk() as desk:
-        calls = [desk.post(request(conversation_id="c/1"), accept), desk.post(request(number=1), accept)]
+        calls = [desk.ask(request(conversation_id="c/1"), accept), desk.ask(request(number=1), accept)]
         for number in (1, 2):
             play = await desk.model.play(number)
             play.say("a")
@@ -142,11 +158,11 @@ async def test_headers_of_an_answer(autojump_clock: MockClock, accept: str) -> N
             assert calls[1].json["output"]["conversation_id"] == calls[1].headers["x-conversation-id"]
 
 
-async def test_what_is_ignored_is_named(autojump_clock: MockClock) -> None:
+async def test_ignored_members_are_named(autojump_clock: MockClock) -> None:
     """Names, never values."""
     async with open_desk() as desk:
         body = request(meta={"secret_name": "secret-value", "codex": {"personality": "kind"}}, conversationId="typo")
-        call = desk.post(body)
+        call = desk.ask(body)
         play = await desk.model.play()
         play.say("a")
         play.finish()
@@ -157,9 +173,9 @@ async def test_what_is_ignored_is_named(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/assist", "/assist", "/cap/v1/assist"])
-async def test_all_names_of_the_place(autojump_clock: MockClock, path: str) -> None:
+async def test_all_paths_are_served(autojump_clock: MockClock, path: str) -> None:
     async with open_desk() as desk:
-        call = desk.post(request(), path=path)
+        call = desk.ask(request(), path=path)
         play = await desk.model.play()
         play.say("a")
         play.finish()
@@ -168,9 +184,9 @@ async def test_all_names_of_the_place(autojump_clock: MockClock, path: str) -> N
 
 
 async def test_the_last_packet_a_client_names(autojump_clock: MockClock) -> None:
-    """None, and one of another request; upper case is the same id."""
+    """Without an id, and with one of another request; upper case is the same id."""
     async with open_desk() as desk:
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
         play.say("a")
         play.finish()
@@ -209,7 +225,7 @@ async def test_health(autojump_clock: MockClock) -> None:
 # WebSockets
 
 
-async def test_a_socket_says_one_packet_a_message(autojump_clock: MockClock) -> None:
+async def test_a_socket_sends_one_packet_per_message(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         for number, message in enumerate([json.dumps(request()), json.dumps(request(number=1)).encode()], 1):
             socket = desk.socket(message)
@@ -252,7 +268,7 @@ async def test_an_overloaded_bridge_closes_a_socket_for_later(autojump_clock: Mo
         assert (socket.packets[0]["p"]["details"]["retry_after"], socket.code) == (3, 1013)
 
 
-async def test_a_failure_in_the_middle_is_told_in_packets(autojump_clock: MockClock) -> None:
+async def test_a_failure_after_the_first_packet_is_reported_in_packets(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         socket = desk.socket(request())
         play = await desk.model.play()
@@ -264,8 +280,8 @@ async def test_a_failure_in_the_middle_is_told_in_packets(autojump_clock: MockCl
         assert socket.code == 1000
 
 
-async def test_a_second_message_is_one_too_many(autojump_clock: MockClock) -> None:
-    """The turn goes on for the grace, and can be joined."""
+async def test_a_second_message_is_an_error(autojump_clock: MockClock) -> None:
+    """The turn continues for the grace period, and can be joined."""
     async with open_desk() as desk:
         socket = desk.socket(request())
         play = await desk.model.play()
@@ -299,7 +315,7 @@ async def test_a_socket_that_leaves_can_be_joined_or_not(autojump_clock: MockClo
         assert trio.current_time() - left_at == pytest.approx(30)
 
 
-async def test_a_socket_without_a_word(autojump_clock: MockClock) -> None:
+async def test_a_socket_without_a_message(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         socket, silent = desk.socket(), desk.socket()
         await wait_all_tasks_blocked()

@@ -13,15 +13,15 @@ from uuid import uuid4
 
 import pytest
 from harness import KEY, RunningBridge, running_bridge
+from play import JSON, NDJSON, SSE, Json
+from protocols.cap.streams import fold
 from real.rig import CURRENT, said, start_rig
-from server.cap.desk import JSON, NDJSON, SSE, Json
 from server.prompted import request_headers
 from upstream import openai_chat, openai_chat_chunks
 from websockets.sync.client import ClientConnection, connect
 
-from bridge.api.cap.fold import TurnFold
-from bridge.api.cap.stream import PACKET
 from bridge.ids import new_id
+from bridge.protocols.cap.stream import PACKET
 
 PIECES = ["Hello ", "wörld 🌍\n", "", "<b>&</b>", "\u2028", "end."]
 THOUGHT = "Hm, well."
@@ -160,11 +160,8 @@ STREAMS = {"events": over_events, "lines": over_lines, "socket": over_socket}
 
 def folded(packets: list[Json]) -> Json:
     """What a stream comes to, without what is another in each turn."""
-    fold = TurnFold()
-    for packet in packets:
-        fold.add(PACKET.validate_python(packet))
-    assert fold.closed
-    return common({"output": fold.output(None), "metrics": fold.metrics})
+    whole = fold(map(PACKET.validate_python, packets))
+    return common({"output": whole.output(), "metrics": whole.metrics})
 
 
 def common(answer: Json) -> Json:
@@ -215,7 +212,7 @@ def test_an_answer_says_whether_its_conversation_is_new(place: Place) -> None:
     assert (refused.status_code, refused.json()["code"]) == (404, "conversation_not_found")
 
 
-def test_a_call_that_nobody_asked_for_is_an_error_and_is_forgotten(tmp_path: Path) -> None:
+def test_a_turn_of_only_calls_fails_and_is_not_stored(tmp_path: Path) -> None:
     """A provider whose model calls a tool that it was not offered; the next turn is an ordinary one."""
     config = tmp_path / "config.toml"
     with openai_chat.serving_in_thread() as server:

@@ -1,4 +1,4 @@
-"""A turn and its readers: who leaves, who comes back, who is slow, and who is late."""
+"""A turn and its readers: clients that leave, come back, read slowly or join late."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 import trio
 from harness import OTHER_KEY
-from server.cap.desk import JSON, NDJSON, REQUEST_ID, SSE, make_store, open_desk, request, said
+from play import JSON, NDJSON, SSE, make_store
+from server.cap.desk import REQUEST_ID, open_desk, request, text_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from bridge.cap.exchange import RING_BYTES
+from bridge.cap.live import KEPT_BYTES
+from bridge.core.events import Acted, Finished
 from bridge.errors import Overloaded, UpstreamError
-from bridge.server.cap import assists, ring
-from bridge.server.cap.options import CapOptions
+from bridge.protocols.cap import CapOptions
 from bridge.store.memory import MemoryStore
-from bridge.turn.events import Acted, Finished
 
 CLOSE = {"op": "close", "p": None}
 
@@ -24,7 +26,7 @@ CLOSE = {"op": "close", "p": None}
 
 async def test_a_client_that_comes_back_misses_nothing(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
-        first = desk.post(request())
+        first = desk.ask(request())
         play = await desk.model.play()
         play.say("a", "b")
         await first.until('"b"')
@@ -42,10 +44,10 @@ async def test_a_client_that_comes_back_misses_nothing(autojump_clock: MockClock
         assert first.ids + second.ids == [1, 2, 3, 4, 5, 6]
 
 
-async def test_from_every_packet_the_rest_is_had(autojump_clock: MockClock) -> None:
+async def test_a_stream_can_be_resumed_after_every_packet(autojump_clock: MockClock) -> None:
     """While it runs, and after its end; in both forms of a stream."""
     async with open_desk() as desk:
-        posted = desk.post(request())
+        posted = desk.ask(request())
         play = await desk.model.play()
         for piece in "abcd":
             play.say(piece)
@@ -64,10 +66,10 @@ async def test_from_every_packet_the_rest_is_had(autojump_clock: MockClock) -> N
         assert len(desk.model.plays) == 1
 
 
-async def test_nobody_comes_back(autojump_clock: MockClock) -> None:
-    """After the grace the turn is interrupted. What there is of it is cut, so nobody gets it as if it were whole."""
+async def test_a_turn_ends_if_no_client_returns(autojump_clock: MockClock) -> None:
+    """After the grace period the turn is interrupted. It is truncated, so it is never served as a whole answer."""
     async with open_desk() as desk:
-        call = desk.post(request(conversation_id="c1"))
+        call = desk.ask(request(conversation_id="c1"))
         play = await desk.model.play()
         play.say("Half an")
         await call.until("Half an")
@@ -77,7 +79,7 @@ async def test_nobody_comes_back(autojump_clock: MockClock) -> None:
         assert trio.current_time() - left_at == pytest.approx(30)
         late = await desk.get(last=1).whole()
         assert late.error == (410, "stream_expired")
-        again = desk.post(request(conversation_id="c1"))
+        again = desk.ask(request(conversation_id="c1"))
         second = await desk.model.play(2)
         assert second.history() == ["Hello"]  # nothing of the first is remembered
         second.say("A whole answer")
@@ -86,9 +88,9 @@ async def test_nobody_comes_back(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize("accept", [SSE, NDJSON, JSON])
-async def test_the_grace_is_for_all_forms(autojump_clock: MockClock, accept: str) -> None:
+async def test_the_grace_period_applies_to_all_forms(autojump_clock: MockClock, accept: str) -> None:
     async with open_desk(options=CapOptions(grace=5)) as desk:
-        call = desk.post(request(), accept)
+        call = desk.ask(request(), accept)
         play = await desk.model.play()
         await wait_all_tasks_blocked()
         call.leave()
@@ -98,10 +100,10 @@ async def test_the_grace_is_for_all_forms(autojump_clock: MockClock, accept: str
         assert trio.current_time() - left_at == pytest.approx(5)
 
 
-async def test_who_comes_at_the_last_moment_is_served(autojump_clock: MockClock) -> None:
-    """The grace ends and a reader comes in the same instant: the turn goes on, or it is told that it is over."""
+async def test_a_client_that_returns_at_the_last_moment_is_served(autojump_clock: MockClock) -> None:
+    """The grace period ends in the instant in which a reader comes: the turn continues, or the reader gets 410."""
     async with open_desk(options=CapOptions(grace=5)) as desk:
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
         play.say("a")
         await call.until('"a"')
@@ -118,9 +120,9 @@ async def test_who_comes_at_the_last_moment_is_served(autojump_clock: MockClock)
             assert (await late.whole()).text == "b"
 
 
-async def test_the_grace_begins_with_the_last_who_leaves(autojump_clock: MockClock) -> None:
+async def test_the_grace_period_begins_when_the_last_client_leaves(autojump_clock: MockClock) -> None:
     async with open_desk(options=CapOptions(grace=5)) as desk:
-        one, two = desk.post(request()), desk.post(request())
+        one, two = desk.ask(request()), desk.ask(request())
         play = await desk.model.play()
         play.say("a")
         await one.until('"a"')
@@ -135,11 +137,11 @@ async def test_the_grace_begins_with_the_last_who_leaves(autojump_clock: MockClo
         assert len(desk.model.plays) == 1
 
 
-async def test_who_leaves_before_the_turn_begins(autojump_clock: MockClock) -> None:
-    """A backend that takes its time to begin is not waited for."""
+async def test_a_client_leaves_before_the_turn_begins(autojump_clock: MockClock) -> None:
+    """The bridge does not wait for a backend that is slow to begin."""
     async with open_desk(options=CapOptions(grace=5)) as desk:
         desk.model.opening = trio.Event()
-        call = desk.post(request())
+        call = desk.ask(request())
         await desk.model.until(lambda: desk.model.waiting)
         call.leave()
         await trio.sleep(6)
@@ -148,9 +150,9 @@ async def test_who_leaves_before_the_turn_begins(autojump_clock: MockClock) -> N
         assert (await desk.get().whole()).error == (410, "stream_expired")
 
 
-async def test_what_is_over_is_kept_for_the_grace(autojump_clock: MockClock) -> None:
+async def test_an_ended_turn_is_kept_for_the_grace_period(autojump_clock: MockClock) -> None:
     async with open_desk(options=CapOptions(grace=5)) as desk:
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
         play.say("a")
         play.finish()
@@ -165,9 +167,9 @@ async def test_what_is_over_is_kept_for_the_grace(autojump_clock: MockClock) -> 
 
 
 @pytest.mark.parametrize("accept", [SSE, NDJSON])
-async def test_a_stream_that_is_ended_has_nothing_but_its_close_packet(autojump_clock: MockClock, accept: str) -> None:
+async def test_a_cancelled_stream_gets_only_its_close_packet(autojump_clock: MockClock, accept: str) -> None:
     async with open_desk() as desk:
-        call = desk.post(request(meta={"events": ["metrics"]}), accept)
+        call = desk.ask(request(meta={"events": ["metrics"]}), accept)
         play = await desk.model.play()
         play.say("a")
         await call.until('"a"')
@@ -179,15 +181,15 @@ async def test_a_stream_that_is_ended_has_nothing_but_its_close_packet(autojump_
         assert (await desk.delete().whole()).json["status"] == "ended"
 
 
-async def test_an_answer_that_is_ended_is_incomplete(autojump_clock: MockClock) -> None:
-    """Whole, it says so; also to one that joins what was a stream."""
+async def test_a_cancelled_answer_is_incomplete(autojump_clock: MockClock) -> None:
+    """A whole answer says so, also to a client that joins a stream as one object."""
     async with open_desk() as desk:
-        whole, stream = desk.post(request(), JSON), desk.post(request("x", number=1))
+        whole, stream = desk.ask(request(), JSON), desk.ask(request("x", number=1))
         plays = [await desk.model.play(1), await desk.model.play(2)]
         for play in plays:
             play.say("a")
         await stream.until('"a"')
-        joined = desk.post(request("x", number=1), JSON)
+        joined = desk.ask(request("x", number=1), JSON)
         await wait_all_tasks_blocked()
         desk.delete()
         desk.delete(request("x", number=1)["request_id"])
@@ -198,14 +200,14 @@ async def test_an_answer_that_is_ended_is_incomplete(autojump_clock: MockClock) 
             assert [notice["code"] for notice in output["notices"]] == [206]
 
 
-async def test_a_stream_gets_what_it_has_asked_for_however_the_turn_began(autojump_clock: MockClock) -> None:
-    """Metrics, and the notice of a turn that was ended, are members of a whole answer; no stream of it has them."""
+async def test_a_stream_gets_what_it_asked_for_however_the_turn_began(autojump_clock: MockClock) -> None:
+    """Metrics and the notice of a cancelled turn are members of a whole answer, and are in no stream of it."""
     async with open_desk() as desk:
         for number, ends in enumerate([False, True]):
             body = request(number=number)
-            whole = desk.post(body, JSON)
+            whole = desk.ask(body, JSON)
             play = await desk.model.play(number + 1)
-            stream = desk.post(body)
+            stream = desk.ask(body)
             await wait_all_tasks_blocked()
             play.say("a")
             await wait_all_tasks_blocked()
@@ -218,10 +220,10 @@ async def test_a_stream_gets_what_it_has_asked_for_however_the_turn_began(autoju
 
 
 @pytest.mark.parametrize("accept", [SSE, JSON])
-async def test_a_turn_that_has_not_begun_can_be_ended(autojump_clock: MockClock, accept: str) -> None:
+async def test_a_turn_that_has_not_begun_can_be_cancelled(autojump_clock: MockClock, accept: str) -> None:
     async with open_desk() as desk:
         desk.model.opening = trio.Event()
-        call = desk.post(request(), accept)
+        call = desk.ask(request(), accept)
         await desk.model.until(lambda: desk.model.waiting)
         before = trio.current_time()
         assert (await desk.delete().whole()).status == 202
@@ -236,11 +238,11 @@ async def test_a_turn_that_has_not_begun_can_be_ended(autojump_clock: MockClock,
         assert desk.model.plays == []
 
 
-async def test_a_turn_can_be_ended_at_any_step_of_its_beginning(autojump_clock: MockClock) -> None:
+async def test_a_turn_can_be_cancelled_at_any_step_of_its_start(autojump_clock: MockClock) -> None:
     for steps in range(10):
         async with open_desk() as desk:
             desk.model.opening = trio.Event()
-            call = desk.post(request())
+            call = desk.ask(request())
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
             before = trio.current_time()
@@ -251,16 +253,16 @@ async def test_a_turn_can_be_ended_at_any_step_of_its_beginning(autojump_clock: 
                 assert trio.current_time() - before < 1
 
 
-async def test_nobody_elses_turn_can_be_ended_or_read(autojump_clock: MockClock) -> None:
+async def test_another_keys_turn_cannot_be_cancelled_or_read(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
         play.say("a")
         await call.until('"a"')
         assert (await desk.delete(key=OTHER_KEY).whole()).error == (410, "stream_expired")
         assert (await desk.get(key=OTHER_KEY).whole()).error == (410, "stream_expired")
         # The same id is another request of another client.
-        other = desk.post(request("Mine"), key=OTHER_KEY)
+        other = desk.ask(request("Mine"), key=OTHER_KEY)
         second = await desk.model.play(2)
         second.say("yours")
         second.finish()
@@ -269,7 +271,7 @@ async def test_nobody_elses_turn_can_be_ended_or_read(autojump_clock: MockClock)
         assert (await call.whole()).text == "a"
 
 
-async def test_what_is_over_or_unknown_cannot_be_ended(autojump_clock: MockClock) -> None:
+async def test_an_unknown_turn_cannot_be_cancelled(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         assert (await desk.delete().whole()).error == (410, "stream_expired")
         assert (await desk.delete("42").whole()).error == (422, "invalid_request")
@@ -280,11 +282,11 @@ async def test_what_is_over_or_unknown_cannot_be_ended(autojump_clock: MockClock
 
 
 async def test_a_large_answer_waits_for_its_reader(autojump_clock: MockClock) -> None:
-    """The model is not asked for more while a ring's worth waits; nothing is dropped, and it goes on."""
+    """The model is not asked for more while a ring's worth is unread; nothing is dropped, and the turn continues."""
     piece = "x" * 1024
-    pieces = 4 * ring.RING_BYTES // len(piece)
+    pieces = 4 * RING_BYTES // len(piece)
     async with open_desk() as desk:
-        call = desk.post(request(), slow=True)
+        call = desk.ask(request(), slow=True)
         play = await desk.model.play()
         for _ in range(pieces):
             play.say(piece)
@@ -301,11 +303,11 @@ async def test_a_large_answer_waits_for_its_reader(autojump_clock: MockClock) ->
 
 
 async def test_an_answer_without_a_reader_waits_too(autojump_clock: MockClock) -> None:
-    """What it has said is there for who comes back, from the packet that was seen last."""
+    """A client that returns gets everything after the last packet that it has received."""
     piece = "x" * 1024
-    pieces = 3 * ring.RING_BYTES // len(piece)
+    pieces = 3 * RING_BYTES // len(piece)
     async with open_desk() as desk:
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
         play.say("begun")
         await call.until("begun")
@@ -317,20 +319,20 @@ async def test_an_answer_without_a_reader_waits_too(autojump_clock: MockClock) -
         await wait_all_tasks_blocked()
         assert play.taken < pieces / 2
         back = await desk.get(last=1).whole()
-        assert said(call.packets + back.packets) == "begun" + piece * pieces
+        assert text_of(call.packets + back.packets) == "begun" + piece * pieces
 
 
-async def test_what_was_read_long_ago_is_gone(autojump_clock: MockClock) -> None:
+async def test_packets_read_long_ago_are_dropped(autojump_clock: MockClock) -> None:
     piece = "x" * 1024
-    pieces = 3 * ring.RING_BYTES // len(piece)
+    pieces = 3 * RING_BYTES // len(piece)
     async with open_desk() as desk:
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
         for _ in range(pieces):
             play.say(piece)
             await wait_all_tasks_blocked()
         assert (await desk.get(last=1).whole()).error == (410, "stream_expired")
-        assert (await desk.post(request(), JSON).whole()).error == (410, "stream_expired")
+        assert (await desk.ask(request(), JSON).whole()).error == (410, "stream_expired")
         assert (await desk.get(last=pieces + 7).whole()).error == (410, "stream_expired")
         last = desk.get(last=pieces - 10)
         play.finish()
@@ -340,17 +342,17 @@ async def test_what_was_read_long_ago_is_gone(autojump_clock: MockClock) -> None
         assert call.text == piece * pieces
 
 
-async def test_who_joins_late_and_reads_slowly_gets_everything(autojump_clock: MockClock) -> None:
-    """What another has read long ago is kept for it, from the moment it comes."""
+async def test_a_late_and_slow_reader_gets_everything(autojump_clock: MockClock) -> None:
+    """From the moment it joins, packets that others have read are kept for it."""
     piece = "x" * 1024
-    pieces = ring.RING_BYTES // len(piece) - 100
+    pieces = RING_BYTES // len(piece) - 100
     async with open_desk() as desk:
-        quick = desk.post(request())
+        quick = desk.ask(request())
         play = await desk.model.play()
         for _ in range(pieces):
             play.say(piece)
         await wait_all_tasks_blocked()
-        slow = desk.post(request(), slow=True)
+        slow = desk.ask(request(), slow=True)
         await wait_all_tasks_blocked()
         for _ in range(2 * pieces):
             play.say(piece)
@@ -363,8 +365,8 @@ async def test_who_joins_late_and_reads_slowly_gets_everything(autojump_clock: M
         assert slow.text == piece * 3 * pieces
 
 
-async def test_the_end_is_told_when_the_conversation_is_stored(autojump_clock: MockClock) -> None:
-    """Also to a reader that happens to look while it is being stored."""
+async def test_the_end_is_sent_after_the_conversation_is_stored(autojump_clock: MockClock) -> None:
+    """Also for a reader that checks while the conversation is being stored."""
     stored = trio.Event()
 
     class SlowStore(MemoryStore):
@@ -373,7 +375,7 @@ async def test_the_end_is_told_when_the_conversation_is_stored(autojump_clock: M
             await super().create_conversation(*arguments)
 
     async with open_desk(store=make_store(SlowStore)) as desk:
-        call = desk.post(request(conversation_id="c"), slow=True)
+        call = desk.ask(request(conversation_id="c"), slow=True)
         play = await desk.model.play()
         play.say("a")
         await wait_all_tasks_blocked()
@@ -386,12 +388,12 @@ async def test_the_end_is_told_when_the_conversation_is_stored(autojump_clock: M
         assert (await call.whole()).packets[-1] == CLOSE
 
 
-async def test_a_slow_reader_that_leaves_holds_nobody_up(autojump_clock: MockClock) -> None:
-    """Two read; the ring is full because of the slow one; it leaves, and the other gets the rest."""
+async def test_a_slow_reader_that_leaves_delays_no_other_reader(autojump_clock: MockClock) -> None:
+    """The ring is full because of the slow reader; it leaves, and the other reader gets the rest."""
     piece = "x" * 1024
-    pieces = 3 * ring.RING_BYTES // len(piece)
+    pieces = 3 * RING_BYTES // len(piece)
     async with open_desk() as desk:
-        quick, slow = desk.post(request()), desk.post(request(), slow=True)
+        quick, slow = desk.ask(request()), desk.ask(request(), slow=True)
         play = await desk.model.play()
         for _ in range(pieces):
             play.say(piece)
@@ -405,10 +407,10 @@ async def test_a_slow_reader_that_leaves_holds_nobody_up(autojump_clock: MockClo
         assert quick.text == piece * pieces
 
 
-async def test_a_turn_that_waits_for_its_reader_can_be_ended(autojump_clock: MockClock) -> None:
+async def test_a_turn_that_waits_for_its_reader_can_be_cancelled(autojump_clock: MockClock) -> None:
     piece = "x" * 1024
     async with open_desk() as desk:
-        call = desk.post(request(), slow=True)
+        call = desk.ask(request(), slow=True)
         play = await desk.model.play()
         for _ in range(3 * 1024):
             play.say(piece)
@@ -425,20 +427,20 @@ async def test_a_turn_that_waits_for_its_reader_can_be_ended(autojump_clock: Moc
 
 
 async def test_the_same_request_joins(autojump_clock: MockClock) -> None:
-    """While it runs and when it is over, in any form: one turn, and the same answer."""
+    """While the turn runs and after its end, in any form: one turn, and the same answer."""
     async with open_desk() as desk:
-        calls = [desk.post(request())]
+        calls = [desk.ask(request())]
         play = await desk.model.play()
-        calls += [desk.post(request(), accept) for accept in (NDJSON, JSON)]
+        calls += [desk.ask(request(), accept) for accept in (NDJSON, JSON)]
         socket = desk.socket(request())
         play.say("a", "b")
         await calls[0].until('"b"')
-        calls += [desk.post(request(), accept) for accept in (SSE, NDJSON, JSON)]
+        calls += [desk.ask(request(), accept) for accept in (SSE, NDJSON, JSON)]
         await wait_all_tasks_blocked()
         play.finish()
         for call in calls:
             await call.whole()
-        calls += [await desk.post(request(), accept).whole() for accept in (SSE, NDJSON, JSON)]
+        calls += [await desk.ask(request(), accept).whole() for accept in (SSE, NDJSON, JSON)]
         await socket.done.wait()
         streams = [call.packets for call in calls if call.headers["content-type"] != JSON]
         assert streams == [calls[0].packets] * 6
@@ -452,7 +454,7 @@ async def test_the_same_request_joins(autojump_clock: MockClock) -> None:
 
 async def test_an_answer_that_began_whole_can_be_read_as_a_stream(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
-        whole = desk.post(request(), JSON)
+        whole = desk.ask(request(), JSON)
         play = await desk.model.play()
         stream = desk.get()
         play.say("a", "b")
@@ -463,9 +465,9 @@ async def test_an_answer_that_began_whole_can_be_read_as_a_stream(autojump_clock
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_stream_of_what_began_whole_is_kept_alive(autojump_clock: MockClock, fails: bool) -> None:
-    """It has nothing to say before the end, but a client can tell it from one that is dead; then it has an end."""
+    """It has no packet before the end, but comments show the client that it is alive."""
     async with open_desk(keepalive=15) as desk:
-        whole = desk.post(request(), JSON)
+        whole = desk.ask(request(), JSON)
         play = await desk.model.play()
         stream = desk.get()
         await trio.sleep(40)
@@ -481,28 +483,28 @@ async def test_a_stream_of_what_began_whole_is_kept_alive(autojump_clock: MockCl
 
 
 async def test_another_request_with_the_same_id_is_a_conflict(autojump_clock: MockClock) -> None:
-    """Whatever has become of the first."""
+    """Whatever the state of the first request."""
     async with open_desk() as desk:
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
-        assert (await desk.post(request("Other")).whole()).error == (409, "request_id_conflict")
+        assert (await desk.ask(request("Other")).whole()).error == (409, "request_id_conflict")
         play.say("a")
         play.finish()
         await call.whole()
-        assert (await desk.post(request("Other")).whole()).error == (409, "request_id_conflict")
+        assert (await desk.ask(request("Other")).whole()).error == (409, "request_id_conflict")
         socket = desk.socket(request("Other"))
         await socket.done.wait()
         assert [packet["op"] for packet in socket.packets] == ["error", "close"]
         assert (socket.packets[0]["p"]["code"], socket.code) == ("request_id_conflict", 1008)
 
 
-async def test_the_same_request_says_the_same_in_another_order(autojump_clock: MockClock) -> None:
+async def test_the_order_of_members_does_not_matter(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         body = request(meta={"timezone": "UTC", "locale": "de"})
         turned = {name: body[name] for name in reversed(body)}
         turned["payload"] = {"meta": {"locale": "de", "timezone": "UTC"}, "query": "Hello"}
         turned["request_id"] = body["request_id"].upper()
-        one, two = desk.post(body), desk.post(turned)
+        one, two = desk.ask(body), desk.ask(turned)
         play = await desk.model.play()
         play.say("a")
         play.finish()
@@ -510,18 +512,18 @@ async def test_the_same_request_says_the_same_in_another_order(autojump_clock: M
 
 
 @pytest.mark.parametrize("accept", [SSE, JSON])
-async def test_what_has_failed_is_tried_again(autojump_clock: MockClock, accept: str) -> None:
-    """At once: also by a client that has only just heard of the failure."""
+async def test_a_failed_turn_is_tried_again(autojump_clock: MockClock, accept: str) -> None:
+    """At once, also for a client that has just received the failure."""
     async with open_desk() as desk:
         for number in range(1, 4):
-            call = desk.post(request(conversation_id="c"), accept)
+            call = desk.ask(request(conversation_id="c"), accept)
             play = await desk.model.play(number)
             if accept == SSE and number > 1:  # after the first words, too
                 play.say("a")
                 await call.until('"a"')
             play.fail(UpstreamError("Broken.", code="stream_truncated", severity="transient"))
             await call.whole()
-        call = desk.post(request(conversation_id="c"), accept)
+        call = desk.ask(request(conversation_id="c"), accept)
         play = await desk.model.play(4)
         play.say("b")
         play.finish()
@@ -532,9 +534,9 @@ async def test_what_has_failed_is_tried_again(autojump_clock: MockClock, accept:
 
 @pytest.mark.parametrize("is_left", [False, True], ids=["failed", "left"])
 async def test_packets_of_one_attempt_are_not_continued_by_another(autojump_clock: MockClock, is_left: bool) -> None:
-    """Whoever has a part of a turn that came to nothing is told so; the next turn's ids are its own."""
+    """A client that has part of a failed turn gets 410; the next turn has ids of its own."""
     async with open_desk() as desk:
-        first = desk.post(request())
+        first = desk.ask(request())
         play = await desk.model.play(1)
         play.say("a", "b")
         await first.until('"b"')
@@ -544,13 +546,13 @@ async def test_packets_of_one_attempt_are_not_continued_by_another(autojump_cloc
         else:
             play.fail(UpstreamError("Broken.", code="stream_truncated", severity="transient"))
             await first.whole()
-        second = desk.post(request())
+        second = desk.ask(request())
         play = await desk.model.play(2)
         play.say("x", "y", "z")
         await second.until('"z"')
         for last in (f"{REQUEST_ID}:1", f"{REQUEST_ID}:3:1"):
             assert (await desk.get(last=last).whole()).error == (410, "stream_expired")
-            assert (await desk.post(request(), last_event_id=last).whole()).error == (410, "stream_expired")
+            assert (await desk.ask(request(), last_event_id=last).whole()).error == (410, "stream_expired")
         resumed = desk.get(last=f"{REQUEST_ID}:2:1")
         play.finish()
         assert (await resumed.whole()).text == "yz"
@@ -559,33 +561,31 @@ async def test_packets_of_one_attempt_are_not_continued_by_another(autojump_cloc
 
 
 @pytest.mark.parametrize("accept", [SSE, NDJSON, JSON])
-async def test_a_request_sent_again_goes_on_after_the_packet_that_it_names(
-    autojump_clock: MockClock, accept: str
-) -> None:
-    """A whole answer is whole in any case; and what begins anew begins with its first packet."""
+async def test_a_request_sent_again_continues_after_its_last_event_id(autojump_clock: MockClock, accept: str) -> None:
+    """A whole answer is always complete, and a new attempt begins with its first packet."""
     async with open_desk() as desk:
-        first = desk.post(request(), last_event_id=f"{REQUEST_ID}:7")
+        first = desk.ask(request(), last_event_id=f"{REQUEST_ID}:7")
         play = await desk.model.play()
         play.say("a", "b", "c")
         play.finish()
         assert (await first.whole()).text == "abc"
-        again = await desk.post(request(), accept, last_event_id=f"{REQUEST_ID}:1").whole()
+        again = await desk.ask(request(), accept, last_event_id=f"{REQUEST_ID}:1").whole()
         assert (again.json["output"]["text"] if accept == JSON else again.text) == ("abc" if accept == JSON else "bc")
-        odd = await desk.post(request(), accept, last_event_id="x").whole()
+        odd = await desk.ask(request(), accept, last_event_id="x").whole()
         assert odd.status == (200 if accept == JSON else 422)
 
 
-async def test_what_could_not_begin_is_tried_again(autojump_clock: MockClock) -> None:
+async def test_a_turn_that_could_not_start_is_tried_again(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
         desk.model.refuses = Overloaded("Too many.", retry_after=7)
-        one, two = desk.post(request()), desk.post(request(), JSON)
+        one, two = desk.ask(request()), desk.ask(request(), JSON)
         for call in (one, two):
             await call.whole()
             assert call.error == (503, "overloaded")
             assert call.headers["retry-after"] == "7"
             assert call.json["details"]["retry_after"] == 7
         desk.model.refuses = None
-        again = desk.post(request())
+        again = desk.ask(request())
         play = await desk.model.play()
         play.say("a")
         play.finish()
@@ -593,9 +593,9 @@ async def test_what_could_not_begin_is_tried_again(autojump_clock: MockClock) ->
 
 
 @pytest.mark.parametrize("accept", [SSE, JSON])
-async def test_a_status_tells_of_side_effects_too(autojump_clock: MockClock, accept: str) -> None:
+async def test_an_error_status_reports_side_effects(autojump_clock: MockClock, accept: str) -> None:
     async with open_desk() as desk:
-        call = desk.post(request(), accept)
+        call = desk.ask(request(), accept)
         play = await desk.model.play()
         play.tell(Acted())
         play.fail(UpstreamError("Broken.", severity="transient"))
@@ -603,13 +603,13 @@ async def test_a_status_tells_of_side_effects_too(autojump_clock: MockClock, acc
 
 
 async def test_a_failure_in_the_middle(autojump_clock: MockClock) -> None:
-    """In a stream it is a packet, then the close packet; of a whole answer nothing is shown but the failure."""
+    """In a stream it is an error packet and the close packet; instead of a whole answer it is only the failure."""
     async with open_desk() as desk:
-        stream = desk.post(request())
+        stream = desk.ask(request())
         play = await desk.model.play()
         play.say("a")
         await stream.until('"a"')
-        joined = desk.post(request(), JSON)
+        joined = desk.ask(request(), JSON)
         await wait_all_tasks_blocked()
         play.fail(UpstreamError("Broken.", code="stream_truncated", severity="transient"))
         await stream.whole()
@@ -621,17 +621,17 @@ async def test_a_failure_in_the_middle(autojump_clock: MockClock) -> None:
 
 
 async def test_a_reader_that_joins_while_the_turn_ends(autojump_clock: MockClock) -> None:
-    """At every step of the way there is either the whole answer or a new turn, never half of it."""
+    """At every step there is either the whole answer or a new turn, never part of one."""
     for steps in range(12):
         async with open_desk() as desk:
-            call = desk.post(request())
+            call = desk.ask(request())
             play = await desk.model.play()
             play.say("a")
             await call.until('"a"')
             play.tell(Finished("completed"))
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
-            joined = [desk.post(request()), desk.get(), desk.post(request(), JSON)]
+            joined = [desk.ask(request()), desk.get(), desk.ask(request(), JSON)]
             for each in joined:
                 await each.whole()
             assert [each.status for each in joined] == [200] * 3
@@ -644,11 +644,11 @@ async def test_a_reader_that_joins_while_the_turn_ends(autojump_clock: MockClock
 
 
 async def test_the_deadline_is_the_clients(autojump_clock: MockClock) -> None:
-    """Before the first packet it is a status, after it a packet; the model is let go."""
+    """Before the first packet it is a status, after it a packet; the model's stream is closed."""
     async with open_desk() as desk:
-        silent = desk.post(request(meta={"timeout_ms": 1500}))
-        whole = desk.post(request(number=1, meta={"codex": {"timeout_ms": 1500}}), JSON)
-        talking = desk.post(request("Talk", number=2, meta={"timeout_ms": 5000}))
+        silent = desk.ask(request(meta={"timeout_ms": 1500}))
+        whole = desk.ask(request(number=1, meta={"codex": {"timeout_ms": 1500}}), JSON)
+        talking = desk.ask(request("Talk", number=2, meta={"timeout_ms": 5000}))
         plays = [await desk.model.play(number) for number in (1, 2, 3)]
         talker = next(play for play in plays if play.history() == ["Talk"])
         talker.say("a")
@@ -666,19 +666,19 @@ async def test_the_deadline_is_the_clients(autojump_clock: MockClock) -> None:
 
 
 async def test_the_deadline_counts_from_the_beginning(autojump_clock: MockClock) -> None:
-    """Also what the backend needs to begin."""
+    """The time that the backend needs to begin counts, too."""
     async with open_desk() as desk:
         desk.model.opening = trio.Event()
         began = trio.current_time()
-        call = await desk.post(request(meta={"timeout_ms": 2500})).whole()
+        call = await desk.ask(request(meta={"timeout_ms": 2500})).whole()
         assert trio.current_time() - began == pytest.approx(2.5, abs=0.1)
         assert call.error == (504, "deadline_exceeded")
 
 
 async def test_a_silent_stream_is_kept_alive(autojump_clock: MockClock) -> None:
-    """By comments, where comments exist."""
+    """By comments, in forms that have them."""
     async with open_desk(keepalive=15) as desk:
-        events, lines = desk.post(request()), desk.post(request(), NDJSON)
+        events, lines = desk.ask(request()), desk.ask(request(), NDJSON)
         play = await desk.model.play()
         await trio.sleep(50)
         play.say("a")
@@ -693,13 +693,13 @@ async def test_a_silent_stream_is_kept_alive(autojump_clock: MockClock) -> None:
 # Bounds, and the end of the bridge
 
 
-async def test_no_more_is_kept_than_there_is_room_for(autojump_clock: MockClock) -> None:
+async def test_ended_turns_are_kept_within_limits(autojump_clock: MockClock) -> None:
     piece = "x" * (1024 * 1024)
-    room = assists.KEPT_BYTES // len(piece) - 1  # a packet is a little more than its text
+    room = KEPT_BYTES // len(piece) - 1  # a packet is a little more than its text
     count = room + 3
     async with open_desk(max_body=2**24) as desk:
         for number in range(count):
-            call = desk.post(request(number=number), JSON)
+            call = desk.ask(request(number=number), JSON)
             play = await desk.model.play(number + 1)
             play.say(piece)
             play.finish()
@@ -708,15 +708,15 @@ async def test_no_more_is_kept_than_there_is_room_for(autojump_clock: MockClock)
         assert statuses == [410] * 3 + [200] * room
 
 
-async def test_a_bridge_that_stops_takes_nothing_new(autojump_clock: MockClock) -> None:
+async def test_a_stopping_bridge_accepts_no_requests(autojump_clock: MockClock) -> None:
     async with open_desk() as desk:
-        running = desk.post(request())
+        running = desk.ask(request())
         play = await desk.model.play()
         play.say("a")
         await running.until('"a"')
         desk.service.background = None
         desk.fault.append("shutdown_initiated")
-        refused = await desk.post(request(number=1)).whole()
+        refused = await desk.ask(request(number=1)).whole()
         assert refused.error == (503, "shutting_down")
         assert (refused.headers["retry-after"], refused.json["severity"]) == ("5", "transient")
         socket = desk.socket(request(number=1))
@@ -725,7 +725,7 @@ async def test_a_bridge_that_stops_takes_nothing_new(autojump_clock: MockClock) 
         health = await desk.page("/health").whole()
         assert (health.status, health.json["status"]) == (503, "maintenance")
         # What runs can be joined, and ends as it would.
-        joined = desk.post(request())
+        joined = desk.ask(request())
         play.finish()
         assert (await running.whole()).packets == (await joined.whole()).packets
 
@@ -734,7 +734,7 @@ async def test_a_bridge_that_stops_takes_nothing_new(autojump_clock: MockClock) 
 async def test_turns_that_are_cut_by_the_end_say_so(autojump_clock: MockClock, begun: bool) -> None:
     async with open_desk() as desk, trio.open_nursery() as background:
         desk.service.background = background
-        call = desk.post(request())
+        call = desk.ask(request())
         play = await desk.model.play()
         if begun:
             play.say("a")

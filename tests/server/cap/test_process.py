@@ -14,7 +14,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 from harness import KEY, running_bridge
-from server.cap.desk import JSON, SSE, Json
+from play import JSON, SSE, Json
 from server.conftest import LoggedBridge
 from server.prompted import MODEL, EventLog, prompted_codex, request_headers, wait_for
 from websockets.exceptions import ConnectionClosed
@@ -36,6 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedBridge]:
         directory,
         f"--log-events={log}",
         CODEX_BIN=str(prompted_codex(directory)),
+        PROXY_WARM_THREADS="0",
         PROXY_MODELS=MODEL,
         PROXY_KEEPALIVE="0.2",
         PROXY_CAP_GRACE=str(GRACE),
@@ -84,7 +85,7 @@ def thread_of(served: LoggedBridge, text: str) -> Json:
     return params
 
 
-def test_what_is_narrower_reaches_the_child(served: LoggedBridge) -> None:
+def test_narrower_values_reach_the_child(served: LoggedBridge) -> None:
     narrow = {"sandbox": "read-only", "approval_policy": "never", "cwd": "inner"}
     for label, meta in [("as-it-is", {}), ("narrowed", narrow), ("by-codex", {"codex": narrow, "sandbox": "x"})]:
         assert post(served, body({"text": label}, meta=meta)).json()["output"]["text"] == label
@@ -111,7 +112,7 @@ def test_what_is_narrower_reaches_the_child(served: LoggedBridge) -> None:
     ],
     ids=str,
 )
-def test_what_is_wider_does_not(served: LoggedBridge, meta: Json) -> None:
+def test_wider_values_are_refused(served: LoggedBridge, meta: Json) -> None:
     """Also where only the directories themselves can tell."""
     request = body({"text": "hi"}, meta=meta)
     refused = post(served, request)
@@ -145,7 +146,7 @@ def test_a_bad_image_is_refused_by_its_index(served: LoggedBridge) -> None:
     assert (damaged.status_code, damaged.json()["code"]) == (422, "unsupported_file")
 
 
-def test_the_child_is_told_to_stop_when_nobody_comes_back(served: LoggedBridge) -> None:
+def test_the_child_is_interrupted_if_no_client_returns(served: LoggedBridge) -> None:
     """After the grace, not before."""
     request = body({"text": "begun"}, {"hang": "left"})
     connection, response = open_stream(served, request)
@@ -162,7 +163,7 @@ def test_the_child_is_told_to_stop_when_nobody_comes_back(served: LoggedBridge) 
         assert client.get(f"/assist/{request['request_id']}").status_code == 410
 
 
-def test_the_child_is_told_to_stop_at_once(served: LoggedBridge) -> None:
+def test_the_child_is_interrupted_at_once(served: LoggedBridge) -> None:
     request = body({"text": "begun"}, {"hang": "deleted"})
     connection, response = open_stream(served, request)
     read_until(response, b"begun")
@@ -221,7 +222,7 @@ def test_a_socket(served: LoggedBridge) -> None:
 
 
 @pytest.mark.deep
-def test_a_bridge_that_is_stopped(tmp_path: Path) -> None:
+def test_a_stopping_bridge_ends_its_streams(tmp_path: Path) -> None:
     """Health tells it on a connection that is open; streams end with an error and their close packet."""
     codex = prompted_codex(tmp_path)
     with running_bridge(tmp_path, CODEX_BIN=str(codex), PROXY_MODELS=MODEL, PROXY_GRACE="1") as bridge:

@@ -1,4 +1,4 @@
-"""Clients that come, leave, come back, are slow, ask twice and end turns, in any order: each sees one answer."""
+"""Clients that leave, return, read slowly, repeat requests and cancel turns, in random order: each sees one answer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import random
 
 import pytest
 import trio
-from server.cap.desk import JSON, NDJSON, SSE, Call, Desk, Json, Play, open_desk, request
+from play import JSON, NDJSON, SSE, Json, Play
+from server.cap.desk import CapCall, CapDesk, open_desk, request
 from trio.testing import MockClock
 
+from bridge.core.events import ReasoningDelta, ReasoningDone, Restarted, ToolCall
 from bridge.errors import UpstreamError
-from bridge.server.cap.options import CapOptions
-from bridge.turn.events import ReasoningDelta, ReasoningDone, Restarted, ToolCall
+from bridge.protocols.cap import CapOptions
 
 GRACE = 5.0
 CLOSE = {"op": "close", "p": None}
@@ -20,11 +21,11 @@ CLOSE = {"op": "close", "p": None}
 class Chaos:
     """One run. Everything is chosen by `dice`."""
 
-    def __init__(self, desk: Desk, dice: random.Random) -> None:
+    def __init__(self, desk: CapDesk, dice: random.Random) -> None:
         self.desk = desk
         self.dice = dice
         self.told: dict[str, dict[int, Json]] = {}
-        """By the bridge's own id of a turn: its packets, as anybody has seen them."""
+        """The packets that any client has seen, by the bridge's id of the turn."""
 
     async def perform(self, play: Play) -> None:
         """The model, in its moods."""
@@ -53,7 +54,7 @@ class Chaos:
         # Else it never ends by itself.
 
     async def model(self) -> None:
-        """Begins to speak in each turn that it is asked for."""
+        """Start to answer each turn."""
         number = 0
         while True:
             number += 1
@@ -61,7 +62,7 @@ class Chaos:
             self.desk.nursery.start_soon(self.perform, play)
 
     async def client(self, number: int) -> None:
-        """One of several with the same few requests."""
+        """One of several clients that send the same few requests."""
         dice, desk = self.dice, self.desk
         for _ in range(dice.randrange(1, 5)):
             body = request(
@@ -74,7 +75,7 @@ class Chaos:
                 assert call.status in (202, 410), call.body
                 continue
             accept, slow = dice.choice([SSE, SSE, NDJSON, JSON]), dice.random() < 0.3
-            call = desk.post(body, accept, slow=slow)
+            call = desk.ask(body, accept, slow=slow)
             await self.listen(call, slow)
             for _ in range(dice.randrange(3)):
                 if accept != SSE or call.status != 200 or not call.ids or call.packets[-1] == CLOSE:
@@ -88,8 +89,8 @@ class Chaos:
                 if call.status not in (None, 200):  # None for one that left before its answer began
                     assert call.error == (410, "stream_expired")
 
-    async def listen(self, call: Call, slow: bool) -> None:
-        """For a while, or to the end."""
+    async def listen(self, call: CapCall, slow: bool) -> None:
+        """Read for a while, or to the end."""
         with trio.move_on_after(self.dice.choice([0, 0.2, 2, 200, 200])):
             while slow and not call.done.is_set():
                 call.take()
@@ -103,8 +104,8 @@ class Chaos:
         assert call.done.is_set()
         self.look(call)
 
-    def look(self, call: Call) -> None:
-        """Whether what was seen is a part of one answer, and in order."""
+    def look(self, call: CapCall) -> None:
+        """Check that what was seen is part of one answer, in order."""
         if call.status is None or not call.body:
             return
         if call.status != 200:
@@ -136,7 +137,7 @@ def _seeds() -> list[object]:
 
 @pytest.mark.parametrize("seed", _seeds())
 async def test_every_client_sees_one_answer(autojump_clock: MockClock, seed: int) -> None:
-    """And afterwards nothing is left: no turn runs, no conversation is busy."""
+    """Afterwards no turn runs and no conversation is busy."""
     dice = random.Random(seed)
     async with open_desk(options=CapOptions(grace=GRACE)) as desk:
         chaos = Chaos(desk, dice)
@@ -149,7 +150,7 @@ async def test_every_client_sees_one_answer(autojump_clock: MockClock, seed: int
             assert play.closed.is_set()
         for number in range(2):
             body = request("Next", number=50 + number, conversation_id=f"c{number}", meta={"timeout_ms": 50_000})
-            call = desk.post(body, JSON)
+            call = desk.ask(body, JSON)
             with trio.move_on_after(60):
                 await call.whole()
             assert call.done.is_set()

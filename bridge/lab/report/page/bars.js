@@ -35,7 +35,7 @@ function differenceBar(found, widest, label) {
   const place = (value) => BAR.width / 2 + (value / widest) * (BAR.width / 2 - 6);
   svg.append(makeSvg("line", { x1: place(0), x2: place(0), y1: 0, y2: BAR.height, class: "zero" }));
   const className = !found.distinguishable ? "unclear" : found.difference > 0 ? "better" : "worse";
-  if (found.low === null) svg.append(makeSvg("circle", { cx: place(found.difference), cy: BAR.height / 2, r: 3.5, class: `at ${className}` }));
-  else interval(svg, place(found.low), place(found.difference), place(found.high), className);
+  if (found.interval === null) svg.append(makeSvg("circle", { cx: place(found.difference), cy: BAR.height / 2, r: 3.5, class: `at ${className}` }));
+  else interval(svg, place(found.interval[0]), place(found.difference), place(found.interval[1]), className);
   return svg;
 }

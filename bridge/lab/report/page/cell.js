@@ -16,7 +16,7 @@ function showCell(index, row, at, go) {
     columnTabs(index, row, at, go),
   ];
   if (known !== null) parts.push(...about(known, at));
-  else parts.push(make("p", "notice", "The suite was not at hand when this page was made: what was asked and expected is not known."));
+  else parts.push(make("p", "notice", "The suite was not available when this page was made, so its questions and expectations are unknown."));
   const samples = [];
   for (let nth = 0; nth < cell.kept; nth += 1) samples.push(block(`s${row.number}-${at}-${nth}`));
   samples.sort((a, b) => weight(a) - weight(b) || a.repeat - b.repeat);
@@ -28,7 +28,7 @@ function showCell(index, row, at, go) {
   }
   const all = cell.scored + cell.errors;
   if (all > cell.kept) parts.push(make("p", "notice", `${plural(all - cell.kept, "sample")} of this cell ${all - cell.kept === 1 ? "is" : "are"} counted, but not in this page.`));
-  if (!all) parts.push(make("p", "empty", "This case was not asked here."));
+  if (!all) parts.push(make("p", "empty", "This case was not asked in this column."));
   const place = byId("turn");
   place.replaceChildren(...parts);
   place.scrollTop = 0;

@@ -19,7 +19,7 @@ class Matrix {
     byId("matrix").addEventListener("keydown", (event) => this.key(event));
     byId("matrix").addEventListener("click", (event) => {
       const found = event.target.closest("button[data-row]");
-      if (found) this.onOpen(index.rows[Number(found.dataset.row)], Number(found.dataset.column));
+      if (found) this.onOpen(index.cases[Number(found.dataset.row)], Number(found.dataset.column));
     });
     this.apply();
   }
@@ -35,12 +35,12 @@ class Matrix {
     }
     this.category.parentElement.hidden = this.index.categories.length < 2;
     this.differences.parentElement.hidden = this.index.columns.length < 2;
-    const marks = new Set(this.index.rows.flatMap((row) => row.cells.flatMap((cell) => Object.keys(cell.marks))));
+    const marks = new Set(this.index.cases.flatMap((row) => row.cells.flatMap((cell) => Object.keys(cell.marks))));
     byId("legend").textContent = Object.entries(this.index.words.marks).filter(([mark]) => marks.has(mark)).map(([mark, words]) => `${mark} ${words}`).join(" · ");
   }
 
   draw() {
-    const { rows } = this.index;
+    const rows = this.index.cases;
     const table = make("table", "cells");
     table.setAttribute("role", "grid");
     table.setAttribute("aria-label", "Cases by model and variant");
@@ -63,7 +63,7 @@ class Matrix {
     const name = make("th", "", oneLine(shorten(category, 80)));
     name.scope = "rowgroup";
     const line = make("tr", "category", name);
-    const inside = this.index.rows.filter((row) => row.category === category);
+    const inside = this.index.cases.filter((row) => row.category === category);
     this.index.columns.forEach((_, at) => {
       const passed = inside.reduce((sum, row) => sum + row.cells[at].passed, 0);
       const scored = inside.reduce((sum, row) => sum + row.cells[at].scored, 0);
@@ -96,7 +96,7 @@ class Matrix {
 
   apply() {
     const wanted = this.filter.value.trim().toLowerCase();
-    const { rows } = this.index;
+    const rows = this.index.cases;
     const groups = new Set();
     this.shown = rows.filter((row) => {
       const fits = (!this.category.value || row.category === this.category.value) && (!this.differences.checked || differs(row)) && (!wanted || rowText(row, this.index).includes(wanted));
@@ -128,7 +128,7 @@ class Matrix {
 
   move(down, right) {
     if (this.focused === null) return;
-    const row = this.index.rows[Number(this.focused.dataset.row)];
+    const row = this.index.cases[Number(this.focused.dataset.row)];
     const at = Math.min(this.index.columns.length - 1, Math.max(0, Number(this.focused.dataset.column) + right));
     const place = Math.min(this.shown.length - 1, Math.max(0, this.shown.indexOf(row) + down));
     if (!this.shown.length) return;
@@ -137,7 +137,7 @@ class Matrix {
   }
 
   key(event) {
-    const many = this.index.rows.length;
+    const many = this.index.cases.length;
     const steps = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1], PageDown: [10, 0], PageUp: [-10, 0], Home: [-many, 0], End: [many, 0] };
     if (!Object.hasOwn(steps, event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
@@ -154,7 +154,7 @@ function differs(row) {
 
 function rowText(row, index) {
   if (row.text === undefined) {
-    const words = row.cells.flatMap((cell) => [cell.word, ...["forms", "repairs", "failed", "codes"].flatMap((name) => Object.keys(cell[name]))]);
+    const words = row.cells.flatMap((cell) => [cell.word, ...["forms", "repairs", "failed_checks", "error_codes"].flatMap((name) => Object.keys(cell[name]))]);
     row.text = [row.id, row.category, ...row.tags, ...new Set(words)].join("\n").toLowerCase();
   }
   return row.text;

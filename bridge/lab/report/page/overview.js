@@ -15,13 +15,13 @@ const range = ([low, high]) => `${Math.round(low * 100)}–${Math.round(high * 1
 function overview(index) {
   const view = make("div", "glance");
   if (!index.columns.length) {
-    view.append(make("p", "empty", "There are no results."));
+    view.append(make("p", "empty", "No results."));
     return view;
   }
   view.append(make("h2", "", "All cases"), columnTable(index));
-  if (index.compared.length) view.append(make("h3", "", "Compared case by case, in points of a hundred"), comparisons(index));
+  if (index.comparisons.length) view.append(make("h3", "", "Compared case by case, in percentage points"), comparisons(index));
   const counts = countTable(index);
-  view.append(make("h3", "", "In numbers"), counts);
+  view.append(make("h3", "", "Counts"), counts);
   return view;
 }
 
@@ -65,7 +65,7 @@ function rowOf(label, cells, title) {
 
 function columnTable(index) {
   const n = index.repeats;
-  const titles = ["", "passed", "95 % interval", `pass@${n}`, `pass^${n}`, "clean of those that call"];
+  const titles = ["", "passed", "95 % interval", `pass@${n}`, `pass^${n}`, "clean form"];
   const rows = [];
   let model = index.models.length > 1 ? null : index.columns[0].model;
   for (const column of index.columns) {
@@ -77,17 +77,17 @@ function columnTable(index) {
     const within = range(column.interval);
     const bar = rate === null ? "–" : make("span", "ranged", rateBar(rate, column.interval, `${percent(rate)} passed, 95 % interval ${within}`), within);
     rows.push(rowOf(oneLine(shorten(column.variant, 60)), [
-      share(column.passed, column.scored), bar, percent(column.pass_at), percent(column.pass_hat), share(...column.clean),
+      share(column.passed, column.scored), bar, percent(column.pass_at), percent(column.pass_hat), share(column.clean, column.called),
     ]));
   }
   return tableOf([make("tr", "", ...titles.map((title) => headCell(title, "col")))], rows, "figures");
 }
 
 function comparisons(index) {
-  const reach = index.compared.flatMap((each) => [each.difference, each.low, each.high].map((value) => Math.abs(value || 0)));
+  const reach = index.comparisons.flatMap((each) => [each.difference, ...(each.interval || [])].map((value) => Math.abs(value || 0)));
   const widest = Math.max(0.05, ...reach);
   const list = make("div", "compared");
-  for (const each of index.compared) {
+  for (const each of index.comparisons) {
     const whose = index.models.length > 1 ? ` (${each.model})` : "";
     const name = `${each.variant} against ${each.first}${whose}`;
     list.append(make("span", "name", oneLine(shorten(name, 160))), differenceBar(each, widest, `${name}: ${each.words}`),
@@ -99,14 +99,14 @@ function comparisons(index) {
   return list;
 }
 
-const COUNTED = [["Forms", "forms", "forms"], ["Repairs", "repairs", "repairs"], ["Failed checks", "failed", "checks"], ["Errors", "codes", null]];
+const COUNTED = [["Forms", "forms", "forms"], ["Repairs", "repairs", "repairs"], ["Failed checks", "failed_checks", "checks"], ["Errors", "error_codes", null]];
 
 function countTable(index) {
   const spent = [
-    ["errors of the machinery, in no other figure", (column) => (column.errors ? share(column.errors, column.errors + column.scored) : "0")],
-    ["tokens in", (column) => number(column.in)],
-    ["tokens out", (column) => number(column.out)],
-    ["time of an answer, mean", (column) => seconds(column.seconds)],
+    ["errors, not counted", (column) => (column.errors ? share(column.errors, column.errors + column.scored) : "0")],
+    ["input tokens", (column) => number(column.input_tokens)],
+    ["output tokens", (column) => number(column.output_tokens)],
+    ["mean time of an answer", (column) => seconds(column.mean_seconds)],
   ];
   const rows = spent.map(([label, told]) => rowOf(label, index.columns.map(told)));
   for (const [title, name, words] of COUNTED) {

@@ -1,12 +1,12 @@
 // One sample: what the model wrote, what was made of it, and what is wrong with it.
 
-const TAKEN = { call: "call", repair: "repaired", unknown: "call of a function that is not offered", reject: "no call" };
+const TAKEN = { call: "call", repair: "repaired", unknown: "call of a function that is not offered", reject: "not a call" };
 const CUT = 6000; // characters of one text that are shown unasked
 
 function sampleView(sample, known, index) {
   const view = make("section", "sample");
   const outcome = sample.status === "error" ? "error" : sample.passed ? "passed" : "failed";
-  const facts = [seconds(sample.seconds), sample.status === "error" ? null : `${number(sample.in)} → ${number(sample.out)} tokens`, sample.req ? shorten(sample.req, 80) : null];
+  const facts = [seconds(sample.seconds), sample.status === "error" ? null : `${number(sample.input_tokens)} → ${number(sample.output_tokens)} tokens`, sample.req_id ? shorten(sample.req_id, 80) : null];
   const head = make("h3", "", `Sample ${number(sample.repeat + 1)}`, make("span", `badge ${outcome}`, outcome));
   if (sample.form !== null) {
     const form = make("span", `form ${sample.form}`, `form: ${sample.form}`);
@@ -17,7 +17,7 @@ function sampleView(sample, known, index) {
   view.append(head);
   if (sample.status === "error") {
     const error = sample.error || { code: "unknown", message: "" };
-    view.append(make("div", "error", make("p", "", make("code", "", oneLine(shorten(error.code || "error", 100))), make("span", "note", " an error of the machinery; it does not count")),
+    view.append(make("div", "error", make("p", "", make("code", "", oneLine(shorten(error.code || "error", 100))), make("span", "note", " a request error; it does not count")),
       putText(make("p", "message"), error.message, 2000)));
     return view;
   }
@@ -26,14 +26,14 @@ function sampleView(sample, known, index) {
   return view;
 }
 
-// The reasons, each a sentence; then what had to be mended.
+// The reasons, each a sentence; then the repairs.
 function wrongs(sample, index) {
   const list = make("ul", "wrongs");
   const add = (className, name, words) => list.append(make("li", className, make("code", "", oneLine(shorten(name, 60))), " ", oneLine(shorten(words, 1000))));
   if (["broken", "leaked"].includes(sample.form)) add("bad", sample.form, `${index.words.forms[sample.form]}.`);
   for (const reason of new Set(sample.rejections)) add("bad", reason, index.words.rejections[reason] || "");
   for (const [check, sentence] of sample.failed) add("bad", check, sentence);
-  for (const repair of new Set(sample.repairs)) add("mended", repair, index.words.repairs[repair] || "was mended");
+  for (const repair of new Set(sample.repairs)) add("mended", repair, index.words.repairs[repair] || "was repaired");
   return list.childElementCount ? [list] : [];
 }
 
@@ -55,7 +55,7 @@ function written(sample) {
     }
     view.append(text);
   }
-  if (!sample.texts.some((stretches) => stretches.length)) view.append(make("p", "empty", sample.calls.length ? "No text; the calls were made natively." : "Nothing."));
+  if (!sample.texts.some((stretches) => stretches.length)) view.append(make("p", "empty", sample.calls.length ? "No text; the calls are native." : "Nothing."));
   return view;
 }
 
@@ -89,7 +89,7 @@ function withTags(place, words, taken) {
 
 function made(sample, known) {
   const view = make("div", "made", make("h4", "", "Called"));
-  for (const [name, given] of sample.calls) view.append(callCard("call", name, given));
+  for (const call of sample.calls) view.append(callCard("call", call.name, call.arguments));
   if (!sample.calls.length) view.append(make("p", "empty", "Nothing."));
   if (known !== null) view.append(make("h4", "", "Expected"), ...expected(known.expect));
   return view;
@@ -104,15 +104,15 @@ function callCard(what, name, text, note) {
 function expected(expect) {
   const parts = expect.calls.map((call) => {
     const found = callCard("due", call.name, call.arguments);
-    if (call.optional) found.append(make("p", "note", "may be given, too:"), putText(make("pre", "optional"), prettyJson(call.optional) || call.optional, CUT));
+    if (call.optional) found.append(make("p", "note", "optional:"), putText(make("pre", "optional"), prettyJson(call.optional) || call.optional, CUT));
     return found;
   });
   if (!expect.calls.length) parts.push(make("p", "", "No call."));
   const rules = [];
   if (expect.calls.length > 1) rules.push(expect.order === "exact" ? "in this order" : "in any order");
-  for (const text of expect.contains) rules.push(`the text holds ${JSON.stringify(shorten(text, 300))}`);
-  for (const text of expect.lacks) rules.push(`the text does not hold ${JSON.stringify(shorten(text, 300))}`);
-  if (expect.leak === "allowed") rules.push("tags may be talked about");
+  for (const text of expect.contains) rules.push(`the text contains ${JSON.stringify(shorten(text, 300))}`);
+  for (const text of expect.lacks) rules.push(`the text does not contain ${JSON.stringify(shorten(text, 300))}`);
+  if (expect.leak === "allowed") rules.push("tags may appear in the text");
   if (rules.length) parts.push(make("p", "note", oneLine(rules.join("; "))));
   return parts;
 }

@@ -2,9 +2,9 @@
 
 function start() {
   const index = block("index");
-  index.rows.forEach((row, number) => (row.number = number));
+  index.cases.forEach((row, number) => (row.number = number));
   index.models = [...new Set(index.columns.map((column) => column.model))];
-  index.categories = [...new Set(index.rows.map((row) => row.category))];
+  index.categories = [...new Set(index.cases.map((row) => row.category))];
   const name = oneLine(shorten(index.suite || "Results", 200));
   document.title = `${name} – tool calls`;
   byId("title").textContent = name;
@@ -20,14 +20,14 @@ function start() {
   };
   const matrix = new Matrix(index, go);
   const step = (by) => {
-    const shown = matrix.shown.includes(open.row) ? matrix.shown : index.rows;
+    const shown = matrix.shown.includes(open.row) ? matrix.shown : index.cases;
     const next = shown[shown.indexOf(open.row) + by];
     if (next) go(next, open.at);
   };
   let keyed = false; // whether the column was changed from its tab, which then keeps the focus
   const route = () => {
     const found = /^#(\d+)\/(\d+)$/.exec(location.hash);
-    const row = found && index.rows[Number(found[1])];
+    const row = found && index.cases[Number(found[1])];
     const at = row ? Number(found[2]) : -1;
     const there = Boolean(row && row.cells[at]);
     document.body.classList.toggle("open", there);
@@ -67,7 +67,7 @@ function start() {
 }
 
 function tell(index) {
-  const told = [...index.missed, ...index.told];
+  const told = [...index.missed, ...index.notes];
   if (index.left_out) told.push(`${plural(index.left_out, "sample")} left out of this page, to keep it small enough for a browser; all of them are counted.`);
   if (!told.length) return;
   byId("told").hidden = false;

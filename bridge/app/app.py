@@ -1,0 +1,348 @@
+"""The bridge without HTTP: backends, router, store and event log, built from settings and run together.
+
+`serve` puts the HTTP edge in front of an `App`; `cap run`, `lab`, `models` and `record` run one in their own process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from bridge.app.admission import Admission
+from bridge.app.keys import Keyring
+from bridge.app.metrics import Metrics, Sources
+from bridge.app.service import Recordings, Service
+from bridge.appserver.backend import AppServerBackend
+from bridge.appserver.codex_home import claim_home, read_codex_home
+from bridge.appserver.launch import Launcher, StandinLauncher
+from bridge.appserver.supervisor import Pool, Supervisor
+from bridge.core.models import Target
+from bridge.errors import ConfigError
+from bridge.ids import new_id
+from bridge.protocols.cap import cap_options
+from bridge.redact import Redactor
+from bridge.routing.plan import Plan, app_server_name, plan_backends, read_aliases, read_rules
+from bridge.routing.router import Router, Served, ToolModes
+from bridge.routing.setup import (
+    check_codex,
+    child_settings,
+    codex_launcher,
+    configured_models,
+    prepare_workdir,
+    supervisor,
+)
+from bridge.settings import Settings, store_file
+from bridge.settings.file import FileConfig
+from bridge.store.base import Store
+from bridge.store.memory import MemoryStore
+from bridge.store.sqlite import SqliteStore
+from bridge.telemetry.counts import Counts
+from bridge.telemetry.memory_limit import CODE as MEMORY_PRESSURE
+from bridge.telemetry.memory_limit import MemoryLimit, ReadBytes, resident_bytes
+from bridge.telemetry.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from bridge.log.event_log import EventLog
+    from bridge.telemetry.tracing import Tracing
+
+log = logging.getLogger("bridge")
+
+
+class Runner(Protocol):
+    """Runs the turns of a backend: children, or connections to a provider."""
+
+    @property
+    def turns(self) -> int:
+        """Turns running now."""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+
+    async def drain(self) -> None:
+        """Wait until no turn runs."""
+
+    def shut_down(self) -> None:
+        """Fail the turns that still run, and accept no more."""
+
+
+class App:
+    """Everything that answers requests, from settings that have been checked.
+
+    HTTP clients need one of `keys`, or a key in the file `key_store`; a program that holds the App needs none. `player`
+    answers from recordings. `stderr_redactor` is the one whose count of redactions is a metric.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        config: FileConfig | None = None,
+        *,
+        keys: tuple[str, ...] = (),
+        key_store: Path | None = None,
+        player: Recordings | None = None,
+        stderr_redactor: Redactor | None = None,
+        tracing: Tracing | None = None,
+        memory: ReadBytes = resident_bytes,
+    ) -> None:
+        config = config or FileConfig()
+        self.settings = settings
+        self.keyring = Keyring(keys, key_store)
+        self.player = player
+        self.tracing = tracing
+        self.log = open_log(settings, keys)
+        self.counts = Counts()
+        self.watchdog = Watchdog()
+        self.draining = False
+        self.runners: list[Runner] = []
+        self._named: dict[str, Runner] = {}
+        self._login: Path | None = None
+        """The CODEX_HOME whose login the children use."""
+        self._recorder = self.log.recorder if self.log is not None else None
+        self._memory = MemoryLimit(settings.max_rss, memory)
+        admission = Admission(
+            self.keyring if keys or key_store is not None else None,
+            max_turns=settings.max_turns,
+            max_queue=settings.max_queue,
+            patience=settings.queue_timeout,
+        )
+        self.router = self._make_router(config)
+        self.store = make_store(settings)
+        self.service = Service(
+            self.router,
+            new_id,
+            settings.max_body,
+            settings.keepalive,
+            self.store,
+            keeps_responses=settings.store != "off",
+            stream_default=settings.stream_default,
+            lists_aliases=settings.list_models == "all",
+            tool_modes=ToolModes(config.tool_modes.models, config.tool_modes.keys),
+            policy=settings.unsupported,
+            reasoning=settings.reasoning,
+            recorder=self._recorder,
+            player=player,
+            admission=admission,
+            cap=cap_options(settings),
+            counts=self.counts,
+            memory=self._memory,
+            metrics=self._metrics(stderr_redactor, admission),
+            tracing=tracing,
+        )
+
+    @asynccontextmanager
+    async def running(self, log_failed: Callable[[], None] | None = None) -> AsyncIterator[None]:
+        """Run log, store and children while the block runs.
+
+        `log_failed` is called if the event log fails and PROXY_LOG_ON_ERROR=stop; by default the block is cancelled.
+        `EventLog.check` then raises the reason.
+        """
+        async with trio.open_nursery() as outer:
+            if self.log is not None:
+                await outer.start(self.log.run, log_failed or outer.cancel_scope.cancel)
+            await outer.start(self.store.run)
+            async with trio.open_nursery() as children:
+                for runner in self.runners:
+                    children.start_soon(runner.run)
+                # Until they run, they take no turns.
+                await trio.lowlevel.checkpoint()
+                yield
+                children.cancel_scope.cancel()
+            outer.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def sole_use_of_login(self) -> AsyncIterator[None]:
+        """Mark this login as in use, and warn if another bridge already uses it.
+
+        Both continue: with an API key there is no conflict.
+        """
+        if self._login is None:
+            yield
+            return
+        with claim_home(self._login) as other:
+            if other is not None:
+                log.warning(
+                    "%s uses this CODEX_HOME too: on one ChatGPT login they can race for its one-time refresh token. "
+                    "Stop one of them, or give this one a CODEX_HOME with a login of its own.",
+                    other,
+                )
+            yield
+
+    async def warn_of_stray_aliases(self) -> None:
+        """Warn about aliases of unknown models, as soon as the models are known."""
+        if self.settings.mock_only or not self.router.has_aliases:
+            return
+        await self.router.wait_until_known(self.settings.rpc_timeout)
+        for alias, model, why in self.router.stray_aliases():
+            log.warning(
+                "The alias %r leads to %r. %s Correct it in PROXY_MODEL_ALIASES or [routing.aliases]; "
+                "`turnbridge models` lists what there is.",
+                alias,
+                model,
+                why,
+            )
+
+    def reopen_log(self) -> None:
+        """Open the log file again, after logrotate or a similar program has moved it."""
+        if self.log is not None:
+            self.log.writer.reopen()
+
+    def fault(self) -> str | None:
+        """The code of a fault of the bridge itself. `shutdown_initiated` also ends readiness."""
+        if self.draining:
+            return "shutdown_initiated"
+        if self._memory.is_exceeded:
+            return MEMORY_PRESSURE
+        if self.log is not None and self.log.writer.fault is not None:
+            return "event_log_failing"
+        if self.store.fault is not None:
+            return "store_failing"
+        if self.keyring.fault is not None:
+            return "key_store_failing"
+        if any(isinstance(runner, Pool) and runner.config_fault is not None for runner in self.runners):
+            return "codex_config_invalid"
+        return None
+
+    def _make_router(self, config: FileConfig) -> Router:
+        """All backends: the stand-in, Codex, and the configured providers."""
+        settings = self.settings
+        if self.player is not None and not self.player.forwards:
+            return self.player.router
+        mock = self._backend("mock", self._mock_pool())
+        if settings.mock_only:
+            return Router(mock, aliases=settings.aliases)
+        own = app_server_name(config)
+        default = config.routing.default or own
+        configured = (*configured_models(settings), *(config.backends[own].models if own in config.backends else ()))
+        codex = self._codex_backend(own, configured, on_demand=default != own)
+        served = [Served(codex, Target(own, "app-server", configured, providers=codex.providers))]
+        missing: dict[str, str] = {}
+        for plan in plan_backends(config, os.environ, Path.home()):
+            if (reason := plan.disabled_reason) is not None:
+                missing[plan.kind] = reason
+                if plan.implied:
+                    continue
+                log.warning("%s It serves only requests with a key of their own (X-Provider-Key).", reason)
+            served.append(self._provider(plan))
+        rules, aliases = read_rules(config), read_aliases(config, settings)
+        return Router(mock, served, default=default, rules=rules, aliases=aliases, missing=missing)
+
+    def _provider(self, plan: Plan) -> Served:
+        from bridge.routing.build import build_backend  # its imports are large
+
+        backend, upstream = build_backend(plan, self.settings, self._recorder.upstream if self._recorder else None)
+        if upstream is not None:
+            self.runners.append(upstream)
+            self._named[plan.name] = upstream
+        return Served(backend, plan.target)
+
+    def _codex_backend(self, name: str, configured: Sequence[str], *, on_demand: bool) -> AppServerBackend:
+        settings = self.settings
+        launcher = codex_launcher(settings)
+        home = read_codex_home(settings.codex_home_path)
+        if home.has_login:
+            self._login = home.path
+        if settings.workers > 1 and home.has_login:
+            log.warning("%d children share one login: they can race for its one-time refresh token", settings.workers)
+        supervisors = [self._supervisor(launcher, on_demand=on_demand) for _ in range(settings.workers)]
+        return self._backend(
+            name,
+            self._pool(supervisors),
+            configured=configured,
+            providers=home.providers,
+            any_model=home.any_model,
+            windows=lambda: launcher.context_windows,
+        )
+
+    def _mock_pool(self) -> Pool:
+        on_demand = not self.settings.mock_only
+        return self._pool([self._supervisor(StandinLauncher(), on_demand=on_demand)])
+
+    def _supervisor(self, launcher: Launcher, *, on_demand: bool = False) -> Supervisor:
+        return supervisor(self.settings, launcher, tap=self._recorder, on_demand=on_demand)
+
+    def _pool(self, supervisors: list[Supervisor]) -> Pool:
+        pool = Pool(supervisors)
+        self.runners.append(pool)
+        return pool
+
+    def _metrics(self, stderr_redactor: Redactor | None, admission: Admission) -> Metrics:
+        redactors = [stderr_redactor, self.log.redactor if self.log is not None else None]
+        return Metrics(
+            Sources(
+                self.counts,
+                self._named,
+                lambda: not self.draining and not self._memory.is_exceeded and self.router.default.status()[0],
+                self.watchdog,
+                self._memory,
+                admission,
+                self.log,
+                tuple(each for each in redactors if each is not None),
+            )
+        )
+
+    def _backend(self, name: str, pool: Pool, **options: Any) -> AppServerBackend:
+        self._named[name] = pool
+        return AppServerBackend(
+            name,
+            pool,
+            new_id=new_id,
+            settings=child_settings(self.settings),
+            max_turns=2 * self.settings.max_turns,  # as many again may be ending
+            recorder=self.counts.tool_calls(self._recorder.tool_calls if self._recorder else None),
+            **options,
+        )
+
+
+@asynccontextmanager
+async def open_app(settings: Settings, config: FileConfig) -> AsyncIterator[App]:
+    """An App that runs while the block does, for programs without an HTTP edge.
+
+    Raises ConfigError, and LogFailed if records were lost and PROXY_LOG_ON_ERROR=stop.
+    """
+    if not settings.mock_only:
+        check_codex(settings)
+        prepare_workdir(settings.workdir)
+    app = App(settings.model_copy(update={"replay": None}), config)
+    async with app.running():
+        yield app
+    if app.log is not None:
+        app.log.check()
+
+
+def open_log(settings: Settings, keys: tuple[str, ...]) -> EventLog | None:
+    """The configured event log, which never contains `keys`. Raises ConfigError if it cannot be written."""
+    if settings.log_events is None:
+        return None
+    from bridge.log.event_log import EventLog, about
+
+    return EventLog(
+        settings.log_events,
+        Redactor(keys),
+        about(settings),
+        max_bytes=settings.log_max_bytes,
+        max_age=settings.log_max_age,
+        keep=settings.log_keep,
+        on_error=settings.log_on_error,
+    )
+
+
+def make_store(settings: Settings) -> Store:
+    """The configured store of responses, conversations and usage."""
+    options: dict[str, Any] = {"ttl": settings.store_ttl, "max_bytes": settings.store_max_bytes, "now": time.time}
+    if settings.store == "memory":
+        return MemoryStore(**options)
+    try:
+        return SqliteStore(store_file(), **options)
+    except ConfigError as error:
+        if settings.store == "sqlite":
+            raise
+        # With PROXY_STORE=off only usage is counted: not worth refusing to start.
+        log.warning("usage is counted in memory only: %s", error.message)
+        return MemoryStore(**options)

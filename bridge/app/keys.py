@@ -1,0 +1,163 @@
+"""The API keys that clients must send: the operator's, the one generated at first start, and those in the key store."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import trio
+
+from bridge.errors import ConfigError, Unauthorized
+from bridge.settings import Settings, api_key_file, key_store_file
+from bridge.store.key_store import ClientKey, given_key, own_key, read_keys
+from bridge.urls import is_loopback
+
+log = logging.getLogger("bridge.server")
+
+Mark = tuple[int, ...] | None
+
+WATCH = 1.0
+"""Seconds between two checks of the key store while no request arrives."""
+SHORTEST = 16
+"""Minimum length of a key where other machines can connect: they can try as many keys as they like."""
+
+
+def load_keys(settings: Settings) -> tuple[tuple[str, ...], Path | None]:
+    """(the API keys, the file with the key generated at first start, or None if that key is not used).
+
+    The generated key is for this machine alone: it is used on loopback when no other key is configured.
+    """
+    if settings.api_keys or not is_loopback(settings.host):
+        return settings.api_keys, None
+    path = api_key_file()
+    return (own_key(path),), path
+
+
+def check_bind(settings: Settings) -> None:
+    """Refuse to listen on other addresses than loopback with the generated key, or with a key that can be guessed.
+
+    Raises ConfigError.
+    """
+    if is_loopback(settings.host):
+        return
+    if any(len(key) < SHORTEST for key in settings.api_keys):
+        raise ConfigError(
+            f"--host {settings.host} is reachable from other machines, and a key in PROXY_API_KEY has fewer than "
+            f"{SHORTEST} characters. Create a longer one with `turnbridge keys add NAME`."
+        )
+    if settings.api_keys:
+        return
+    if all(key.has_expired(time.time()) for key in read_keys(key_store_file())):
+        raise ConfigError(
+            f"--host {settings.host} is reachable from other machines and needs a key. Create one with "
+            "`turnbridge keys add NAME`, or set PROXY_API_KEY."
+        )
+
+
+class Keyring:
+    """The valid keys: the ones given, and those in the file `store`, which is read again whenever it changes.
+
+    If the store becomes unreadable, its last keys stay valid and `fault` says why; if it is deleted, it has no keys.
+    Raises ConfigError if it cannot be read at the start. Each callback in `on_gone` gets the label of a key that was
+    revoked or has expired, within two seconds.
+    """
+
+    def __init__(self, keys: Iterable[str], store: Path | None = None, *, now: Callable[[], float] = time.time) -> None:
+        self._given = tuple(given_key(key) for key in keys)
+        self._store = store
+        self._now = now
+        self._reading = trio.Lock()
+        self.fault: str | None = None
+        self.on_gone: list[Callable[[str], None]] = []
+        self._valid: dict[str, ClientKey] = {}
+        self._mark = None if store is None else _mark_of(store)
+        self._failed: Mark = ()
+        self._again = -math.inf
+        self._use(() if store is None else read_keys(store))
+
+    async def find(self, key: bytes) -> ClientKey:
+        """The key with these characters. Raises Unauthorized if it is not valid."""
+        await self.refresh()
+        digest = hashlib.sha256(key).digest()
+        # Every key is compared, each in constant time, so the duration reveals nothing.
+        found = [known for each, known in self._digests if hmac.compare_digest(digest, each)]
+        if not key or not found:
+            raise Unauthorized(
+                "Missing or wrong API key. Send it as `Authorization: Bearer KEY`. Unless PROXY_API_KEY sets the key, "
+                "the bridge prints at start where it is stored; `turnbridge keys add NAME` creates another."
+            )
+        if found[0].has_expired(self._now()):
+            raise Unauthorized("This API key has expired. Create a new one with `turnbridge keys add NAME`.")
+        return found[0]
+
+    def get(self, label: str) -> ClientKey | None:
+        """The key with this label, as last read from the store; None if it is not valid."""
+        return self._valid.get(label)
+
+    async def refresh(self) -> None:
+        """Read the store again if it has changed. If not, this costs one `stat`."""
+        if self._store is None or self._is_known(_mark_of(self._store)):
+            return
+        async with self._reading:
+            mark = _mark_of(self._store)
+            if self._is_known(mark):
+                return
+            try:
+                keys = await trio.to_thread.run_sync(read_keys, self._store)
+            except (ConfigError, RuntimeError) as error:  # RuntimeError: no thread could be started
+                self._note_fault(str(error))
+                # The cause may be temporary (no thread, no file descriptor): try this version of the file again.
+                self._failed, self._again = mark, trio.current_time() + WATCH
+                return
+            if self.fault is not None:
+                log.warning("the key store can be read again")
+            self.fault = None
+            # The file may have changed after `mark` was taken: then it is read once more, and no change is missed.
+            self._mark = mark
+            self._use(keys)
+
+    def _is_known(self, mark: Mark) -> bool:
+        """Whether this version of the store has been read, or failed to be read a moment ago."""
+        return mark == self._mark or (mark == self._failed and trio.current_time() < self._again)
+
+    def _note_fault(self, fault: str) -> None:
+        if fault != self.fault:
+            log.error("%s Until then the keys read last stay valid.", fault)
+        self.fault = fault
+
+    async def watch(self) -> None:
+        """Check the key store and the clock until cancelled, so that a key also expires while it is not used."""
+        while True:
+            await trio.sleep(WATCH)
+            await self.refresh()
+            self._settle()
+
+    def _use(self, stored: tuple[ClientKey, ...]) -> None:
+        self._digests = [(bytes.fromhex(key.sha256), key) for key in (*self._given, *stored)]
+        self._settle()
+
+    def _settle(self) -> None:
+        """Work out which keys are valid now, and report those that no longer are."""
+        now = self._now()
+        before = self._valid
+        self._valid = {key.label: key for _, key in self._digests if not key.has_expired(now)}
+        for label in before.keys() - self._valid.keys():
+            for report in self.on_gone:
+                report(label)
+
+
+def _mark_of(path: Path) -> Mark:
+    """A value that changes whenever the file does; None if there is no file."""
+    try:
+        about = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return (error.errno or 0,)
+    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns

@@ -1,0 +1,138 @@
+"""What every request needs: the router, the store, and the operator's choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from bridge.app.admission import Admission
+from bridge.app.metrics import Metrics
+from bridge.core.events import Finished, Usage
+from bridge.core.observer import Observer, TurnFacts
+from bridge.log.record import LogObserver, Recorder, invalid_arguments
+from bridge.protocols.cap import CapOptions
+from bridge.protocols.client import ReasoningDisplay
+from bridge.protocols.dropped import Policy
+from bridge.routing.router import Router, ToolModes
+from bridge.store.base import Store, UsageRow
+from bridge.telemetry.counts import Counts
+from bridge.telemetry.memory_limit import MemoryLimit
+
+if TYPE_CHECKING:
+    from bridge.app.openai_exchange import OpenAiExchange
+    from bridge.telemetry.tracing import Tracing
+
+NewId = Callable[[str], str]
+
+HOLD = 2.0
+"""Seconds for which the status stays open while nothing of the answer is visible: a failure can be an HTTP error."""
+
+
+class Player(Protocol):
+    """Answers from recordings."""
+
+    def check(self, path: str) -> None:
+        """Raise a BridgeError if requests to this path can neither be played nor answered live."""
+
+    def choose(self, service: Service, spoken: str, data: dict[str, Any]) -> Service:
+        """The service that plays the recorded answer to a body, or `service` itself if it is to be answered live.
+
+        Raises a BridgeError if there is no recording.
+        """
+
+
+class Recordings(Player, Protocol):
+    """A log whose recordings answer for the whole program."""
+
+    @property
+    def forwards(self) -> bool:
+        """Whether requests that are not in the log are answered live."""
+
+    @property
+    def router(self) -> Router:
+        """Serves the names of the recorded models, where nothing is answered live."""
+
+
+@dataclass(slots=True)
+class Service:
+    """What every request needs."""
+
+    router: Router
+    new_id: NewId
+    max_body: int
+    keepalive: float
+    store: Store
+    keeps_responses: bool = True
+    stream_default: bool = False
+    lists_aliases: bool = True
+    """Whether GET /v1/models has aliases and names with efforts beside the models."""
+    tool_modes: ToolModes = field(default_factory=ToolModes)
+    """How tools are offered, by model and key."""
+    policy: Policy = "drop"
+    reasoning: ReasoningDisplay = "content"
+    recorder: Recorder | None = None
+    now: Callable[[], float] = time
+    hold: float = HOLD
+    player: Player | None = None
+    forgiving: bool = False
+    """The answer is a recorded one: what the request continues need not exist, and its time is not measured."""
+    running: dict[tuple[str, str], OpenAiExchange] = field(default_factory=dict)
+    """The responses in progress, by key and id."""
+    background: trio.Nursery | None = None
+    """Runs background responses; None before the bridge runs and while it stops."""
+    admission: Admission = field(default_factory=Admission)
+    cap: CapOptions = field(default_factory=CapOptions)
+    counts: Counts = field(default_factory=Counts)
+    memory: MemoryLimit = field(default_factory=lambda: MemoryLimit(0))
+    metrics: Metrics = field(default_factory=Metrics)
+    tracing: Tracing | None = None
+    stopping: trio.Event = field(default_factory=trio.Event)
+    """Set when the bridge stops: kept connections are closed after their current answers."""
+    observers: tuple[Observer, ...] = field(init=False)
+    """Metrics, and traces and the event log if they are enabled."""
+
+    def __post_init__(self) -> None:
+        log = None if self.recorder is None else LogObserver(self.recorder)
+        wanted = (Meter(self.counts, self.store, lambda: self.router.models()), self.tracing, log)
+        self.observers = tuple(each for each in wanted if each is not None)
+
+
+class Meter(Observer):
+    """Counts requests for the metrics, and their usage for the store."""
+
+    def __init__(self, counts: Counts, store: Store, models: Callable[[], Iterable[str]]) -> None:
+        self._counts = counts
+        self._store = store
+        self._models = models
+
+    def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
+        self._counts.waiting += 1
+
+    def starting(self, facts: TurnFacts) -> None:
+        self._counts.ignored += len(facts.dropped)
+
+    def started(self, facts: TurnFacts) -> None:
+        self._counts.waiting -= 1
+
+    def answering(self, facts: TurnFacts) -> None:
+        assert facts.first is not None
+        self._counts.first_event.observe(facts.backend, facts.first - facts.arrived)
+
+    def ended(self, facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -> None:
+        counts, turn = self._counts, facts.turn
+        if facts.begun is None:
+            counts.waiting -= 1
+        counts.failed(end)
+        counts.invalid_arguments += len(invalid_arguments(facts.calls))
+        if turn is None:
+            return
+        usage = usage or Usage()
+        counts.ended(facts.protocol, facts.key, counts.known_model(turn.model, self._models), end, usage)
+        tokens = usage.input, usage.cached, usage.output, usage.reasoning
+        day = datetime.now(UTC).date().isoformat()
+        self._store.count(UsageRow(day, facts.key, turn.model, 1, int(end.outcome == "failed"), *tokens))

@@ -1,0 +1,116 @@
+"""`turnbridge cap`: answer CAP requests, validate messages, print schemas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bridge.cli.flags import Flags, dataclass_flags
+from bridge.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+MAX_INPUT = 64 * 1024 * 1024
+"""Bytes of a message on stdin."""
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFlags:
+    """The flags of `cap run` as they were typed."""
+
+    model: Annotated[
+        str | None, typer.Option(help="Model for requests that name none. [PROXY_CAP_MODEL, or the default model]")
+    ] = None
+    mock: Annotated[bool, typer.Option("--mock", help="Answer without a model, a login or a network.")] = False
+    mock_mode: Annotated[str | None, typer.Option(help="echo, text, tool-call or tool-loop. [echo]")] = None
+    url: Annotated[str | None, typer.Option(help="Send the requests to a running bridge at this URL.")] = None
+    insecure_http: Annotated[
+        bool, typer.Option("--insecure-http", help="Allow plain http to another machine in --url.")
+    ] = False
+    provider_key: Annotated[
+        str | None, typer.Option(help="Key for this run: of the provider, or with --url of the bridge.")
+    ] = field(default=None, repr=False)
+    native_tools: Annotated[
+        bool, typer.Option("--native-tools", help="Keep Codex's own tools and prompts (app-server).")
+    ] = False
+    timeout: Annotated[
+        float | None, typer.Option(min=0.001, help="Time limit for the whole run, in seconds. [none]")
+    ] = None
+    log_events: Annotated[
+        str | None, typer.Option(metavar="DIR|FILE", help="Append to this event log, as exec does.")
+    ] = None
+    codex_bin: Annotated[str | None, typer.Option(help="As for serve. [CODEX_BIN]")] = None
+    codex_home: Annotated[str | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None
+    config: Annotated[str | None, typer.Option(metavar="PATH", help="As for serve. [PROXY_CONFIG]")] = None
+
+
+@app.command("run")
+@dataclass_flags(RunFlags)
+def run(flags: Flags) -> None:
+    """Answer the requests on stdin with packets on stdout, one per line.
+
+    stdin holds one ServiceRequest, or one per line. They are answered in order, and requests with the same
+    conversation_id continue that conversation. Errors are reported in the packets and on stderr.
+
+    Exit code 0: done. 1: a request failed. 2: invalid usage. 130: interrupted.
+    """
+    from bridge.cap.commands.run import Options, execute
+
+    raise typer.Exit(execute(Options(**flags)))
+
+
+@app.command("validate")
+def validate(
+    model: Annotated[str, typer.Option(help="Name of the model, for example StreamPacket; `cap schema` lists all.")],
+) -> None:
+    """Validate the JSON on stdin. Faults are printed on stderr with their location.
+
+    Exit code 0: valid. 1: invalid. 2: unknown model.
+    """
+    from pydantic import ValidationError
+
+    from bridge.terminal import read_stdin, say
+
+    adapter = _model(model)
+    try:
+        adapter.validate_json(read_stdin(MAX_INPUT))
+    except ValidationError as error:
+        for fault in error.errors(include_url=False, include_input=False):
+            where = ".".join(map(str, fault["loc"]))
+            say("invalid", f"{where}: {fault['msg']}" if where else fault["msg"])
+        raise typer.Exit(1) from None
+
+
+@app.command("schema")
+def schema(
+    model: Annotated[
+        str | None, typer.Argument(help="Name of the model. Without it, all models.", show_default=False)
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a model, or one object with the schemas of all models by name."""
+    import orjson
+
+    from bridge.log.commands.terminal import BROKEN_PIPE
+    from bridge.protocols.cap.contract import MODELS, model_schema
+    from bridge.terminal import StdoutClosed, write_stdout
+
+    if model is not None:
+        _model(model)
+    found: Any = {name: model_schema(name) for name in sorted(MODELS)} if model is None else model_schema(model)
+    try:
+        write_stdout(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+    except StdoutClosed:
+        raise typer.Exit(BROKEN_PIPE) from None
+
+
+def _model(name: str) -> TypeAdapter[Any]:
+    from bridge.protocols.cap.contract import MODELS
+
+    if name not in MODELS:
+        raise UsageError(f"Unknown model {name[:80]!r}. Choose one of {', '.join(sorted(MODELS))}.")
+    return MODELS[name]

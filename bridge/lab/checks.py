@@ -1,0 +1,342 @@
+"""The meaning of an answer: which calls it makes, with which arguments, and what it says. Pure.
+
+A check is one entry of CHECKS. Its function gives the reasons why an answer fails; an answer without reasons passes.
+So the sentences of a report cannot disagree with the score.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import jsonschema_rs
+import orjson
+
+from bridge.core.items import FunctionTool
+from bridge.lab.case import OTHERS, Called, Case, ExpectedCall, KeyPath, count_pairs, holds_text, matches
+from bridge.tools.payload import arguments_or_none
+from bridge.tools.schema import compact_json, compile_schema, resolve
+
+LONGEST = 120
+"""Characters of one value in a sentence."""
+
+
+def read_arguments(call: Called) -> Any:
+    """The arguments of a call; the text itself if it is not JSON."""
+    try:
+        return orjson.loads(arguments_or_none(call.arguments))
+    except orjson.JSONDecodeError:
+        return call.arguments
+
+
+class Answer:
+    """The calls and the visible text of an answer, beside what its case offers and expects."""
+
+    def __init__(self, case: Case, calls: Sequence[Called], visible: str) -> None:
+        self.case, self.calls, self.visible = case, calls, visible
+        self.due = case.expect.calls
+        self.tools = {name: tool for tool in case.tools for name in (tool.name, tool.full_name)}
+        self.offered = [
+            (call, self.tools[call.name], read_arguments(call)) for call in calls if call.name in self.tools
+        ]
+        """The calls of offered functions, with their tools and arguments."""
+        self.right = count_pairs(self.due, calls, _is_right)
+        """How many calls are expected ones, each counted once."""
+        self.called = _listed([call.name for call in calls])
+
+
+class Check(NamedTuple):
+    words: str
+    """What a failure means."""
+    applies: Callable[[Answer], object]
+    reasons: Callable[[Answer], Iterator[str]]
+    """Why the answer fails, in sentences; nothing if it passes."""
+
+
+def check_answer(case: Case, calls: Sequence[Called], visible: str) -> dict[str, bool | None]:
+    """The outcome of each of CHECKS; None if it does not apply."""
+    answer = Answer(case, calls, visible)
+    return {
+        name: next(check.reasons(answer), None) is None if check.applies(answer) else None
+        for name, check in CHECKS.items()
+    }
+
+
+def explain(failed: Sequence[str], case: Case | None, calls: Sequence[Called], visible: str) -> list[tuple[str, str]]:
+    """(check, sentence) for each reason of each failed check. Without the case only their meaning is known."""
+    answer = Answer(case, calls, visible) if case is not None else None
+    found: list[tuple[str, str]] = []
+    for name in failed:
+        reasons = list(CHECKS[name].reasons(answer)) if answer is not None else []
+        words = CHECKS[name].words
+        # A case that has changed since the run may have nothing to say any more.
+        found += [(name, reason) for reason in reasons or [f"{words[0].upper()}{words[1:]}."]]
+    return found
+
+
+def name_f1(due: Sequence[ExpectedCall], calls: Sequence[Called]) -> float:
+    """How well the called names match the expected ones, from 0 to 1; order does not matter."""
+    wanted, made = Counter(call.name for call in due), Counter(call.name for call in calls)
+    if not wanted and not made:
+        return 1.0
+    return 2 * (wanted & made).total() / (wanted.total() + made.total())
+
+
+def _name(answer: Answer) -> Iterator[str]:
+    for name in dict.fromkeys(call.name for call in answer.calls if call.name not in answer.tools):
+        yield f"{_cut(name)} was called, but is not offered."
+
+
+def _schema(answer: Answer) -> Iterator[str]:
+    for call, tool, arguments in answer.offered:
+        if not isinstance(arguments, dict):
+            yield _not_an_object(call)
+        elif not _fits(tool, arguments):
+            found = list(misfits(tool.parameters, arguments, whole=True))[:4]
+            for path, message in found:
+                where = "".join(f", {_cut(str(step))}" for step in path)
+                yield f"{_cut(call.name)}{where}: {message}."
+            if not found:
+                yield f"The arguments of {_cut(call.name)} do not fit its schema."
+
+
+def _fits(tool: FunctionTool, arguments: Any) -> bool:
+    validates = compile_schema(tool.parameters) if tool.parameters is not None else None
+    return validates is None or validates(arguments)
+
+
+def _required(answer: Answer) -> Iterator[str]:
+    for call, tool, arguments in answer.offered:
+        if not isinstance(arguments, dict):
+            yield _not_an_object(call)
+        elif missing := [name for name in required_names(tool.parameters) if name not in arguments]:
+            yield f"{_cut(call.name)}: missing {_listed(missing)}."
+
+
+def _invented(answer: Answer) -> Iterator[str]:
+    for call, tool, arguments in answer.offered:
+        given = arguments if isinstance(arguments, dict) else {}
+        if surplus := [name for name in given if not takes(tool.parameters, name)]:
+            yield f"{_cut(call.name)}: {_listed(surplus)} not in its schema."
+
+
+def _values(answer: Answer) -> Iterator[str]:
+    if answer.right == min(len(answer.due), len(answer.calls)):
+        return
+    unmet = [want for want in answer.due if not any(_is_right(want, call) for call in answer.calls)]
+    for want in unmet:
+        near = next((call for call in answer.calls if call.name == want.name), None)
+        if near is None:
+            yield f"Expected a call of {_cut(want.name)}, got {answer.called}."
+        elif not isinstance(arguments := read_arguments(near), dict):
+            yield _not_an_object(near)
+        else:
+            yield from _wrong_arguments(want, arguments)
+    if unmet:
+        return
+    # One call would have to count for two expected ones.
+    surplus = [call for call in answer.calls if not any(_is_right(want, call) for want in answer.due)]
+    for call in surplus:
+        yield f"Unexpected call: {_cut(call.name)} with {_cut(call.arguments)}."
+    if not surplus:
+        yield "Several expected calls match only the same call."
+
+
+def _is_right(want: ExpectedCall, call: Called) -> bool:
+    arguments = read_arguments(call) if call.name == want.name else None
+    return isinstance(arguments, dict) and next(_wrong_arguments(want, arguments), None) is None
+
+
+def _wrong_arguments(want: ExpectedCall, given: Mapping[str, Any]) -> Iterator[str]:
+    for name, rule in want.arguments.items():
+        if name != OTHERS and name not in given:
+            yield f"{_cut(want.name)}: {_cut(name)} is missing; expected {_json(rule)}."
+    rules = {**want.optional, **want.arguments}
+    for name, value in given.items():
+        if name not in rules and OTHERS not in rules:
+            yield f"{_cut(want.name)}: {_cut(name)} is {_json(value)}; it should be absent."
+        elif not matches(rule := rules[name if name in rules else OTHERS], value):
+            yield f"{_cut(want.name)}: {_cut(name)} is {_json(value)}; expected {_json(rule)}."
+
+
+def _count(answer: Answer) -> Iterator[str]:
+    expected, made = len(answer.due), len(answer.calls)
+    if expected != made:
+        yield f"Expected {expected} call{'' if expected == 1 else 's'}, got {made or 'none'}."
+
+
+def _order(answer: Answer) -> Iterator[str]:
+    made, expected = [call.name for call in answer.calls], [call.name for call in answer.due]
+    if made != expected:
+        yield f"Expected {', then '.join(map(_cut, expected))}; got {', then '.join(map(_cut, made))}."
+    elif sum(map(_is_right, answer.due, answer.calls)) != answer.right:
+        yield "The calls are right, but in the wrong order."
+
+
+def _choice(answer: Answer) -> Iterator[str]:
+    mode, name = answer.case.tool_choice.mode, answer.case.tool_choice.name
+    names = {call.name for call in answer.calls}
+    if not {"auto": True, "none": not names, "required": bool(names), "named": names == {name}}[mode]:
+        wanted = f"function {_cut(name or '')}" if mode == "named" else mode
+        yield f"tool_choice is {wanted}, but {answer.called or 'nothing'} was called."
+
+
+def _unneeded(answer: Answer) -> Iterator[str]:
+    if answer.calls:
+        yield f"No call is expected, but {answer.called} was called."
+
+
+def _text(answer: Answer) -> Iterator[str]:
+    for text in answer.case.expect.contains:
+        if not holds_text(answer.visible, text):
+            yield f"The visible text does not contain {_json(text)}."
+    for text in answer.case.expect.lacks:
+        if holds_text(answer.visible, text):
+            yield f"The visible text contains {_json(text)}, but should not."
+
+
+CHECKS: Mapping[str, Check] = {
+    "name": Check("a function that is not offered is called", lambda answer: answer.calls, _name),
+    "schema": Check("arguments do not fit the function's schema", lambda answer: answer.offered, _schema),
+    "required": Check("a required argument is missing", lambda answer: answer.offered, _required),
+    "invented": Check("an argument is not in the schema", lambda answer: answer.offered, _invented),
+    "values": Check("a call is not one of the expected calls", lambda answer: answer.due and answer.calls, _values),
+    "count": Check("the number of calls is wrong", lambda answer: answer.due, _count),
+    "order": Check(
+        "the calls are in the wrong order",
+        lambda answer: answer.case.expect.order == "exact" and 2 <= len(answer.due) == len(answer.calls),
+        _order,
+    ),
+    "choice": Check("tool_choice is not obeyed", lambda answer: answer.case.tool_choice.mode != "auto", _choice),
+    "unneeded": Check("a call is made although none is expected", lambda answer: not answer.due, _unneeded),
+    "text": Check(
+        "the visible text is not what it should be",
+        lambda answer: answer.case.expect.contains or answer.case.expect.lacks,
+        _text,
+    ),
+}
+
+
+def _not_an_object(call: Called) -> str:
+    return f"{_cut(call.name)}: arguments are not a JSON object."
+
+
+def _listed(names: Sequence[str]) -> str:
+    different = list(dict.fromkeys(names))
+    return ", ".join(map(_cut, different[:6])) + (" and more" if len(different) > 6 else "")
+
+
+def _json(value: Any) -> str:
+    try:
+        return _cut(orjson.dumps(value).decode())
+    except TypeError:
+        return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+# What the schema of a tool says of its arguments
+
+_SAME_VALUE = ("allOf", "anyOf", "oneOf", "then", "else")
+"""Keywords whose schemas apply to the value itself, not to something inside it."""
+MAX_SCHEMAS = 2_000
+
+
+def schema_fault(schema: dict[str, Any]) -> tuple[KeyPath, str] | None:
+    """Where and why a schema cannot be used."""
+    if compile_schema(schema) is None:
+        inside, message = _why_not(schema)
+        return inside, f"unusable JSON Schema: {message}"
+    if schema.get("type", "object") != "object":
+        return ("type",), "expected object: arguments are always an object"
+    return None
+
+
+def _why_not(schema: dict[str, Any]) -> tuple[KeyPath, str]:
+    try:
+        _validator(schema)
+    except jsonschema_rs.ValidationError as error:
+        kind: Any = error.kind
+        if kind.name == "anyOf":
+            return tuple(error.instance_path), f"{compact_json(error.instance)[:80]} is not allowed here"
+        return tuple(error.instance_path), error.message[:300]
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        return (), str(error)[:300]
+    return (), "too complex to check"
+
+
+def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
+    """A validator that fetches nothing; by default the library fetches what a schema refers to."""
+    return jsonschema_rs.validator_for(schema, retriever=_refuse)
+
+
+def _refuse(uri: str) -> NoReturn:
+    raise LookupError("references are never fetched")
+
+
+def takes(parameters: Any, name: str) -> bool:
+    """Whether the schema names this argument. It is not enough that the schema does not forbid it."""
+    for node in _applying(parameters):
+        patterns = node.get("patternProperties")
+        if (
+            name in _properties(node)
+            or (isinstance(patterns, dict) and any(_found(pattern, name) for pattern in patterns))
+            or node.get("additionalProperties", False) is not False
+            or node.get("unevaluatedProperties", False) is not False
+        ):
+            return True
+    return False
+
+
+def argument_names(parameters: Any) -> list[str]:
+    """All arguments that a schema names."""
+    return [name for node in _applying(parameters) for name in _properties(node)]
+
+
+def required_names(parameters: Any) -> list[str]:
+    """The arguments that every call must have."""
+    nodes = _applying(parameters, ("allOf",))
+    return [name for node in nodes for name in node.get("required", ()) if isinstance(name, str)]
+
+
+def misfits(parameters: Any, arguments: Mapping[str, Any], *, whole: bool) -> Iterator[tuple[KeyPath, str]]:
+    """Where arguments do not fit a tool's schema. Unless they are the `whole` call, only faults inside one count."""
+    if not isinstance(parameters, dict):
+        return
+    for error in _validator(parameters).iter_errors(dict(arguments)):
+        if whole or error.instance_path:
+            yield tuple(error.instance_path), f"does not fit the tool's schema: {error.message[:300]}"
+
+
+def _properties(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = node.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _found(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:  # not every expression of JSON Schema is one of Python's
+        return True
+
+
+def _applying(root: Any, words: tuple[str, ...] = _SAME_VALUE) -> Iterator[dict[str, Any]]:
+    """The schema and all that apply to the same value: by reference or by one of the keywords `words`."""
+    pending, seen = [root], set[int]()
+    while pending and len(seen) < MAX_SCHEMAS:
+        node = pending.pop(0)
+        if not isinstance(node, dict) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node.get("$ref"), str):
+            pending.append(resolve(root, node["$ref"]))
+        for word in words:
+            inside = node.get(word)
+            pending += inside if isinstance(inside, list) else [inside]
+        if words == _SAME_VALUE and isinstance(node.get("dependentSchemas"), dict):
+            pending += node["dependentSchemas"].values()

@@ -1,0 +1,179 @@
+"""A request and its answer, as exports have them, and the rows of `--jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from bridge.log.content import Answer, AnswerReader, Choice, backend_text, sent_values
+from bridge.log.filters import Filters
+from bridge.log.json_access import dump, loads, member
+from bridge.log.recording import EGRESS, Frame, Piece, Recording
+from bridge.log.redact import Remover, SplitSecretFinder
+from bridge.log.request import Part, tools_offered
+from bridge.log.summary import Summary
+from bridge.redact import Redactor
+
+_USAGE = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+
+
+class ExportedTurn:
+    """A recording without secrets that were spelled out piece by piece, its summary, and the answer of the client.
+
+    An export puts the pieces of a text together, or side by side, so a secret would become readable in it.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = cleaned(recording)
+        self.summary = summary_of(self.recording)
+        self.answer = collect_answer(self.recording)
+        self.start = self.recording.start or {}
+
+    @property
+    def usage(self) -> dict[str, int] | None:
+        """The tokens that are known; None when none are."""
+        return {name: count for name in _USAGE if (count := getattr(self.summary, name)) is not None} or None
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """The members of the error that every export has."""
+        error = self.answer.error
+        names = ("code", "message", "http_status", "type", "param")
+        return None if error is None else {name: member(error, name) for name in names}
+
+
+def jsonl_row(recording: Recording) -> bytes:
+    """The line of a recording. Every line has the same members; docs/event-log.md says what is in each."""
+    turn = ExportedTurn(recording)
+    recording, summary, answer = turn.recording, turn.summary, turn.answer
+    row: dict[str, Any] = {
+        "id": recording.id,
+        "ts": recording.ts or None,
+        "path": recording.path or None,
+        "model": summary.model or None,
+        "requested_model": summary.requested_model or None,
+        "effort": turn.start.get("effort"),
+        "backend": summary.backend or None,
+        "status": recording.status,
+        "streamed": recording.streamed,
+        "outcome": summary.outcome,
+        "reason": summary.reason,
+        "first_event_s": summary.first_event_s,
+        "total_s": summary.total_s,
+        "usage": turn.usage or answer.usage,
+        "tools": tools_offered(recording.body),
+        "repairs": summary.repairs,
+        "invalid_arguments": summary.invalid_arguments,
+        "request": recording.body,
+        "response_id": answer.response_id,
+        "answered_by": answer.source,
+        **_choice_members(answer.choices[0] if answer.choices else Choice()),
+        "choices": [_choice_members(choice) for choice in answer.choices] if len(answer.choices) > 1 else None,
+        "error": turn.error,
+    }
+    return Redactor().json(dump(row)) + b"\n"
+
+
+def _choice_members(choice: Choice) -> dict[str, Any]:
+    calls = []
+    for call in choice.calls:
+        calls.append({"id": call.call_id or None, "name": call.name, "arguments": call.text})
+        if (parsed := loads(call.text)) is not None:
+            calls[-1]["parsed"] = parsed
+    return {
+        "text": choice.joined("text"),
+        "reasoning": choice.joined("reasoning"),
+        "calls": calls,
+        "finish_reason": choice.finish_reason,
+    }
+
+
+def summary_of(recording: Recording) -> Summary:
+    """The summary of a recording, so that exports choose and describe requests as `log ls` does."""
+    run = recording.header.get("run")
+    summary = Summary(recording.id, run if isinstance(run, str) else "", recording.ts)
+    summary.take_request(recording.request)
+    summary.model = summary.requested_model
+    for kind, payload in recording.notes:
+        summary.take_note(kind, payload)
+    summary.take_start(recording.start)
+    summary.take_end(recording.end)
+    return summary
+
+
+def accepted(recordings: Iterable[Recording], filters: Filters) -> Iterator[Recording]:
+    """Those that match all filters."""
+    for recording in recordings:
+        if filters.accepts(summary_of(recording), lambda _, held=recording: _records(held)):  # type: ignore[misc]
+            yield recording
+
+
+def _records(recording: Recording) -> Iterator[dict[str, Any]]:
+    """What `--grep` searches."""
+    yield {"phase": "http_ingress", "kind": "client_request", "payload": recording.request}
+    for _, part in _parts(recording):
+        yield _record(recording.id, part)
+    yield {"phase": "turn", "kind": "turn_end", "payload": recording.end}
+
+
+def collect_answer(recording: Recording) -> Answer:
+    """The final answer of a recording, as much of it as was sent; where nothing of it was, as much as arrived."""
+    reader = AnswerReader()
+    for piece in recording.client:
+        for value in sent_values(piece.kind, piece.payload):
+            reader.take(value)
+    answer = reader.answer()
+    end = recording.end or {}
+    # A transcript has no client; one that asked for an answer in the background got nothing but its name; and one that
+    # wanted it whole gets nothing of an answer that fails.
+    if not any(choice.parts for choice in answer.choices) and (text := backend_text(recording)):
+        answer.choices, answer.source = [Choice([Part("assistant", "text", text)])], "backend"
+    if isinstance(end.get("error"), dict):
+        answer.error = end["error"]
+    if isinstance(end.get("usage"), dict):
+        answer.usage = end["usage"]
+    return answer
+
+
+def cleaned(recording: Recording) -> Recording:
+    """The same without secrets that were spelled out piece by piece; the recording itself if it holds none."""
+    records = [_record(req_id, part) for req_id, part in _parts(recording)]
+    secrets = list(_split_secrets(records).shaped)
+    if not secrets:
+        return recording
+    remover = Remover(secrets, split=_split_secrets(records, secrets))
+    # Texts are replaced in place, so each record gets its own copy.
+    payloads = (remover.entry(deepcopy(record), number)["payload"] for number, record in enumerate(records))
+    return replace(
+        recording,
+        request=remover.value(recording.request),
+        end=remover.value(recording.end),
+        exit=remover.value(recording.exit),
+        client=[replace(piece, payload=next(payloads)) for piece in recording.client],
+        attempts={
+            attempt: [replace(frame, payload=next(payloads)) for frame in frames]
+            for attempt, frames in recording.attempts.items()
+        },
+        notes=[(kind, remover.value(payload)) for kind, payload in recording.notes],
+    )
+
+
+def _split_secrets(records: list[dict[str, Any]], secrets: Sequence[str] = ()) -> SplitSecretFinder:
+    finder = SplitSecretFinder(secrets)
+    for number, record in enumerate(records):
+        finder.feed(number, record)
+    return finder.end()
+
+
+def _parts(recording: Recording) -> Iterator[tuple[str, Frame | Piece]]:
+    """What the client was sent, then the messages of the backend, each with the `req_id` of its record."""
+    yield from ((recording.id, piece) for piece in recording.client)
+    for attempt, frames in recording.attempts.items():
+        yield from ((f"{recording.id}#{attempt}", frame) for frame in frames)
+
+
+def _record(req_id: str, part: Frame | Piece) -> dict[str, Any]:
+    about = {"ts": "", "mono": part.mono, "seq": 0, "kind": part.kind, "req_id": req_id, "payload": part.payload}
+    return about | ({"phase": "backend_io", "method": part.method} if isinstance(part, Frame) else {"phase": EGRESS})

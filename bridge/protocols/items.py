@@ -1,0 +1,317 @@
+"""The conversation in a body: messages, calls, outputs and items, in the form of either OpenAI protocol.
+
+Clients mix the two (a chat body whose messages have `function_call_output` items, a Responses input with `tool`
+messages), so one reader accepts both.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, RawItem, Text
+from bridge.errors import InvalidRequest
+from bridge.protocols.reading import read_object, read_string
+
+# Compaction: a conversation's summary as an opaque item. Nothing in it is secret, because the client has sent all of
+# it: the encoding only keeps clients from depending on its form.
+
+PREFIX = "cbc1."
+MAX_SUMMARY = 1024 * 1024
+
+PROMPT = """\
+Summarise the conversation so far, for somebody who has to continue it without having seen it: what is wanted, what \
+was decided, what has been done and found out (names, numbers, identifiers and quotes exactly), and what is left to \
+do. Answer with the summary alone."""
+
+INTRODUCTION = "Summary of the conversation so far:\n"
+
+
+def compaction_item(item_id: str, summary: str) -> dict[str, Any]:
+    """The item that replaces everything before it."""
+    packed = base64.urlsafe_b64encode(zlib.compress(summary.encode())).decode()
+    return {"type": "compaction", "id": item_id, "encrypted_content": PREFIX + packed}
+
+
+def summary_of(item: Mapping[str, Any]) -> str | None:
+    """The summary in a compaction item of ours; None for anything else."""
+    packed = item.get("encrypted_content")
+    if not isinstance(packed, str) or not packed.startswith(PREFIX):
+        return None
+    try:
+        unpacker = zlib.decompressobj()
+        summary = unpacker.decompress(base64.urlsafe_b64decode(packed.removeprefix(PREFIX)), MAX_SUMMARY)
+        return INTRODUCTION + summary.decode() if unpacker.eof else None
+    except (binascii.Error, zlib.error, UnicodeDecodeError, ValueError):
+        return None
+
+
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]")
+_CALL_ID = re.compile(r"[A-Za-z0-9_.:|/+=@#~$-]{1,256}")
+
+PASSED_ON = (
+    "web_search_call",
+    "local_shell_call",
+    "tool_search_call",
+    "tool_search_output",
+    "image_generation_call",
+)
+"""Item types that are passed to the backend unchanged."""
+
+TOOLS_ITEM = "additional_tools"
+"""An item that offers tools. It is not part of the conversation."""
+
+MAX_ITEMS = 20_000
+"""Items of a conversation, counting each part of a message: all requests wait while they are read."""
+
+
+def read_items(values: Iterable[Any], place: str, before: Iterable[Item] = ()) -> tuple[Item, ...]:
+    """The items `before`, and those at `place`. Raises InvalidRequest for items that no backend accepts."""
+    items: list[Item] = []
+    reader = EntryReader()
+    reader.note(before, items)
+    for index, value in enumerate(values):
+        entry = reader.read(value, f"{place}[{index}]")
+        reader.note((item for item in entry if not _is_plain_thought(item)), items)
+        check_number(max(index + 1, reader.size), place)
+    _check_outputs(items, place)
+    return tuple(items)
+
+
+def _is_plain_thought(item: Item) -> bool:
+    """Reasoning means something to its provider only in its encrypted form."""
+    return isinstance(item, RawItem) and item.type == "reasoning" and not item.data.get("encrypted_content")
+
+
+def check_number(number: int, place: str) -> None:
+    """Raise InvalidRequest for more items than a conversation may have."""
+    if number > MAX_ITEMS:
+        raise InvalidRequest(
+            f"Too many items: a conversation has at most {MAX_ITEMS:,}, with the parts of its messages and with what "
+            "it continues. Leave out the oldest, or send a summary of them.",
+            param=place,
+            code="too_many_items",
+        )
+
+
+class EntryReader:
+    """Reads one entry at a time, and keeps the calls so far, for entries that refer to them, and the size."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.count = 0
+        self.custom: set[str] = set()
+        self.by_name: dict[str, str] = {}
+
+    def note(self, new: Iterable[Item], items: list[Item]) -> None:
+        """Append `new` items, each before the next one is read."""
+        for item in new:
+            items.append(item)
+            self.size += max(1, len(item.parts)) if isinstance(item, Message | FunctionOutput) else 1
+            if isinstance(item, FunctionCall):
+                self.count += 1
+                self.by_name[item.name] = item.call_id
+                if item.custom:
+                    self.custom.add(item.call_id)
+
+    def read(self, value: Any, place: str) -> Iterator[Item]:
+        """The items of an entry: a message with calls is several. Raises InvalidRequest for an unknown form."""
+        return _read_entry(value, place, self)
+
+
+def _read_entry(value: Any, place: str, calls: EntryReader) -> Iterator[Item]:
+    data = read_object(value, place)
+    kind = data.get("type")
+    if kind == "message" or (kind is None and "role" in data):
+        yield from _read_message(data, place, calls)
+        return
+    if kind is None:
+        kind = _guess(data)
+    if kind in ("function_call", "custom_tool_call"):
+        yield _read_call_item(data, place, custom=kind == "custom_tool_call")
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        call_id = read_call_id(data.get("call_id"), f"{place}.call_id")
+        parts = read_parts(data.get("output"), f"{place}.output")
+        yield FunctionOutput(call_id, parts, kind == "custom_tool_call_output")
+    elif kind == "reasoning":
+        yield RawItem(kind, {name: value for name, value in data.items() if name != "status"})
+    elif kind == "compaction":
+        summary = summary_of(data)
+        if summary is None:
+            raise InvalidRequest(f"Invalid {place!r}: this compaction was not made here.", param=place)
+        yield Message("user", (Text(summary),))
+    elif kind in PASSED_ON:
+        yield RawItem(str(kind), data)
+    elif kind == "item_reference":
+        raise InvalidRequest(
+            f"Invalid {place!r}: the item {data.get('id')!r} is not stored here (any more). Send the item itself.",
+            param=place,
+            code="item_not_found",
+        )
+    elif kind != TOOLS_ITEM:
+        raise InvalidRequest(
+            f"Invalid {place + '.type'!r}: items of type {kind!r} are not supported.",
+            param=f"{place}.type",
+            code="unsupported_item",
+        )
+
+
+def _guess(data: dict[str, Any]) -> str | None:
+    """The type of an item that leaves it out."""
+    if "call_id" in data:
+        return "function_call_output" if "output" in data else "function_call"
+    return None
+
+
+def _read_message(data: dict[str, Any], place: str, known: EntryReader) -> Iterator[Item]:
+    """A message; for an assistant also its calls. A `tool` message is an output."""
+    role = data.get("role")
+    content = f"{place}.content"
+    if role in ("system", "developer", "user"):
+        parts = read_parts(data.get("content"), content)
+        if not parts:
+            raise InvalidRequest(f"Invalid {content!r}: a {role} message needs content.", param=content)
+        yield Message(role, parts)
+    elif role == "assistant":
+        said = read_parts(data.get("content"), content) or read_parts(data.get("refusal"), f"{place}.refusal")
+        if said:
+            yield Message("assistant", said)
+        calls = data.get("tool_calls") or []
+        if not isinstance(calls, list):
+            raise InvalidRequest(f"Invalid {place + '.tool_calls'!r}: expected a list.", param=f"{place}.tool_calls")
+        check_number(len(calls), f"{place}.tool_calls")
+        for index, call in enumerate(calls):
+            yield _read_tool_call(call, f"{place}.tool_calls[{index}]")
+        if data.get("function_call") is not None:
+            yield _read_old_call(data["function_call"], place, known)
+    elif role == "tool":
+        call_id = read_call_id(data.get("tool_call_id"), f"{place}.tool_call_id")
+        yield FunctionOutput(call_id, read_parts(data.get("content"), content), call_id in known.custom)
+    elif role == "function":
+        yield FunctionOutput(_old_call_id(data, place, known), read_parts(data.get("content"), content))
+    else:
+        raise InvalidRequest(f"Invalid {place + '.role'!r}: {role!r}.", param=f"{place}.role")
+
+
+def _read_call_item(data: dict[str, Any], place: str, *, custom: bool) -> FunctionCall:
+    given = "input" if custom else "arguments"
+    namespace = data.get("namespace")
+    return FunctionCall(
+        read_call_id(data.get("call_id"), f"{place}.call_id"),
+        _past_name(data.get("name"), f"{place}.name"),
+        read_string(data.get(given), f"{place}.{given}"),
+        None if namespace is None else read_name(namespace, f"{place}.namespace"),
+        custom,
+    )
+
+
+def _read_tool_call(value: Any, place: str) -> FunctionCall:
+    data = read_object(value, place)
+    custom = data.get("type") == "custom"
+    member, given = ("custom", "input") if custom else ("function", "arguments")
+    function = read_object(data.get(member), f"{place}.{member}")
+    return FunctionCall(
+        read_call_id(data.get("id"), f"{place}.id"),
+        _past_name(function.get("name"), f"{place}.{member}.name"),
+        read_string(function.get(given), f"{place}.{member}.{given}"),
+        custom=custom,
+    )
+
+
+def _read_old_call(value: Any, place: str, known: EntryReader) -> FunctionCall:
+    """The old `function_call` of an assistant message. It has no id, so it gets one."""
+    data = read_object(value, f"{place}.function_call")
+    return FunctionCall(
+        f"call_{known.count}",
+        _past_name(data.get("name"), f"{place}.function_call.name"),
+        read_string(data.get("arguments"), f"{place}.function_call.arguments"),
+    )
+
+
+def _old_call_id(data: dict[str, Any], place: str, known: EntryReader) -> str:
+    """The call that a `function` message belongs to: the last one with that name."""
+    name = _past_name(data.get("name"), f"{place}.name")
+    if name not in known.by_name:
+        raise InvalidRequest(f"Invalid {place!r}: no call of {name!r} stands before its result.", param=place)
+    return known.by_name[name]
+
+
+def read_call_id(value: Any, place: str) -> str:
+    """The id of a call. It is written into prompts, so it must not look like anything else."""
+    if not isinstance(value, str) or not _CALL_ID.fullmatch(value):
+        raise InvalidRequest(f"Invalid {place!r}: a call id has 1 to 256 letters, digits or punctuation.", param=place)
+    return value
+
+
+def read_name(value: Any, place: str) -> str:
+    """The name of a function."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise InvalidRequest(
+            f"Invalid {place!r}: a function's name has 1 to 128 letters, digits or any of _ . : -", param=place
+        )
+    return value
+
+
+def _past_name(value: Any, place: str) -> str:
+    """The name of a function that was called earlier, perhaps by another provider: odd characters become `_`."""
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(f"Invalid {place!r}: a call has the name of its function.", param=place)
+    return _NOT_IN_NAMES.sub("_", value)[:128]
+
+
+def read_parts(content: Any, place: str) -> tuple[Part, ...]:
+    """Message content: a string, null, or a list of text and image parts in the form of either protocol."""
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (Text(content),)
+    if not isinstance(content, list):
+        raise InvalidRequest(f"Invalid {place!r}: expected a string or a list of parts.", param=place)
+    check_number(len(content), place)
+    return tuple(_read_part(part, f"{place}[{index}]") for index, part in enumerate(content))
+
+
+def _read_part(value: Any, place: str) -> Part:
+    if isinstance(value, str):
+        return Text(value)
+    part = read_object(value, place)
+    kind = part.get("type")
+    if kind in ("text", "input_text", "output_text", "summary_text", "reasoning_text"):
+        return Text(read_string(part.get("text"), f"{place}.text"))
+    if kind == "refusal":
+        return Text(read_string(part.get("refusal"), f"{place}.refusal"))
+    if kind in ("image_url", "input_image"):
+        source: Any = part.get("image_url")
+        detail: Any = part.get("detail")
+        if isinstance(source, dict):
+            source, detail = source.get("url"), source.get("detail")
+        return Image(read_string(source, f"{place}.image_url"), detail if isinstance(detail, str) else None)
+    raise InvalidRequest(
+        f"Invalid {place!r}: content of type {kind!r} is not supported; use text or image parts.",
+        param=f"{place}.type",
+        code="unsupported_content",
+    )
+
+
+def _check_outputs(items: Iterable[Item], place: str) -> None:
+    """Every function output must follow its call: Codex would drop it silently otherwise."""
+    called: set[str] = set()
+    for item in items:
+        if isinstance(item, FunctionCall):
+            called.add(item.call_id)
+        elif isinstance(item, FunctionOutput) and item.call_id not in called:
+            raise missing_call(item.call_id, place)
+
+
+def missing_call(call_id: str | None, place: str) -> InvalidRequest:
+    """The error for an output without its call."""
+    return InvalidRequest(
+        f"No tool call found for the output with call_id {call_id!r}. Send the call and its output together.",
+        param=place,
+        code="missing_function_call",
+    )

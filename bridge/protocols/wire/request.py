@@ -1,0 +1,156 @@
+"""The options of `exec` become a Turn. Every error is a UsageError that names the flag, and the file."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from bridge import exact_json
+from bridge.core.items import FunctionTool, Item, Message, OutputFormat, RawItem, RawTool, Text, Tool, ToolChoice
+from bridge.errors import InvalidRequest, UsageError
+from bridge.protocols.items import read_items, read_name
+from bridge.protocols.reading import check_depth
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
+WEB_SEARCH = RawTool("web_search", {"type": "web_search", "external_web_access": True})
+
+_TOOL = re.compile(r"(?P<name>[^=]+?):(?P<form>json|inline)=(?P<value>.*)", re.DOTALL)
+_SESSION = re.compile(r"[!-~]{1,256}")
+
+
+def split_tool(spec: str) -> tuple[str, str, str]:
+    """`name:json=PATH` or `name:inline={…}`: the name, which form, and the rest."""
+    found = _TOOL.fullmatch(spec)
+    if found is None or not found["value"]:
+        raise UsageError(f"--tool {spec[:80]}: write NAME:json=PATH or NAME:inline={{…}}.")
+    try:
+        name = read_name(found["name"], "name")
+    except InvalidRequest:
+        raise UsageError(
+            f"--tool {found['name'][:80]}: a function's name has 1 to 128 letters, digits or any of _ . : -"
+        ) from None
+    return name, found["form"], found["value"]
+
+
+def read_json(text: bytes, what: str) -> Any:
+    """JSON in an option or a file; `what` names it in messages. Some editors begin a file with a byte-order mark."""
+    text = text.removeprefix(codecs.BOM_UTF8)
+    if not text.strip():
+        raise UsageError(f"{what} is empty; it must hold JSON.")
+    try:
+        data = exact_json.loads(text)
+        check_depth([data])
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"{what} is not valid JSON: {error}") from None
+    except InvalidRequest:
+        raise UsageError(f"{what} is nested too deep.") from None
+    return data
+
+
+def read_schema(text: bytes, what: str) -> dict[str, Any]:
+    """A JSON Schema, which must be an object."""
+    schema = read_json(text, what)
+    if not isinstance(schema, dict):
+        raise UsageError(f"{what} must hold a JSON Schema, which is an object.")
+    return schema
+
+
+def make_tools(schemas: Iterable[tuple[str, Mapping[str, Any]]], web_search: bool) -> tuple[Tool, ...]:
+    """The tools of a run; parameters as they are, never strict."""
+    tools: dict[str, Tool] = {}
+    for name, schema in schemas:
+        if name in tools:
+            raise UsageError(f"--tool {name}: there are two tools of this name.")
+        tools[name] = FunctionTool(name, None, schema, strict=False)
+    return (*tools.values(), WEB_SEARCH) if web_search else tuple(tools.values())
+
+
+def read_choice(text: str | None, tools: Sequence[Tool]) -> ToolChoice:
+    """`auto`, `required` or `function:NAME`."""
+    names = [tool.name for tool in tools if isinstance(tool, FunctionTool)]
+    if text is None or text == "auto":
+        return ToolChoice()
+    if text == "required":
+        if not tools:
+            raise UsageError("--tool-choice required: there is no tool to choose. Add one with --tool.")
+        return ToolChoice("required")
+    kind, _, name = text.partition(":")
+    if kind != "function" or not name:
+        raise UsageError(f"--tool-choice {text[:80]}: write auto, required or function:NAME.")
+    if name not in names:
+        known = f"--tool declares {', '.join(names)}" if names else "no --tool declares any"
+        raise UsageError(f"--tool-choice {text[:80]}: there is no such function; {known}.")
+    return ToolChoice("named", name)
+
+
+def read_outputs(pairs: Sequence[str]) -> dict[str, str]:
+    """`name=value` of each --tool-output."""
+    outputs: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--tool-output {pair[:80]}: write NAME=VALUE.")
+        if name in outputs:
+            raise UsageError(f"--tool-output {name}: it is given twice.")
+        outputs[name] = value
+    return outputs
+
+
+def read_instructions(instructions: str | None, system: str | None, append: str | None) -> str | None:
+    """The system prompt: --instructions and --system are one setting; what is appended follows after a blank line."""
+    if instructions is not None and system is not None and instructions != system:
+        raise UsageError("--instructions and --system are the same setting; give one of them.")
+    base = instructions if instructions is not None else system
+    return "\n\n".join(text for text in (base, append) if text) or None
+
+
+def read_prompt(text: str, what: str) -> tuple[Item, ...]:
+    """The prompt as a message of the user; `what` names it in error messages."""
+    if not text.strip():
+        raise UsageError(f"{what} is empty; say something, or give --input-json.")
+    return (Message("user", (Text(text),)),)
+
+
+def read_input_items(text: bytes, what: str, *, verbatim: bool) -> tuple[Item, ...]:
+    """--input-json: an array of Responses items.
+
+    `verbatim` for a backend that speaks the Responses API: each goes out exactly as it came in. For others they are
+    read, as the API reads them.
+    """
+    data = read_json(text, what)
+    if not isinstance(data, list) or not data:
+        raise UsageError(f"{what} must hold a non-empty array of Responses input items.")
+    if not all(isinstance(entry, dict) for entry in data):
+        raise UsageError(f"{what}: every input item is a JSON object.")
+    if verbatim:
+        return tuple(RawItem(str(entry.get("type", "message")), entry) for entry in data)
+    items = read_items(data, "input")
+    if not items:
+        raise UsageError(f"{what} holds nothing that could be answered.")
+    return items
+
+
+def read_session(text: str | None) -> str | None:
+    """--session-id, which is sent in a header."""
+    if text is not None and not _SESSION.fullmatch(text):
+        raise UsageError("--session-id has 1 to 256 visible ASCII characters, without spaces.")
+    return text
+
+
+def read_effort(text: str | None) -> str | None:
+    """--effort."""
+    if text is not None and text not in EFFORTS:
+        raise UsageError(f"--effort {text[:40]}: choose one of {', '.join(EFFORTS)}.")
+    return text
+
+
+def make_format(schema: Mapping[str, Any] | None) -> OutputFormat | None:
+    """--output-schema: the answer is JSON of this schema."""
+    if schema is None:
+        return None
+    raw = {"type": "json_schema", "name": "output", "strict": True, "schema": schema}
+    return OutputFormat("json_schema", raw, schema, strict=True)

@@ -1,0 +1,98 @@
+"""`scripts/house`: the sizes, the modules with one importer, and the exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+from test_bench import loaded
+from warm import ROOT
+
+DIRECTORY = ROOT / "scripts" / "housekeeping"
+
+
+@pytest.fixture
+def house(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return loaded("run", monkeypatch, DIRECTORY)
+
+
+def ran(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, DIRECTORY / "run.py", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_budgets_add_up_and_name_every_package(house: ModuleType) -> None:
+    assert [sum(column) for column in zip(*house.BUDGETS.values(), strict=True)] == [40_000, 220]
+    packages = {path.parent.name for path in (ROOT / "bridge").glob("*/__init__.py")}
+    assert packages <= set(house.BUDGETS), "a new package needs a budget in scripts/housekeeping/run.py"
+
+
+def test_the_numbers_are_those_of_the_files(house: ModuleType) -> None:
+    _, total = house.compared(house.modules())
+    files = list((ROOT / "bridge").rglob("*.py"))
+    assert (total.lines, total.files) == (sum(path.read_text().count("\n") for path in files), len(files))
+    assert ran("--quick").stdout.startswith(f"size: {total.lines:,} lines in {total.files} files")
+
+
+def test_a_module_with_one_importer_is_found(house: ModuleType) -> None:
+    """In its own package; an import inside a function counts, `__init__.py` and foundations do not."""
+    texts = {
+        "core/__init__.py": "",
+        "core/alone.py": "",
+        "core/shared.py": "",
+        "core/user.py": "from bridge.core import alone\nfrom bridge.core.shared import x\nimport bridge.errors\n",
+        "core/other.py": "def f():\n    from bridge.core.shared import x\n",
+        "app/apart.py": "",
+        "app/deep.py": "",
+        "app/lazy.py": "def f():\n    import bridge.app.deep\n",
+        "cli/far.py": "from bridge.app.apart import x\n",
+        "errors.py": "",
+    }
+    found = [house.Module(house.PACKAGE / name, text) for name, text in texts.items()]
+    assert [(str(module), user) for module, user in house.sections(found)] == [
+        ("app/deep.py", "app/lazy.py"),
+        ("core/alone.py", "core/user.py"),
+    ]
+
+
+def test_translated_phrases_are_recognised(house: ModuleType) -> None:
+    for phrase in (
+        "--outcome x is none.",
+        "Whoever asks",
+        "it is no message",
+        "the turn goes on alone",
+        "it was told so",
+    ):
+        assert house.PHRASES.search(phrase), phrase
+    for phrase in (
+        "It is no longer served.",
+        "there is no such model",
+        "It goes on to say more.",
+        "The key is invalid.",
+    ):
+        assert not house.PHRASES.search(phrase), phrase
+
+
+def test_over_budget_fails_only_with_strict(house: ModuleType) -> None:
+    packages, _ = house.compared(house.modules())
+    over = any(row.is_over for row in packages)
+    assert ran("--quick").returncode == 0
+    assert ran("--quick", "--strict").returncode == int(over)
+
+
+def test_a_package_above_its_budget_is_over(house: ModuleType) -> None:
+    """By lines or by files."""
+    assert not house.Size("x", 100, 2, 100, 2).is_over
+    assert house.Size("x", 101, 2, 100, 2).is_over
+    assert house.Size("x", 99, 3, 100, 2).is_over
+
+
+@pytest.mark.deep
+def test_walks_are_measured() -> None:
+    done = ran("--walks")
+    assert done.returncode == 0, done.stderr
+    for walk in ("one delta", "one request", "one `replay --verify`", "one lab cell"):
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(walk) and "target" not in line]
+        assert " / " in line
