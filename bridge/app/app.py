@@ -120,6 +120,7 @@ class App:
             settings.max_body,
             settings.keepalive,
             self.store,
+            hold=settings.status_hold,
             keeps_responses=settings.store != "off",
             stream_default=settings.stream_default,
             lists_aliases=settings.list_models == "all",

@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
 NewId = Callable[[str], str]
 
-HOLD = 2.0
-"""Seconds for which the status stays open while nothing of the answer is visible: a failure can be an HTTP error."""
-
-
 class Player(Protocol):
     """Answers from recordings."""
 
@@ -77,7 +73,8 @@ class Service:
     reasoning: ReasoningDisplay = "content"
     recorder: Recorder | None = None
     now: Callable[[], float] = time
-    hold: float = HOLD
+    hold: float = 2.0
+    """Seconds for which the status stays open while nothing of the answer is visible: a failure can be an HTTP error."""
     player: Player | None = None
     forgiving: bool = False
     """The answer is a recorded one: what the request continues need not exist, and its time is not measured."""

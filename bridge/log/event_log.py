@@ -106,7 +106,7 @@ class EventLog:
 
 def about(settings: Settings) -> dict[str, Any]:
     """The members of a header: the settings that shape answers. A replay needs them."""
-    shape = settings.model_dump(include={"reasoning", "stream_default", "store", "unsupported"})
+    shape = settings.model_dump(include={"reasoning", "status_hold", "store", "stream_default", "unsupported"})
     return {"dialect": settings.dialect, "settings": shape}
 
 

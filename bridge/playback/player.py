@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from bridge import exact_json
-from bridge.app.service import HOLD, Service
+from bridge.app.service import Service
 from bridge.appserver.standin.matching import describe, differences, distance
 from bridge.cap import ASSIST_PATHS, RUN, SOCKET_PATH
 from bridge.core.backend import Backend, EventStream
@@ -203,7 +203,10 @@ def _hold(recording: Recording, speed: float) -> float:
     waited = max(0.0, first - recording.at)
     if speed > 0:
         return waited / speed
-    return inf if recording.status is not None and waited < HOLD else 0.0
+    hold = recorded_settings(recording).get("status_hold", 2.0)  # older logs were written when it was fixed
+    if not isinstance(hold, (int, float)):
+        hold = inf  # JSON has no infinity
+    return inf if recording.status is not None and waited < hold else 0.0
 
 
 # CAP

@@ -369,6 +369,12 @@ class Settings(BaseModel):
     first_event_timeout: float = _seconds(120, "Time until the first event of a turn.", gt=0)
     idle_timeout: float = _seconds(300, "Time between two events of a turn.", gt=0)
     turn_timeout: float = _seconds(3600, "Time for a whole turn.", gt=0)
+    status_hold: float = _seconds(
+        2,
+        "Time that a stream waits with its HTTP status for the first piece of the answer.",
+        more="A failure within it is an error status, on which clients can retry; a later one is an event.",
+        ge=0,
+    )
     write_timeout: float = _seconds(60, "Time for a client to read.", gt=0)
     keepalive: float = _seconds(15, "Interval of keepalives in a stream.", gt=0)
     grace: float = _seconds(20, "Time for running turns to finish when the bridge stops.", ge=0)

@@ -304,6 +304,7 @@ def start_rig(
             "CODEX_HOME": str(home),
             "PROXY_DIALECT": target.dialect,
             "PROXY_MODELS": "guest-model",
+            "PROXY_STATUS_HOLD": "20",  # a busy machine may take seconds until a failure is an HTTP status
             **environment,
         }
         with running_bridge(directory, **settings) as bridge, bridge.client() as client:

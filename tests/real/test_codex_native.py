@@ -467,8 +467,9 @@ def test_cut_turns_leave_nothing_behind(tmp_path: Path) -> None:
             seconds()
         in_the_end = [seconds() for _ in range(5)]
         assert median(in_the_end) < 3 * median(at_first) + 1
-        assert os_threads() <= threads + 8
         wait_for(lambda: events()["thread/closed"] == 34, "all threads but two are closed")
+        # Codex ends its idle threads a few seconds after their last work.
+        wait_for(lambda: os_threads() <= threads + 8, "the threads of the process have ended")
         assert len(rig.provider.requests) == 36
 
 
