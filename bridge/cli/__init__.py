@@ -158,6 +158,10 @@ def main() -> None:
     try:
         named = sys.argv[1:] and sys.argv[1] in COMMANDS
         code = build_app(completion=not named)(prog_name="turnbridge", standalone_mode=False)
+        if callable(code):
+            # A server keeps none of the command line's own objects, which take a megabyte.
+            gc.collect()
+            code = code()
     except BridgeError as error:
         code = _report(error)
     except CLICK_ERROR as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Flags: TypeAlias = dict[str, Any]
 """The values of flags by name; a setting whose flag was not given is None."""
-_Command: TypeAlias = Callable[..., None]
+_Command: TypeAlias = Callable[..., Any]
 
 _SWITCHED = {"log_level": "debug"}
 """Values of settings whose flag takes none."""
@@ -56,9 +56,9 @@ def _with_flags(command: _Command, options: Sequence[inspect.Parameter], values:
     """The command with these options in place of its parameter `flags`; typer reads them from the signature."""
     names = [option.name for option in options]
 
-    def run(**typed: Any) -> None:
+    def run(**typed: Any) -> Any:
         given = {name: _tuple(typed.pop(name)) for name in names}
-        command(flags=values(given), **typed)
+        return command(flags=values(given), **typed)
 
     own: Iterable[inspect.Parameter] = inspect.signature(command, eval_str=True).parameters.values()
     kept = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each.name != "flags"]

@@ -5,11 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bridge.cli.flags import Flags, setting_flags
+
+if TYPE_CHECKING:
+    from bridge.redact import Redactor
+    from bridge.settings import Settings
+    from bridge.settings.file import FileConfig
 
 
 @setting_flags(grouped=True)
@@ -23,7 +30,7 @@ def command(
             rich_help_panel="General",
         ),
     ] = False,
-) -> None:
+) -> Callable[[], None] | None:
     """Serve the OpenAI API in front of a Codex app-server.
 
     Serves /v1/responses, /v1/chat/completions and /v1/models.
@@ -47,8 +54,12 @@ def command(
     for name in unknown_variables():
         log.warning("unknown setting %s is ignored", name)
     if check:
-        return
+        return None
+    return partial(run, settings, file, redactor)
 
+
+def run(settings: Settings, file: FileConfig, redactor: Redactor) -> None:
+    """Serve until a signal."""
     import trio
 
     from bridge.server.run import serve
