@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 NewId = Callable[[str], str]
 
+
 class Player(Protocol):
     """Answers from recordings."""
 
