@@ -75,7 +75,7 @@ class Service:
     recorder: Recorder | None = None
     now: Callable[[], float] = time
     hold: float = 2.0
-    """Seconds for which the status stays open while nothing of the answer is visible: a failure can be an HTTP error."""
+    """Seconds for which the status stays open while nothing is visible: a failure can still be an HTTP error."""
     player: Player | None = None
     forgiving: bool = False
     """The answer is a recorded one: what the request continues need not exist, and its time is not measured."""

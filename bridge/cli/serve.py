@@ -62,6 +62,7 @@ def run(settings: Settings, file: FileConfig, redactor: Redactor) -> None:
     """Serve until a signal."""
     import trio
 
+    from bridge.errors import LogFailed
     from bridge.server.run import serve
     from bridge.terminal import say
 
