@@ -39,7 +39,7 @@ def command(
     docs/settings.md lists all settings. Stop with Ctrl-C: running turns get 20 seconds to finish, a second Ctrl-C stops
     at once.
     """
-    from bridge.errors import LogFailed, UsageError
+    from bridge.errors import UsageError
     from bridge.logs import set_up
     from bridge.settings import SETTINGS, unknown_variables
     from bridge.settings.file import load_configuration
