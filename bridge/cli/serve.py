@@ -30,7 +30,7 @@ def command(
             rich_help_panel="General",
         ),
     ] = False,
-) -> Callable[[], None] | None:
+) -> Callable[[], int] | None:
     """Serve the OpenAI API in front of a Codex app-server.
 
     Serves /v1/responses, /v1/chat/completions and /v1/models.
@@ -58,8 +58,8 @@ def command(
     return partial(run, settings, file, redactor)
 
 
-def run(settings: Settings, file: FileConfig, redactor: Redactor) -> None:
-    """Serve until a signal."""
+def run(settings: Settings, file: FileConfig, redactor: Redactor) -> int:
+    """Serve until a signal. Returns the exit code."""
     import trio
 
     from bridge.errors import LogFailed
@@ -70,7 +70,8 @@ def run(settings: Settings, file: FileConfig, redactor: Redactor) -> None:
         trio.run(serve, settings, file, announce, redactor)
     except LogFailed as error:
         say("error", f"{error.message} Use --log-on-error drop to continue without the log.")
-        raise typer.Exit(1) from None
+        return 1
+    return 0
 
 
 def announce(line: str) -> None:
