@@ -22,10 +22,12 @@ from bridge.core.models import CODEX_PREFIXES, MOCK, is_codex_name
 from bridge.core.turn import Turn
 from bridge.errors import ConfigError, ModelNotFound, NotReady, UpstreamError, UsageError
 from bridge.ids import new_session
+from bridge.routing.mock import MockBackend
 from bridge.urls import leads_here
 
 if TYPE_CHECKING:
     from bridge.appserver.connection import Owner
+    from bridge.appserver.supervisor import Pool
     from bridge.routing.plan import Plan
     from bridge.settings import Settings
     from bridge.upstream.client import Upstream
@@ -44,14 +46,15 @@ PAUSES = (0.5, 1.0)
 class Choice:
     """The backend of a run. Nothing is started yet.
 
-    `model` is what an alias stands for, None where none was used. `by_rule`: a flag, a pattern or an alias names the
-    backend, so that the model need not be listed. `key` is the one that the provider or the bridge gets.
+    `alias_of` is what an alias stands for, `default_model` the model for a run that names none. `by_rule`: a flag, a
+    pattern or an alias names the backend, so that the model need not be listed. `key` is for the provider or bridge.
     """
 
     kind: Literal["mock", "url", "app-server", "provider"]
     settings: Settings | None = None
     plan: Plan | None = None
-    model: str | None = None
+    alias_of: str | None = None
+    default_model: str | None = None
     by_rule: bool = False
     url: str = ""
     key: str | None = field(default=None, repr=False)
@@ -62,12 +65,6 @@ class Choice:
         if self.plan is not None:
             return self.plan.config.type in ("codex", "responses", "mock")
         return self.kind in ("mock", "url")
-
-    @property
-    def required_settings(self) -> Settings:
-        """The settings; only the mock needs none."""
-        assert self.settings is not None
-        return self.settings
 
 
 def choose(options: Options) -> Choice:
@@ -90,12 +87,13 @@ def choose(options: Options) -> Choice:
     from bridge.routing.plan import app_server_name, plan_backends, plan_named, route
     from bridge.routing.setup import configured_models
 
+    home = read_codex_home(settings.codex_home_path)
     plans = {plan.name: plan for plan in plan_backends(config, os.environ, Path.home())}
     keyed = options.provider_key is not None
     name, model = options.backend, None
     if name is None and options.model is not None and options.model not in configured_models(settings):
         others = list(plans.values())
-        if not keyed and read_codex_home(settings.codex_home_path).any_model:
+        if not keyed and home.any_model:
             others = [plan for plan in others if plan.disabled_reason is None or not plan.implied]
         name, model = route(options.model, config, settings, others)
     by_rule = name is not None or model is not None
@@ -105,7 +103,7 @@ def choose(options: Options) -> Choice:
     if name in ("app-server", app_server_name(config)):
         if keyed:
             raise UsageError("--provider-key needs another backend or --url: Codex itself uses its own login.")
-        return Choice("app-server", settings, model=model, by_rule=by_rule)
+        return Choice("app-server", settings, alias_of=model, default_model=home.model, by_rule=by_rule)
     plan = plans.get(name) or plan_named(name, os.environ)
     if plan is None:
         known = ["app-server", "codex", "mock", *plans]
@@ -116,37 +114,31 @@ def choose(options: Options) -> Choice:
 
 
 @asynccontextmanager
-async def open_backend(options: Options, choice: Choice, output: Output) -> AsyncIterator[tuple[Backend, str | None]]:
-    """The backend that was chosen, and the model that it names for a run without --model.
-
-    Raises a BridgeError when it cannot start.
-    """
-    if choice.kind == "mock":
-        from bridge.routing.mock import MockBackend
-
-        yield MockBackend(options.mode, loops=options.loops, sent=output.request), None
-        return
-    if choice.kind == "app-server":
-        async with _app_server(options, choice.required_settings, output) as serving:
-            yield serving
-        return
-    if choice.plan is not None:
+async def open_backend(options: Options, choice: Choice, output: Output) -> AsyncIterator[Backend]:
+    """The backend that was chosen. Raises a BridgeError when it cannot start."""
+    pool: Pool | None = None
+    upstream: Upstream | None = None
+    backend: Backend
+    if choice.settings is None or choice.kind == "mock":
+        backend = MockBackend(options.mode, loops=options.loops, sent=output.request)
+    elif choice.kind == "app-server":
+        backend, pool = _app_server(choice.settings, output)
+    elif choice.plan is not None:
         from bridge.routing.build import build_backend
 
-        backend, upstream = build_backend(choice.plan, choice.required_settings, output.record)
+        backend, upstream = build_backend(choice.plan, choice.settings, output.record)
     else:
-        backend, upstream = await _connect_to_bridge(choice, output)
+        backend, upstream = await _connect_to_bridge(choice, choice.settings, output)
     async with trio.open_nursery() as nursery:
+        if pool is not None:
+            nursery.start_soon(pool.run)
         if upstream is not None:
             await nursery.start(upstream.run)
-        yield backend, None
+        yield backend
         nursery.cancel_scope.cancel()
 
 
-@asynccontextmanager
-async def _app_server(
-    options: Options, settings: Settings, output: Output
-) -> AsyncIterator[tuple[Backend, str | None]]:
+def _app_server(settings: Settings, output: Output) -> tuple[Backend, Pool]:
     from bridge.appserver.codex_home import read_codex_home
     from bridge.appserver.launch import NO_CODEX, find_codex
     from bridge.appserver.supervisor import Pool
@@ -162,13 +154,10 @@ async def _app_server(
     pool = Pool([setup.supervisor(settings, setup.codex_launcher(settings), tap=ExecTap(output))])
     models, recorder = setup.configured_models(settings), output.recorder and output.recorder.tool_calls
     backend = setup.app_server_backend("app-server", pool, settings, home, configured=models, recorder=recorder)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(pool.run)
-        yield backend, None if options.model is not None else home.model
-        nursery.cancel_scope.cancel()
+    return backend, pool
 
 
-async def _connect_to_bridge(choice: Choice, output: Output) -> tuple[Backend, Upstream]:
+async def _connect_to_bridge(choice: Choice, settings: Settings, output: Output) -> tuple[Backend, Upstream]:
     """The bridge at --url as a backend."""
     from bridge.routing.build import make_upstream
     from bridge.upstream.apis import ResponsesApi
@@ -182,7 +171,7 @@ async def _connect_to_bridge(choice: Choice, output: Output) -> tuple[Backend, U
         if leads_here(choice.url) and not await _is_listening(choice.url):
             raise UpstreamError(f"{unreachable.fact}. {unreachable.remedy}", code="upstream_unreachable")
         raise UsageError(NO_KEY)
-    upstream = make_upstream(choice.url, choice.required_settings, unreachable=unreachable)
+    upstream = make_upstream(choice.url, settings, unreachable=unreachable)
     credentials, api = KeyCredentials(f"{choice.url}/responses", choice.key), ResponsesApi()
     return UpstreamBackend("url", upstream, api, credentials, new_session=new_session, record=output.record), upstream
 
@@ -198,20 +187,16 @@ async def _is_listening(url: str) -> bool:
     return True
 
 
-async def resolve(backend: Backend, choice: Choice, turn: Turn, named: str | None) -> Turn:
-    """The turn with its model, as the backend calls it: the one of the alias, or `named` when the run names none.
-
-    Waits until the backend is ready. Raises a BridgeError.
-    """
+async def resolve(backend: Backend, choice: Choice, turn: Turn) -> Turn:
+    """The turn with its model, as the backend calls it. Waits until the backend is ready. Raises a BridgeError."""
     await _wait_for(backend)
-    requested = named or turn.requested_model
-    name = choice.model or requested
+    name = choice.alias_of or turn.requested_model
     if choice.kind == "app-server" and not (choice.by_rule or _is_codex_model(backend, name)):
-        raise ModelNotFound(requested, backend.models(), patterns=CODEX_PREFIXES)
+        raise ModelNotFound(turn.requested_model, backend.models(), patterns=CODEX_PREFIXES)
     found = backend.resolve(name)
     # One conversation, however many steps it takes.
     session = turn.session or (None if choice.kind in ("mock", "app-server") else new_session())
-    turn = replace(turn, model=found.effective, provider=found.provider, requested_model=requested, session=session)
+    turn = replace(turn, model=found.effective, provider=found.provider, session=session)
     return replace(turn, effort=turn.effort or found.effort, backend=backend.name)
 
 

@@ -109,13 +109,13 @@ def check_options(options: Options) -> None:
         raise UsageError("--provider-key must contain only visible ASCII characters.")
 
 
-def make_turn(options: Options, *, verbatim: bool, parallel: bool) -> Turn:
+def make_turn(options: Options, *, verbatim: bool, parallel: bool, default_model: str | None = None) -> Turn:
     """The turn to run, with the model as typed. Reads files and stdin. Raises UsageError.
 
     `verbatim`: input items are sent exactly as given. `parallel`: one answer may contain several calls.
     """
     tools = make_tools([_read_tool(spec) for spec in options.tool], options.web_search)
-    model = options.model or FALLBACK_MODEL
+    model = options.model or default_model or FALLBACK_MODEL
     schema = None
     if options.output_schema is not None:
         what = f"--output-schema {options.output_schema}"

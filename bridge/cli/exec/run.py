@@ -132,7 +132,9 @@ def prepare(options: Options) -> tuple[Choice, Turn, Mapping[str, str], Output]:
     choice = choose(options)
     # Codex's own client asks for one call at a time; where tools are offered as text, several do no harm.
     one_by_one = choice.kind in ("mock", "url") or (choice.plan is not None and choice.plan.kind == "codex")
-    turn = make_turn(options, verbatim=choice.speaks_responses, parallel=not one_by_one)
+    turn = make_turn(
+        options, verbatim=choice.speaks_responses, parallel=not one_by_one, default_model=choice.default_model
+    )
     return choice, turn, outputs, Output(options)
 
 
@@ -181,8 +183,8 @@ class Run:
                 await recording.start(self._log.run, self._scope.cancel)
         async with trio.open_nursery() as beside:
             beside.start_soon(output.follow_trace)
-            async with open_backend(self._options, choice, output) as (backend, named):
-                self._turn = await resolve(backend, choice, turn, named)
+            async with open_backend(self._options, choice, output) as backend:
+                self._turn = await resolve(backend, choice, turn)
                 await self._answer(backend, self._turn, fixed_ids() if choice.kind == "mock" else new_id)
                 await output.flush()
             beside.cancel_scope.cancel()
