@@ -19,6 +19,7 @@ from bridge.cap.commands import MAX_INPUT, RunFlags
 from bridge.cap.endpoint import id_in_body
 from bridge.cap.exchange import AssistExchange
 from bridge.cap.live import LiveAssist
+from bridge.cli.exec.options import base_url, check_shared
 from bridge.cli.exec.run import FAILED, LAST_WORDS, RunScope
 from bridge.errors import BridgeError, UpstreamError, UsageError
 from bridge.protocols.cap.failures import Failure, failure_from
@@ -28,7 +29,6 @@ from bridge.protocols.cap.stream import CLOSE_PACKET
 from bridge.protocols.dropped import HEADER
 from bridge.protocols.reading import parse_json
 from bridge.terminal import OutputError, StdoutClosed, read_some, say, write_stdout
-from bridge.urls import is_header_safe
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
@@ -50,12 +50,7 @@ class Options(RunFlags):
             raise UsageError("--mock-mode needs --mock.")
         if self.url is not None and (self.mock or self.model is not None or self.log_events is not None):
             raise UsageError("--url uses a running bridge. It excludes --mock, --model and --log-events.")
-        if self.insecure_http and self.url is None:
-            raise UsageError("--insecure-http needs --url.")
-        if self.log_events == "":
-            raise UsageError("--log-events is empty: name a file or a directory.")
-        if self.provider_key is not None and not is_header_safe(self.provider_key):
-            raise UsageError("--provider-key must contain only visible ASCII characters.")
+        check_shared(self.url, self.insecure_http, self.log_events, self.provider_key)
 
 
 def execute(options: Options) -> int:
@@ -251,7 +246,6 @@ async def _here(options: Options, settings: Settings, config: FileConfig) -> Asy
 async def _elsewhere(options: Options, settings: Settings) -> AsyncIterator[Answer]:
     from bridge.cap.client import AssistFailed, CapClient, ClientError
     from bridge.cli.exec.backends import bridge_key
-    from bridge.cli.exec.options import base_url
 
     assert options.url is not None
     url = base_url(options.url, insecure_http=options.insecure_http)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from bridge.app.tool_loop import ToolLoop
 from bridge.cli.exec import STOPPING
 from bridge.cli.exec.backends import Choice, choose, open_backend, resolve
 from bridge.cli.exec.options import Options, check_options, make_turn
@@ -215,6 +214,7 @@ class Run:
         if not self._options.auto_tools:
             return await backend.start(turn, req_id)
         from bridge.app.answers import attempt_id
+        from bridge.app.tool_loop import ToolLoop
 
         steps = 0
 
