@@ -20,7 +20,7 @@ from typing import Any, Literal, TextIO
 import orjson
 
 from bridge.redact import Redactor
-from bridge.text import escape_block, escape_line
+from bridge.terminal import escape_block, escape_line
 
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -31,8 +31,8 @@ from bridge.redact import Redactor
 from bridge.routing.plan import Plan, app_server_name, plan_backends, read_aliases, read_rules
 from bridge.routing.router import Router, Served, ToolModes
 from bridge.routing.setup import (
+    app_server_backend,
     check_codex,
-    child_settings,
     codex_launcher,
     configured_models,
     prepare_workdir,
@@ -255,9 +255,8 @@ class App:
         return self._backend(
             name,
             self._pool(supervisors),
+            home=home,
             configured=configured,
-            providers=home.providers,
-            any_model=home.any_model,
             windows=lambda: launcher.context_windows,
         )
 
@@ -290,11 +289,10 @@ class App:
 
     def _backend(self, name: str, pool: Pool, **options: Any) -> AppServerBackend:
         self._named[name] = pool
-        return AppServerBackend(
+        return app_server_backend(
             name,
             pool,
-            new_id=new_id,
-            settings=child_settings(self.settings),
+            self.settings,
             max_turns=2 * self.settings.max_turns,  # as many again may be ending
             recorder=self.counts.tool_calls(self._recorder.tool_calls if self._recorder else None),
             **options,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_origin, get_type_hints
 
 import typer
 
@@ -34,17 +34,29 @@ def setting_flags(names: Sequence[str] = (), *, grouped: bool = False) -> Callab
     return lambda command: _with_flags(command, [_setting(SETTINGS[name], grouped) for name in wanted], values)
 
 
+def flag(panel: str, help: str, *names: str, default: Any = None, secret: bool = False, **options: Any) -> Any:
+    """Declare an option as a field of a dataclass; `panel` is its group in --help. A secret is not in the repr."""
+    option = typer.Option(*names, help=help, rich_help_panel=panel, **options)
+    return field(default=default, repr=not secret, metadata={"option": option})
+
+
+def same_flag(declared: type[Any], name: str) -> Any:
+    """The declaration of a flag in another dataclass, for a field of the same name and type."""
+    found = next(each for each in fields(declared) if each.name == name)
+    return field(default=found.default, repr=found.repr, metadata=found.metadata)
+
+
 def dataclass_flags(declared: type[Any]) -> Callable[[_Command], _Command]:
     """Decorate a command: it gets an option for each field of a dataclass, and their values as `flags`."""
-    hints = get_type_hints(declared, include_extras=True)
-    options = []
-    for field in fields(declared):
-        annotation, default = hints[field.name], field.default
-        kind, option = get_args(annotation)
+    hints, options = get_type_hints(declared), []
+    for each in fields(declared):
+        kind, default, option = hints[each.name], each.default, each.metadata["option"]
         if get_origin(kind) is tuple:
-            annotation, default = Annotated[list[str] | None, option], None
-        options.append(_parameter(field.name, annotation, default))
-    defaults = {field.name: field.default for field in fields(declared)}
+            kind, default = list[str] | None, None
+        if kind is bool:
+            option.param_decls = (f"--{each.name.replace('_', '-')}",)  # without its negation
+        options.append(_parameter(each.name, Annotated[kind, option], default))
+    defaults = {each.name: each.default for each in fields(declared)}
 
     def values(typed: Flags) -> Flags:
         return {name: defaults[name] if value is None else value for name, value in typed.items()}

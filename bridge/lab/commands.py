@@ -271,7 +271,7 @@ def report(
 def cases(suite: SuitePath, choice: Choice) -> None:
     """Check a suite and list its cases: category, id, tools and expected calls. No model is asked."""
     from bridge.log.commands.terminal import fit, printing
-    from bridge.text import escape_line as one_line
+    from bridge.terminal import escape_line as one_line
 
     chosen = choice.cases(suite).values()
     with printing() as screen:

@@ -126,7 +126,7 @@ def run_verify(log: Log, filters: Filters, screen: Screen, *, update: bool, verb
 
 
 def _show(found: Comparison, screen: Screen) -> None:
-    from bridge.text import escape_block as printable
+    from bridge.terminal import escape_block as printable
 
     recording = found.recording
     model = (recording.start or {}).get("requested_model") or "-"

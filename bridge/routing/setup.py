@@ -1,4 +1,4 @@
-"""Backends from settings: what `serve`, `exec` and `doctor` start in the same way."""
+"""Codex from settings: `serve`, `exec` and `doctor` start it in the same way."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import os
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
-from bridge.appserver.codex_home import read_codex_home
+from bridge.appserver.backend import AppServerBackend
+from bridge.appserver.codex_home import CodexHome, read_codex_home
 from bridge.appserver.connection import Tap
 from bridge.appserver.launch import CodexLauncher, Launcher
-from bridge.appserver.supervisor import Supervisor
+from bridge.appserver.supervisor import Pool, Supervisor
 from bridge.appserver.turn import ChildSettings, Limits
 from bridge.errors import ConfigError
+from bridge.ids import new_id
 from bridge.settings import Settings, state_dir
 
 log = logging.getLogger("bridge.routing")
@@ -60,6 +63,15 @@ def supervisor(
     return Supervisor(
         launcher, child_settings(settings), dialect=settings.dialect, limits=limits, tap=tap, on_demand=on_demand
     )
+
+
+def app_server_backend(
+    name: str, pool: Pool, settings: Settings, home: CodexHome | None = None, **options: Any
+) -> AppServerBackend:
+    """An app-server as a backend: Codex with the providers of its `home`, or the stand-in, which has none."""
+    if home is not None:
+        options |= {"providers": home.providers, "any_model": home.any_model}
+    return AppServerBackend(name, pool, new_id=new_id, settings=child_settings(settings), **options)
 
 
 def configured_models(settings: Settings) -> tuple[str, ...]:

@@ -57,15 +57,15 @@ def _absolute(path: Path | str) -> Path:
 
 
 _general = partial(_setting, "General")
-_network = partial(_setting, "Network")
+_network = partial(_setting, "Network", flags=SAME)
 _access = partial(_setting, "Access")
 _codex = partial(_setting, "Codex")
 _legacy = partial(_setting, "Dialects of the app-server")
 _models = partial(_setting, "Models and answers")
 _cap = partial(_setting, "CAP")
 _store = partial(_setting, "Stored responses")
-_event_log = partial(_setting, "Event log")
-_replay = partial(_setting, "Replay")
+_event_log = partial(_setting, "Event log", flags=SAME)
+_replay = partial(_setting, "Replay", flags=SAME)
 _limits = partial(_setting, "Limits")
 _seconds = partial(_setting, "Timeouts", unit="seconds", allow_inf_nan=True)
 
@@ -95,20 +95,17 @@ class Settings(BaseModel):
     host: str = _network(
         "127.0.0.1",
         "Address to listen on.",
-        flags=SAME,
         metavar="ADDRESS",
         more="Any other address than loopback needs a key from `turnbridge keys add`, or `PROXY_API_KEY` with at least "
         "16 characters.",
     )
     port: int = _network(
-        11435, "Port to listen on; 0 picks a free one.", variable="PORT", flags=SAME, metavar="PORT", ge=0, le=65535
+        11435, "Port to listen on; 0 picks a free one.", variable="PORT", metavar="PORT", ge=0, le=65535
     )
     tls_cert: Path | None = _network(
-        None, "Serve HTTPS with this certificate and its chain (PEM). Needs --tls-key.", flags=SAME, metavar="FILE"
+        None, "Serve HTTPS with this certificate and its chain (PEM). Needs --tls-key.", metavar="FILE"
     )
-    tls_key: Path | None = _network(
-        None, "Private key of --tls-cert (PEM, without a passphrase).", flags=SAME, metavar="FILE"
-    )
+    tls_key: Path | None = _network(None, "Private key of --tls-cert (PEM, without a passphrase).", metavar="FILE")
 
     api_keys: tuple[str, ...] = _access(
         (),
@@ -153,11 +150,7 @@ class Settings(BaseModel):
     )
     mock_only: bool = _codex(False, "Serve only the mock models; Codex is not started.", flags=SAME)
     workers: int = _codex(
-        1,
-        "Number of app-server processes. Several on one ChatGPT login can race for its refresh token.",
-        flags=SAME,
-        ge=1,
-        le=64,
+        1, "App-server processes. Several on one ChatGPT login can race for its refresh token.", flags=SAME, ge=1, le=64
     )
     native_tools: bool = _codex(
         False,
@@ -292,7 +285,6 @@ class Settings(BaseModel):
     log_events: str | None = _event_log(
         None,
         "Append all events to this NDJSON file, or to a new file in this directory (existing, or ending in /).",
-        flags=SAME,
         metavar="DIR|FILE",
         more="See [event log](event-log.md).",
         min_length=1,
@@ -300,36 +292,30 @@ class Settings(BaseModel):
     log_max_bytes: int | None = _event_log(
         None,
         "Start a new log file at this size; FILE is renamed to FILE-TIME. 0: never.",
-        flags=SAME,
         unit="bytes",
         shown="0; 268435456 in a DIR",
         ge=0,
     )
-    log_max_age: float = _event_log(
-        0, "Start a new log file after this time. 0: never.", flags=SAME, unit="seconds", ge=0
-    )
-    log_keep: int = _event_log(0, "Keep this many log files and delete older ones. 0: keep all.", flags=SAME, ge=0)
+    log_max_age: float = _event_log(0, "Start a new log file after this time. 0: never.", unit="seconds", ge=0)
+    log_keep: int = _event_log(0, "Keep this many log files and delete older ones. 0: keep all.", ge=0)
     log_on_error: Literal["drop", "stop"] = _event_log(
-        "drop", "When the log cannot be written: continue without it, or stop with exit code 1.", flags=SAME
+        "drop", "When the log cannot be written: continue without it, or stop with exit code 1."
     )
 
     replay: Path | None = _replay(
         None,
         "Answer from the recordings in this event log; Codex is not started.",
-        flags=SAME,
         metavar="LOG",
         more="See [replay](event-log.md#replay).",
     )
     on_miss: Literal["error", "forward", "nearest"] = _replay(
         "error",
         "Answer to a request that was not recorded: a 404 with the difference, a live answer, or the most similar one.",
-        flags=SAME,
     )
     speed: float = _replay(
         0,
         "Speed of recorded answers: 1 as recorded, 2 twice as fast, 0 without delays.",
         variable="PROXY_REPLAY_SPEED",
-        flags=SAME,
         metavar="FACTOR",
         ge=0,
     )
@@ -337,7 +323,6 @@ class Settings(BaseModel):
         (),
         "Member of requests that may differ from the recording, such as instructions or input.*.id. Repeatable.",
         variable="PROXY_REPLAY_IGNORE",
-        flags=SAME,
         metavar="MEMBER",
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bridge.cli.flags import Flags, dataclass_flags
+from bridge.cli.exec import TypedFlags, model_flag
+from bridge.cli.flags import Flags, dataclass_flags, same_flag
 from bridge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,30 +24,18 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 class RunFlags:
     """The flags of `cap run` as they were typed."""
 
-    model: Annotated[
-        str | None, typer.Option(help="Model for requests that name none. [PROXY_CAP_MODEL, or the default model]")
-    ] = None
-    mock: Annotated[bool, typer.Option("--mock", help="Answer without a model, a login or a network.")] = False
-    mock_mode: Annotated[str | None, typer.Option(help="echo, text, tool-call or tool-loop. [echo]")] = None
-    url: Annotated[str | None, typer.Option(help="Send the requests to a running bridge at this URL.")] = None
-    insecure_http: Annotated[
-        bool, typer.Option("--insecure-http", help="Allow plain http to another machine in --url.")
-    ] = False
-    provider_key: Annotated[
-        str | None, typer.Option(help="Key for this run: of the provider, or with --url of the bridge.")
-    ] = field(default=None, repr=False)
-    native_tools: Annotated[
-        bool, typer.Option("--native-tools", help="Keep Codex's own tools and prompts (app-server).")
-    ] = False
-    timeout: Annotated[
-        float | None, typer.Option(min=0.001, help="Time limit for the whole run, in seconds. [none]")
-    ] = None
-    log_events: Annotated[
-        str | None, typer.Option(metavar="DIR|FILE", help="Append to this event log, as exec does.")
-    ] = None
-    codex_bin: Annotated[str | None, typer.Option(help="As for serve. [CODEX_BIN]")] = None
-    codex_home: Annotated[str | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None
-    config: Annotated[str | None, typer.Option(metavar="PATH", help="As for serve. [PROXY_CONFIG]")] = None
+    model: str | None = model_flag("Model for requests that name none. [PROXY_CAP_MODEL, or the default model]")
+    mock: bool = model_flag("Answer without a model, a login or a network.", default=False)
+    mock_mode: str | None = model_flag("echo, text, tool-call or tool-loop. [echo]")
+    url: str | None = same_flag(TypedFlags, "url")
+    insecure_http: bool = same_flag(TypedFlags, "insecure_http")
+    provider_key: str | None = same_flag(TypedFlags, "provider_key")
+    native_tools: bool = same_flag(TypedFlags, "native_tools")
+    timeout: float | None = same_flag(TypedFlags, "timeout")
+    codex_bin: str | None = same_flag(TypedFlags, "codex_bin")
+    codex_home: str | None = same_flag(TypedFlags, "codex_home")
+    config: str | None = same_flag(TypedFlags, "config")
+    log_events: str | None = same_flag(TypedFlags, "log_events")
 
 
 @app.command("run")

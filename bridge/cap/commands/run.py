@@ -19,8 +19,9 @@ from bridge.cap.commands import MAX_INPUT, RunFlags
 from bridge.cap.endpoint import id_in_body
 from bridge.cap.exchange import AssistExchange
 from bridge.cap.live import LiveAssist
-from bridge.cli.exec.run import BY_SIGNAL, FAILED, LAST_WORDS, MISUSED, OK, Signals, Stopped, TimedOut
-from bridge.errors import BridgeError, ConfigError, UpstreamError, UsageError
+from bridge.cli.exec.options import base_url, check_shared
+from bridge.cli.exec.run import FAILED, LAST_WORDS, RunScope
+from bridge.errors import BridgeError, UpstreamError, UsageError
 from bridge.protocols.cap.failures import Failure, failure_from
 from bridge.protocols.cap.models import ServiceRequest
 from bridge.protocols.cap.request import parse_service_request
@@ -28,7 +29,6 @@ from bridge.protocols.cap.stream import CLOSE_PACKET
 from bridge.protocols.dropped import HEADER
 from bridge.protocols.reading import parse_json
 from bridge.terminal import OutputError, StdoutClosed, read_some, say, write_stdout
-from bridge.urls import is_header_safe
 
 if TYPE_CHECKING:
     from bridge.settings import Settings
@@ -50,12 +50,7 @@ class Options(RunFlags):
             raise UsageError("--mock-mode needs --mock.")
         if self.url is not None and (self.mock or self.model is not None or self.log_events is not None):
             raise UsageError("--url uses a running bridge. It excludes --mock, --model and --log-events.")
-        if self.insecure_http and self.url is None:
-            raise UsageError("--insecure-http needs --url.")
-        if self.log_events == "":
-            raise UsageError("--log-events is empty: name a file or a directory.")
-        if self.provider_key is not None and not is_header_safe(self.provider_key):
-            raise UsageError("--provider-key must contain only visible ASCII characters.")
+        check_shared(self.url, self.insecure_http, self.log_events, self.provider_key)
 
 
 def execute(options: Options) -> int:
@@ -68,7 +63,7 @@ class CapRun:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._signals = Signals()
+        self._scope = RunScope()
         self._failed = False
         self._answering: Any = None
         """The body of the request that is being answered, if it could be parsed."""
@@ -77,42 +72,16 @@ class CapRun:
         self._writing = threading.Lock()
 
     async def run(self) -> int:
-        failure = await self._within_limits()
+        failure = await self._scope.run(self._options.timeout, self._serve)
         if failure is not None:
             with trio.move_on_after(LAST_WORDS):
                 await self._end(failure)
-        if self._signals.received is not None:
-            return BY_SIGNAL + self._signals.received
-        if isinstance(failure, ConfigError):
-            return MISUSED
-        return FAILED if failure is not None or self._failed else OK
+        return self._scope.exit_code(failure) or (FAILED if self._failed else 0)
 
-    async def _within_limits(self) -> BridgeError | None:
-        """Serve until the end of stdin, a signal or the time limit; returns the failure of the run itself."""
-        timeout, failure = self._options.timeout, None
-        async with trio.open_nursery() as nursery:
-            with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as whole:
-                await nursery.start(self._signals.listen, whole)
-                failure = await self._serve()
-            nursery.cancel_scope.cancel()
-        if self._signals.received is not None:
-            return Stopped("The run was interrupted.")
-        if whole.cancelled_caught:
-            return TimedOut(f"The run took longer than {timeout:g} s (--timeout) and was stopped.")
-        return failure
-
-    async def _serve(self) -> BridgeError | None:
-        try:
-            self._options.check()
-            async with open_answer(self._options) as answer:
-                # Caught inside the nursery of the backends, which would wrap the error in a group.
-                try:
-                    await self._answer_all(answer)
-                except BridgeError as error:
-                    return error
-        except BridgeError as error:
-            return error
-        return None
+    async def _serve(self) -> None:
+        self._options.check()
+        async with open_answer(self._options) as answer:
+            await self._answer_all(answer)
 
     async def _answer_all(self, answer: Answer) -> None:
         requests, count = read_requests(), 0
@@ -277,7 +246,6 @@ async def _here(options: Options, settings: Settings, config: FileConfig) -> Asy
 async def _elsewhere(options: Options, settings: Settings) -> AsyncIterator[Answer]:
     from bridge.cap.client import AssistFailed, CapClient, ClientError
     from bridge.cli.exec.backends import bridge_key
-    from bridge.cli.exec.options import base_url
 
     assert options.url is not None
     url = base_url(options.url, insecure_http=options.insecure_http)

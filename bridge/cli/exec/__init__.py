@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from bridge.cli.flags import Flags, dataclass_flags
+from bridge.cli.flags import Flags, dataclass_flags, flag
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end a run in order."""
@@ -17,110 +17,72 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CONTEXT = {"allow_extra_args": True}
 """With more than one word, the error says to put the prompt into quotes."""
 
-_prompt = partial(typer.Option, rich_help_panel="Prompt")
-_tools = partial(typer.Option, rich_help_panel="Tools")
-_backend = partial(typer.Option, rich_help_panel="Model and backend")
-_output = partial(typer.Option, rich_help_panel="Output and logs")
+_prompt = partial(flag, "Prompt")
+model_flag = partial(flag, "Model and backend")
+_tools = partial(flag, "Tools")
+_output = partial(flag, "Output and logs")
 
 
 @dataclass(frozen=True, slots=True)
 class TypedFlags:
     """The flags as they were typed."""
 
-    prompt: Annotated[str | None, _prompt("--prompt", "-p", metavar="TEXT", help="The same as PROMPT.")] = None
-    instructions: Annotated[str | None, _prompt(metavar="TEXT", help="System prompt.")] = None
-    system: Annotated[str | None, _prompt(metavar="TEXT", help="The same as --instructions.")] = None
-    append_system_prompt: Annotated[
-        str | None, _prompt(metavar="TEXT", help="Text to append to the system prompt, after a blank line.")
-    ] = None
-    input_json: Annotated[
-        str | None,
-        _prompt(metavar="PATH", help="JSON array of Responses input items, instead of PROMPT; - reads stdin."),
-    ] = None
-
-    model: Annotated[
-        str | None,
-        _backend(
-            "--model", "-m", metavar="NAME", help="Model. [gpt-5.2-codex; with the app-server the model of CODEX_HOME]"
-        ),
-    ] = None
-    effort: Annotated[
-        str | None, _backend(metavar="[none|minimal|low|medium|high|xhigh]", help="Reasoning effort.")
-    ] = None
-    output_schema: Annotated[str | None, _backend(metavar="PATH", help="JSON Schema that the answer must follow.")] = (
-        None
+    prompt: str | None = _prompt("The same as PROMPT.", "--prompt", "-p", metavar="TEXT")
+    instructions: str | None = _prompt("System prompt.", metavar="TEXT")
+    system: str | None = _prompt("The same as --instructions.", metavar="TEXT")
+    append_system_prompt: str | None = _prompt(
+        "Text to append to the system prompt, after a blank line.", metavar="TEXT"
     )
-    session_id: Annotated[
-        str | None, _backend(metavar="ID", help="Session and prompt cache key. [a new one for each run]")
-    ] = None
-    backend: Annotated[
-        str | None,
-        _backend(
-            metavar="NAME", help="app-server, codex (its login without Codex), anthropic, gemini, … [by model name]"
-        ),
-    ] = None
-    url: Annotated[str | None, _backend(metavar="URL", help="Use the running bridge at this URL.")] = None
-    insecure_http: Annotated[
-        bool, _backend("--insecure-http", help="Allow --url to be plain http to another machine.")
-    ] = False
-    provider_key: Annotated[
-        str | None, _backend(metavar="KEY", help="Key for this run: the provider's, or with --url the bridge's.")
-    ] = field(default=None, repr=False)
-    mock: Annotated[
-        bool,
-        _backend(
-            "--mock", help="Answer without model, login or network: as --model mock-echo, which repeats the prompt."
-        ),
-    ] = False
-    mock_mode: Annotated[
-        str | None,
-        _backend(
-            metavar="[echo|text|tool-call|tool-loop]",
-            help="With --mock, what to answer; echo returns the whole request as JSON.",
-        ),
-    ] = None
-    native_tools: Annotated[
-        bool, _backend("--native-tools", help="Run Codex as configured in CODEX_HOME, as in serve (app-server).")
-    ] = False
-    timeout: Annotated[
-        float | None, _backend(min=0.001, metavar="SECONDS", help="Time for the whole run. [only the turn's limits]")
-    ] = None
-    codex_bin: Annotated[str | None, _backend(metavar="PATH", help="As in serve. [CODEX_BIN]")] = None
-    codex_home: Annotated[str | None, _backend(metavar="DIR", help="As in serve. [CODEX_HOME]")] = None
-    config: Annotated[str | None, _backend(metavar="FILE", help="As in serve. [PROXY_CONFIG]")] = None
+    input_json: str | None = _prompt(
+        "JSON array of Responses input items, instead of PROMPT; - reads stdin.", metavar="PATH"
+    )
 
-    tool: Annotated[
-        tuple[str, ...],
-        _tools(metavar="SPEC", help="Function: NAME:json=PATH (its JSON Schema) or NAME:inline={…}. Repeatable."),
-    ] = ()
-    tool_choice: Annotated[str | None, _tools(metavar="CHOICE", help="auto, required or function:NAME. [auto]")] = None
-    web_search: Annotated[bool, _tools("--web-search", help="Let the provider search the web.")] = False
-    auto_tools: Annotated[
-        bool, _tools("--auto-tools", help="Answer the model's calls with --tool-output, and continue.")
-    ] = False
-    tool_output: Annotated[
-        tuple[str, ...],
-        _tools(metavar="NAME=VALUE", help="Output of a tool; the value $args is the call's arguments. Repeatable."),
-    ] = ()
-    max_steps: Annotated[int, _tools(min=1, max=1000, metavar="N", help="Limit of model calls under --auto-tools.")] = 4
+    model: str | None = model_flag(
+        "Model. [gpt-5.2-codex; with the app-server the model of CODEX_HOME]", "--model", "-m", metavar="NAME"
+    )
+    effort: str | None = model_flag("Reasoning effort.", metavar="[none|minimal|low|medium|high|xhigh]")
+    output_schema: str | None = model_flag("JSON Schema that the answer must follow.", metavar="PATH")
+    session_id: str | None = model_flag("Session and prompt cache key. [a new one for each run]", metavar="ID")
+    backend: str | None = model_flag(
+        "app-server, codex (its login without Codex), anthropic, gemini, … [by model name]", metavar="NAME"
+    )
+    url: str | None = model_flag("Use the running bridge at this URL.", metavar="URL")
+    insecure_http: bool = model_flag("Allow --url to be plain http to another machine.", default=False)
+    provider_key: str | None = model_flag(
+        "Key for this run: the provider's, or with --url the bridge's.", metavar="KEY", secret=True
+    )
+    mock: bool = model_flag(
+        "Answer without model, login or network: as --model mock-echo, which repeats the prompt.", default=False
+    )
+    mock_mode: str | None = model_flag(
+        "With --mock, what to answer; echo returns the whole request as JSON.",
+        metavar="[echo|text|tool-call|tool-loop]",
+    )
+    native_tools: bool = model_flag("Run Codex as configured in CODEX_HOME, as in serve (app-server).", default=False)
+    timeout: float | None = model_flag("Time for the whole run. [only the turn's limits]", metavar="SECONDS", min=0.001)
+    codex_bin: str | None = model_flag("As in serve. [CODEX_BIN]", metavar="PATH")
+    codex_home: str | None = model_flag("As in serve. [CODEX_HOME]", metavar="DIR")
+    config: str | None = model_flag("As in serve. [PROXY_CONFIG]", metavar="FILE")
 
-    json: Annotated[bool, _output("--json", help="Write events to stdout, one JSON object per line.")] = False
-    trace: Annotated[
-        bool, _output("--trace", help="Show the raw upstream events instead of the text; with --json on stderr.")
-    ] = False
-    log_requests: Annotated[
-        str | None, _output(metavar="PATH", help="Write the payloads that are sent to this file, one per line.")
-    ] = None
-    log_responses: Annotated[
-        str | None, _output(metavar="PATH", help="Append the events (the lines of --json) to this file.")
-    ] = None
-    log_events: Annotated[
-        str | None,
-        _output(
-            metavar="DIR|FILE",
-            help="Append all events to this event log, or to a new file in this directory (existing, or ending in /).",
-        ),
-    ] = None
+    tool: tuple[str, ...] = _tools(
+        "Function: NAME:json=PATH (its JSON Schema) or NAME:inline={…}. Repeatable.", metavar="SPEC", default=()
+    )
+    tool_choice: str | None = _tools("auto, required or function:NAME. [auto]", metavar="CHOICE")
+    web_search: bool = _tools("Let the provider search the web.", default=False)
+    auto_tools: bool = _tools("Answer the model's calls with --tool-output, and continue.", default=False)
+    tool_output: tuple[str, ...] = _tools(
+        "Output of a tool; the value $args is the call's arguments. Repeatable.", metavar="NAME=VALUE", default=()
+    )
+    max_steps: int = _tools("Limit of model calls under --auto-tools.", metavar="N", default=4, min=1, max=1000)
+
+    json: bool = _output("Write events to stdout, one JSON object per line.", default=False)
+    trace: bool = _output("Show the raw upstream events instead of the text; with --json on stderr.", default=False)
+    log_requests: str | None = _output("Write the payloads that are sent to this file, one per line.", metavar="PATH")
+    log_responses: str | None = _output("Append the events (the lines of --json) to this file.", metavar="PATH")
+    log_events: str | None = _output(
+        "Append all events to this event log, or to a new file in this directory (existing, or ending in /).",
+        metavar="DIR|FILE",
+    )
 
 
 @dataclass_flags(TypedFlags)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -21,11 +21,13 @@ from bridge.core.backend import Backend
 from bridge.core.models import CODEX_PREFIXES, MOCK, is_codex_name
 from bridge.core.turn import Turn
 from bridge.errors import ConfigError, ModelNotFound, NotReady, UpstreamError, UsageError
-from bridge.ids import new_id, new_session
+from bridge.ids import new_session
+from bridge.routing.mock import MockBackend
 from bridge.urls import leads_here
 
 if TYPE_CHECKING:
     from bridge.appserver.connection import Owner
+    from bridge.appserver.supervisor import Pool
     from bridge.routing.plan import Plan
     from bridge.settings import Settings
     from bridge.upstream.client import Upstream
@@ -34,6 +36,7 @@ WITHOUT_CODEX = (
     "Without Codex, use --url to ask a running bridge, --backend codex to use Codex's login alone, or --mock, which "
     "needs nothing."
 )
+NO_KEY = "--url: the bridge needs a key. Set it with --provider-key or PROXY_API_KEY."
 NO_BRIDGE = "Start one with `turnbridge serve`, or correct --url."
 PAUSES = (0.5, 1.0)
 """Seconds between attempts to start Codex."""
@@ -43,15 +46,18 @@ PAUSES = (0.5, 1.0)
 class Choice:
     """The backend of a run. Nothing is started yet.
 
-    `model` is what an alias stands for, None where none was used. `by_rule`: a flag, a pattern or an alias names the
-    backend, so that the model need not be listed.
+    `alias_of` is what an alias stands for, `default_model` the model for a run that names none. `by_rule`: a flag, a
+    pattern or an alias names the backend, so that the model need not be listed. `key` is for the provider or bridge.
     """
 
     kind: Literal["mock", "url", "app-server", "provider"]
     settings: Settings | None = None
     plan: Plan | None = None
-    model: str | None = None
+    alias_of: str | None = None
+    default_model: str | None = None
     by_rule: bool = False
+    url: str = ""
+    key: str | None = field(default=None, repr=False)
 
     @property
     def speaks_responses(self) -> bool:
@@ -59,12 +65,6 @@ class Choice:
         if self.plan is not None:
             return self.plan.config.type in ("codex", "responses", "mock")
         return self.kind in ("mock", "url")
-
-    @property
-    def required_settings(self) -> Settings:
-        """The settings; only the mock needs none."""
-        assert self.settings is not None
-        return self.settings
 
 
 def choose(options: Options) -> Choice:
@@ -81,17 +81,19 @@ def choose(options: Options) -> Choice:
         web_search="live" if options.web_search else None,
     )
     if options.url is not None:
-        return Choice("url", settings)
+        url = base_url(options.url, insecure_http=options.insecure_http)
+        return Choice("url", settings, url=url, key=find_bridge_key(url, options.provider_key, settings))
     from bridge.appserver.codex_home import read_codex_home
     from bridge.routing.plan import app_server_name, plan_backends, plan_named, route
     from bridge.routing.setup import configured_models
 
+    home = read_codex_home(settings.codex_home_path)
     plans = {plan.name: plan for plan in plan_backends(config, os.environ, Path.home())}
     keyed = options.provider_key is not None
     name, model = options.backend, None
     if name is None and options.model is not None and options.model not in configured_models(settings):
         others = list(plans.values())
-        if not keyed and read_codex_home(settings.codex_home_path).any_model:
+        if not keyed and home.any_model:
             others = [plan for plan in others if plan.disabled_reason is None or not plan.implied]
         name, model = route(options.model, config, settings, others)
     by_rule = name is not None or model is not None
@@ -101,49 +103,42 @@ def choose(options: Options) -> Choice:
     if name in ("app-server", app_server_name(config)):
         if keyed:
             raise UsageError("--provider-key needs another backend or --url: Codex itself uses its own login.")
-        return Choice("app-server", settings, model=model, by_rule=by_rule)
+        return Choice("app-server", settings, alias_of=model, default_model=home.model, by_rule=by_rule)
     plan = plans.get(name) or plan_named(name, os.environ)
     if plan is None:
         known = ["app-server", "codex", "mock", *plans]
         raise UsageError(f"--backend {name[:40]}: choose one of {', '.join(dict.fromkeys(known))}.")
     if plan.disabled_reason is not None and not keyed:
         raise ConfigError(f"{plan.disabled_reason} Set it, or give --provider-key.")
-    return Choice("provider", settings, plan, model)
+    return Choice("provider", settings, plan, model, key=plan.key)
 
 
 @asynccontextmanager
-async def open_backend(options: Options, choice: Choice, output: Output) -> AsyncIterator[tuple[Backend, str | None]]:
-    """The backend that was chosen, and the model that it names for a run without --model.
-
-    Raises a BridgeError when it cannot start.
-    """
-    if choice.kind == "mock":
-        from bridge.routing.mock import MockBackend
-
-        yield MockBackend(options.mode, loops=options.loops, sent=output.request), None
-        return
-    if choice.kind == "app-server":
-        async with _app_server(options, choice.required_settings, output) as serving:
-            yield serving
-        return
-    if choice.plan is not None:
+async def open_backend(options: Options, choice: Choice, output: Output) -> AsyncIterator[Backend]:
+    """The backend that was chosen. Raises a BridgeError when it cannot start."""
+    pool: Pool | None = None
+    upstream: Upstream | None = None
+    backend: Backend
+    if choice.settings is None or choice.kind == "mock":
+        backend = MockBackend(options.mode, loops=options.loops, sent=output.request)
+    elif choice.kind == "app-server":
+        backend, pool = _app_server(choice.settings, output)
+    elif choice.plan is not None:
         from bridge.routing.build import build_backend
 
-        backend, upstream = build_backend(choice.plan, choice.required_settings, output.record)
+        backend, upstream = build_backend(choice.plan, choice.settings, output.record)
     else:
-        backend, upstream = await _connect_to_bridge(options, choice, output)
+        backend, upstream = await _connect_to_bridge(choice, choice.settings, output)
     async with trio.open_nursery() as nursery:
+        if pool is not None:
+            nursery.start_soon(pool.run)
         if upstream is not None:
             await nursery.start(upstream.run)
-        yield backend, None
+        yield backend
         nursery.cancel_scope.cancel()
 
 
-@asynccontextmanager
-async def _app_server(
-    options: Options, settings: Settings, output: Output
-) -> AsyncIterator[tuple[Backend, str | None]]:
-    from bridge.appserver.backend import AppServerBackend
+def _app_server(settings: Settings, output: Output) -> tuple[Backend, Pool]:
     from bridge.appserver.codex_home import read_codex_home
     from bridge.appserver.launch import NO_CODEX, find_codex
     from bridge.appserver.supervisor import Pool
@@ -157,23 +152,12 @@ async def _app_server(
     if find_codex(settings.codex_bin) is None:
         raise NotReady(f"{NO_CODEX} {WITHOUT_CODEX}", code="codex_not_found")
     pool = Pool([setup.supervisor(settings, setup.codex_launcher(settings), tap=ExecTap(output))])
-    backend = AppServerBackend(
-        "app-server",
-        pool,
-        new_id=new_id,
-        settings=setup.child_settings(settings),
-        configured=setup.configured_models(settings),
-        providers=home.providers,
-        any_model=home.any_model,
-        recorder=None if output.recorder is None else output.recorder.tool_calls,
-    )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(pool.run)
-        yield backend, None if options.model is not None else home.model
-        nursery.cancel_scope.cancel()
+    models, recorder = setup.configured_models(settings), output.recorder and output.recorder.tool_calls
+    backend = setup.app_server_backend("app-server", pool, settings, home, configured=models, recorder=recorder)
+    return backend, pool
 
 
-async def _connect_to_bridge(options: Options, choice: Choice, output: Output) -> tuple[Backend, Upstream]:
+async def _connect_to_bridge(choice: Choice, settings: Settings, output: Output) -> tuple[Backend, Upstream]:
     """The bridge at --url as a backend."""
     from bridge.routing.build import make_upstream
     from bridge.upstream.apis import ResponsesApi
@@ -181,19 +165,14 @@ async def _connect_to_bridge(options: Options, choice: Choice, output: Output) -
     from bridge.upstream.client import Unreachable
     from bridge.upstream.credentials import KeyCredentials
 
-    assert options.url is not None
-    url = base_url(options.url, insecure_http=options.insecure_http)
-    unreachable = Unreachable(f"No bridge answers at {url.removesuffix('/v1')}", NO_BRIDGE)
-    upstream = make_upstream(url, choice.required_settings, unreachable=unreachable)
-    try:
-        key = bridge_key(url, options.provider_key, choice.required_settings)
-    except UsageError:
+    unreachable = Unreachable(f"No bridge answers at {choice.url.removesuffix('/v1')}", NO_BRIDGE)
+    if choice.key is None:
         # Without a bridge there, the missing key is not the problem.
-        if leads_here(url) and not await _is_listening(url):
-            raise UpstreamError(f"{unreachable.fact}. {unreachable.remedy}", code="upstream_unreachable") from None
-        raise
-    credentials = KeyCredentials(f"{url}/responses", key)
-    api = ResponsesApi()
+        if leads_here(choice.url) and not await _is_listening(choice.url):
+            raise UpstreamError(f"{unreachable.fact}. {unreachable.remedy}", code="upstream_unreachable")
+        raise UsageError(NO_KEY)
+    upstream = make_upstream(choice.url, settings, unreachable=unreachable)
+    credentials, api = KeyCredentials(f"{choice.url}/responses", choice.key), ResponsesApi()
     return UpstreamBackend("url", upstream, api, credentials, new_session=new_session, record=output.record), upstream
 
 
@@ -208,20 +187,16 @@ async def _is_listening(url: str) -> bool:
     return True
 
 
-async def resolve(backend: Backend, choice: Choice, turn: Turn, named: str | None) -> Turn:
-    """The turn with its model, as the backend calls it: the one of the alias, or `named` when the run names none.
-
-    Waits until the backend is ready. Raises a BridgeError.
-    """
+async def resolve(backend: Backend, choice: Choice, turn: Turn) -> Turn:
+    """The turn with its model, as the backend calls it. Waits until the backend is ready. Raises a BridgeError."""
     await _wait_for(backend)
-    requested = named or turn.requested_model
-    name = choice.model or requested
+    name = choice.alias_of or turn.requested_model
     if choice.kind == "app-server" and not (choice.by_rule or _is_codex_model(backend, name)):
-        raise ModelNotFound(requested, backend.models(), patterns=CODEX_PREFIXES)
+        raise ModelNotFound(turn.requested_model, backend.models(), patterns=CODEX_PREFIXES)
     found = backend.resolve(name)
     # One conversation, however many steps it takes.
     session = turn.session or (None if choice.kind in ("mock", "app-server") else new_session())
-    turn = replace(turn, model=found.effective, provider=found.provider, requested_model=requested, session=session)
+    turn = replace(turn, model=found.effective, provider=found.provider, session=session)
     return replace(turn, effort=turn.effort or found.effort, backend=backend.name)
 
 
@@ -243,65 +218,58 @@ async def _wait_for(backend: Backend) -> None:
 
 
 def bridge_key(url: str, given: str | None, settings: Settings) -> str:
+    """The key of the bridge at --url. Raises UsageError when there is none."""
+    key = find_bridge_key(url, given, settings)
+    if key is None:
+        raise UsageError(NO_KEY)
+    return key
+
+
+def find_bridge_key(url: str, given: str | None, settings: Settings) -> str | None:
     """The key of the bridge at --url. The key of this machine is sent to bridges on this machine only."""
     from bridge.settings import api_key_file
 
-    if given is not None:
-        return given
-    if settings.api_keys:
-        return settings.api_keys[0]
+    if given is not None or settings.api_keys:
+        return given if given is not None else settings.api_keys[0]
     if leads_here(url):
-        try:
+        with suppress(OSError, UnicodeDecodeError):
             return api_key_file().read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            pass
-    raise UsageError("--url: the bridge needs a key. Set it with --provider-key or PROXY_API_KEY.")
+    return None
 
 
 class ExecTap:
     """What --trace, --log-requests and --log-events see of a Codex app-server.
 
-    Each of its lines is traced; each call of a turn, and each output of a tool, counts as a request.
+    Each of its lines is traced; each call of a turn, and each output of a tool, counts as a request. `log` sees all.
     """
 
     def __init__(self, output: Output) -> None:
         from bridge.appserver.dialect import BEGINS, PARTS, PROMPTS, TOOL_CALL
 
         self._output = output
-        self._recorder = output.recorder
+        log = self._log = output.recorder
         self._shown = {("rpc_request", method) for method in PARTS | PROMPTS | BEGINS.keys()}
         self._shown.add(("server_reply", TOOL_CALL))
-
-    def begin_read(self) -> None:
-        if self._recorder is not None:
-            self._recorder.begin_read()
-
-    def end_read(self) -> None:
-        if self._recorder is not None:
-            self._recorder.end_read()
+        self.begin_read = log.begin_read if log else _nothing
+        self.end_read = log.end_read if log else _nothing
+        self.claim = log.claim if log else _nothing
+        self.forget = log.forget if log else _nothing
+        self.lifecycle = log.lifecycle if log else _nothing
 
     def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
         for line in lines:
             self._output.trace(line)
-        if self._recorder is not None:
-            self._recorder.deltas(lines, texts, owners)
+        if self._log is not None:
+            self._log.deltas(lines, texts, owners)
 
     def rpc(self, direction: str, kind: str, line: bytes, **about: Any) -> None:
         if direction == "in":
             self._output.trace(line)
         elif (kind, about.get("method")) in self._shown:
             self._output.request(line)
-        if self._recorder is not None:
-            self._recorder.rpc(direction, kind, line, **about)
+        if self._log is not None:
+            self._log.rpc(direction, kind, line, **about)
 
-    def claim(self, key: str, req_id: str | None) -> None:
-        if self._recorder is not None:
-            self._recorder.claim(key, req_id)
 
-    def forget(self, key: str) -> None:
-        if self._recorder is not None:
-            self._recorder.forget(key)
-
-    def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
-        if self._recorder is not None:
-            self._recorder.lifecycle(kind, payload)
+def _nothing(*_: Any) -> None:
+    pass

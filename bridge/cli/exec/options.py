@@ -93,8 +93,6 @@ def check_options(options: Options) -> None:
         raise UsageError(f"Use either --mock or --backend {options.backend}, not both.")
     if options.url is not None and (options.mock or options.backend is not None):
         raise UsageError("--url uses a running bridge; do not combine it with --mock or --backend.")
-    if options.insecure_http and options.url is None:
-        raise UsageError("--insecure-http requires --url.")
     if options.text is None and options.input_json is None:
         raise UsageError(
             'Missing prompt. Use `turnbridge exec "hello"`, --prompt, - to read it from stdin, or --input-json.'
@@ -103,19 +101,26 @@ def check_options(options: Options) -> None:
         raise UsageError("--prompt and --input-json cannot both be read from stdin.")
     if options.tool_output and not options.auto_tools:
         raise UsageError("--tool-output requires --auto-tools.")
-    if options.log_events == "":
+    check_shared(options.url, options.insecure_http, options.log_events, options.provider_key)
+
+
+def check_shared(url: str | None, insecure_http: bool, log_events: str | None, provider_key: str | None) -> None:
+    """Check flags that `cap run` has too. Raises UsageError."""
+    if insecure_http and url is None:
+        raise UsageError("--insecure-http requires --url.")
+    if log_events == "":
         raise UsageError("--log-events is empty: name a file or a directory.")
-    if options.provider_key is not None and not is_header_safe(options.provider_key):
+    if provider_key is not None and not is_header_safe(provider_key):
         raise UsageError("--provider-key must contain only visible ASCII characters.")
 
 
-def make_turn(options: Options, *, verbatim: bool, parallel: bool) -> Turn:
+def make_turn(options: Options, *, verbatim: bool, parallel: bool, default_model: str | None = None) -> Turn:
     """The turn to run, with the model as typed. Reads files and stdin. Raises UsageError.
 
     `verbatim`: input items are sent exactly as given. `parallel`: one answer may contain several calls.
     """
     tools = make_tools([_read_tool(spec) for spec in options.tool], options.web_search)
-    model = options.model or FALLBACK_MODEL
+    model = options.model or default_model or FALLBACK_MODEL
     schema = None
     if options.output_schema is not None:
         what = f"--output-schema {options.output_schema}"

@@ -1,4 +1,7 @@
-"""The output of a run: events or text on stdout, diagnostics on stderr, and its logs."""
+"""The output of a run: events or text on stdout, diagnostics on stderr, and its logs.
+
+What only the event log needs is imported when there is one: a run should begin quickly.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ import trio
 
 from bridge.errors import UsageError
 from bridge.terminal import STDOUT, OutputError, write_all, write_stderr, write_stdout
-from bridge.text import remove_controls as visible
+from bridge.terminal import remove_controls as visible
 
 if TYPE_CHECKING:
+    from bridge.cli.exec.backends import Choice
     from bridge.cli.exec.options import Options
-    from bridge.cli.exec.recording import RunLog
+    from bridge.log.event_log import EventLog
     from bridge.log.record import Recorder
 
 
@@ -25,8 +29,8 @@ class Output:
     """
 
     def __init__(self, options: Options) -> None:
-        self.log: RunLog | None = None
-        """The event log, which records all of it too."""
+        self.recorder: Recorder | None = None
+        """Records the frames of the backend; None without an event log."""
         self._json = options.json
         self._traces = options.trace
         self._requests = _open(options.log_requests, "--log-requests", os.O_TRUNC)
@@ -37,16 +41,8 @@ class Output:
         self._on_terminal = os.isatty(STDOUT)
         self._column = 0
 
-    @property
-    def recorder(self) -> Recorder | None:
-        """What records the frames of the backend; None without an event log."""
-        return self.log.recorder if self.log is not None else None
-
     async def lines(self, lines: list[bytes]) -> None:
-        """Events: on stdout with --json, and in the logs."""
-        if self.log is not None:
-            for line in lines:
-                self.log.line(line)
+        """Events: on stdout with --json, and in --log-responses."""
         await self.flush()
         data = b"".join(line + b"\n" for line in lines)
         if data:
@@ -77,8 +73,8 @@ class Output:
 
     def record(self, req_id: str, direction: str, data: bytes) -> None:
         """A payload that is about to be sent (`out`), or a raw event of the upstream (`in`)."""
-        if self.log is not None:
-            self.log.recorder.upstream(req_id, direction, data)
+        if self.recorder is not None:
+            self.recorder.upstream(req_id, direction, data)
         if direction == "out":
             self.request(data)
         else:
@@ -95,7 +91,7 @@ class Output:
         self._traces = False
 
     async def follow_trace(self) -> None:
-        """Show raw events also while no output is made of them; until cancelled."""
+        """Show raw events also while no output is made of them; until cancelled. Raises OutputError."""
         while True:
             await self._something_traced.wait()
             self._something_traced = trio.Event()
@@ -141,3 +137,15 @@ def _write_log(descriptor: int, data: bytes, flag: str) -> None:
         write_all(descriptor, data)
     except OSError as error:
         raise OutputError(f"{flag} cannot be written: {error.strerror}.") from None
+
+
+def open_log(options: Options, choice: Choice) -> EventLog:
+    """The event log of a run, without its keys. Raises ConfigError when it cannot be written."""
+    from bridge.log.event_log import EventLog, about
+    from bridge.redact import Redactor
+    from bridge.settings import load_settings
+
+    assert options.log_events is not None
+    settings = choice.settings or load_settings({})
+    keys = tuple(key for key in (options.provider_key, choice.key, *settings.api_keys) if key)
+    return EventLog(options.log_events, Redactor(keys), about(settings), max_bytes=0, on_error="stop")

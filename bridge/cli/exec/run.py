@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from bridge.app.tool_loop import ToolLoop
 from bridge.cli.exec import STOPPING
 from bridge.cli.exec.backends import Choice, choose, open_backend, resolve
 from bridge.cli.exec.options import Options, check_options, make_turn
-from bridge.cli.exec.output import Output
+from bridge.cli.exec.output import Output, open_log
 from bridge.core.backend import Backend, EventStream
 from bridge.core.events import Finished, TextDelta, ToolCall, TurnEvent
+from bridge.core.observer import Observer, TurnFacts
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError, ConfigError
 from bridge.ids import new_id
+from bridge.protocols.responses.build import build_request
 from bridge.protocols.wire.encoder import WireEncoder, error_line
 from bridge.protocols.wire.request import read_outputs
 from bridge.terminal import OutputError, StdoutClosed, say, write_stdout
 
 if TYPE_CHECKING:
-    from bridge.cli.exec.recording import RunLog
+    from bridge.log.event_log import EventLog
 
 OK, FAILED, MISUSED = 0, 1, 2
 BY_SIGNAL = 128
@@ -44,30 +45,64 @@ class TimedOut(BridgeError, code="timeout"):
     """--timeout is over."""
 
 
-class Signals:
-    """The first signal lets the run end in order, a third one ends the program at once.
+class RunScope:
+    """Ends a run at a signal or a time limit.
 
-    `listen` is a task beside the run, not within it: a second signal must not kill what the first one lets end.
+    The first signal lets the run end in order, a third one ends the program at once. They are received beside the run,
+    not within it: a second signal must not kill what the first one lets end.
     """
 
     def __init__(self) -> None:
-        self.received: int | None = None
+        self._scope = trio.CancelScope()
+        self._received: int | None = None
         """The first signal."""
 
-    async def listen(
-        self, run: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Cancel `run` at the first signal. Until now, signals were held back."""
+    async def run(self, timeout: float | None, work: Callable[[], Awaitable[None]]) -> BridgeError | None:
+        """Run `work` until its end, a signal or the time limit; returns the failure."""
+        failure: BridgeError | None = None
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._listen)
+            self._scope.deadline = trio.current_time() + (timeout or math.inf)
+            with self._scope:
+                try:
+                    await work()
+                except* BridgeError as group:  # a nursery in `work` wraps the error
+                    failure = _first(group)
+            nursery.cancel_scope.cancel()
+        if self._received is not None:
+            return Stopped("The run was interrupted.")
+        if timeout is not None and self._scope.cancelled_caught:
+            return TimedOut(f"The run took longer than {timeout:g} s (--timeout) and was stopped.")
+        return failure
+
+    def cancel(self) -> None:
+        """End the run early. The caller knows why."""
+        self._scope.cancel()
+
+    def exit_code(self, failure: BridgeError | None) -> int:
+        if self._received is not None:
+            return BY_SIGNAL + self._received
+        if failure is None:
+            return OK
+        return MISUSED if isinstance(failure, ConfigError) else FAILED
+
+    async def _listen(self, task_status: trio.TaskStatus[None]) -> None:
+        """Receive signals. Until now they were held back."""
         with trio.open_signal_receiver(*STOPPING) as signals:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
             task_status.started()
             count = 0
             async for number in signals:
                 count += 1
-                self.received = self.received or number
-                run.cancel()
+                self._received = self._received or number
+                self._scope.cancel()
                 if count > MAX_SIGNALS:
                     os._exit(BY_SIGNAL + number)
+
+
+def _first(group: BaseExceptionGroup[BridgeError]) -> BridgeError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 def execute(options: Options) -> int:
@@ -86,25 +121,20 @@ def report(error: BridgeError, *, json: bool) -> int:
     return MISUSED if isinstance(error, ConfigError) else FAILED
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What follows from the options before any backend is started."""
+def prepare(options: Options) -> tuple[Choice, Turn, Mapping[str, str], Output]:
+    """What follows from the options: the backend, the turn, the tools' outputs, and the opened logs.
 
-    choice: Choice
-    turn: Turn
-    tool_outputs: Mapping[str, str]
-    output: Output
-
-
-def prepare(options: Options) -> Prepared:
-    """Check the options, and read the files that they name. Raises a BridgeError."""
+    Raises a BridgeError.
+    """
     check_options(options)
     outputs = read_outputs(options.tool_output)
     choice = choose(options)
     # Codex's own client asks for one call at a time; where tools are offered as text, several do no harm.
     one_by_one = choice.kind in ("mock", "url") or (choice.plan is not None and choice.plan.kind == "codex")
-    turn = make_turn(options, verbatim=choice.speaks_responses, parallel=not one_by_one)
-    return Prepared(choice, turn, outputs, Output(options))
+    turn = make_turn(
+        options, verbatim=choice.speaks_responses, parallel=not one_by_one, default_model=choice.default_model
+    )
+    return choice, turn, outputs, Output(options)
 
 
 class Run:
@@ -112,93 +142,53 @@ class Run:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._prepared: Prepared | None = None
-        self._new_id: Callable[[str], str] = new_id
+        self._scope = RunScope()
+        self._output = Output(Options(json=options.json))
+        """Until the options are checked, errors are written without logs."""
+        self._turn: Turn | None = None
+        self._tool_outputs: Mapping[str, str] = {}
         self._encoder: WireEncoder | None = None
-        self._calls: list[str] = []
-        self._signals = Signals()
-        self._trace_error: OutputError | None = None
-        self._log: RunLog | None = None
+        self._log: EventLog | None = None
+        self._observer = Observer()
+        self._facts: TurnFacts | None = None
+        self._end: Finished | None = None
+        """The end of the backend's answer."""
 
     async def run(self) -> int:
         """The whole run; returns its exit code."""
         async with trio.open_nursery() as recording:  # the event log ends last
-            failure = await self._run_within_limits(recording)
+            failure = await self._scope.run(self._options.timeout, lambda: self._serve(recording))
+            if not isinstance(failure, Stopped):
+                failure = self._log_failure() or failure
             with trio.move_on_after(LAST_WORDS):
-                failure = await self._end(failure)
-            if self._log is not None:
-                self._log.end(_end_of(failure))
+                failure = await self._write_end(failure)
+            self._record_end(failure)
             recording.cancel_scope.cancel()
         if failure is None and (failure := self._log_failure()) is not None:
             await _say("error", failure.message)
-        if self._signals.received is not None:
-            return BY_SIGNAL + self._signals.received
-        if failure is None:
-            return OK
-        return MISUSED if isinstance(failure, ConfigError) else FAILED
+        return self._scope.exit_code(failure)
 
-    async def _run_within_limits(self, recording: trio.Nursery) -> BridgeError | None:
-        """Run until the end, a signal or the time limit; returns the failure."""
-        timeout, failure = self._options.timeout, None
-        async with trio.open_nursery() as nursery:
-            with trio.CancelScope(deadline=trio.current_time() + timeout if timeout else float("inf")) as scope:
-                await nursery.start(self._signals.listen, scope)
-                try:
-                    failure = await self._serve(scope, nursery, recording)
-                except BridgeError as error:
-                    failure = error
-            nursery.cancel_scope.cancel()
-        if self._signals.received is not None:
-            return Stopped("The run was interrupted.")
-        if (incomplete := self._trace_error or self._log_failure()) is not None:
-            return incomplete
-        if scope.cancelled_caught:
-            return TimedOut(f"The run took longer than {timeout:g} s (--timeout) and was stopped.")
-        return failure
-
-    async def _serve(
-        self, scope: trio.CancelScope, beside: trio.Nursery, recording: trio.Nursery
-    ) -> BridgeError | None:
+    async def _serve(self, recording: trio.Nursery) -> None:
         # In a thread: an input that does not come must not delay a signal.
         prepared = await trio.to_thread.run_sync(prepare, self._options, abandon_on_cancel=True)
-        self._prepared, output = prepared, prepared.output
-        beside.start_soon(self._follow_trace, output, scope)
-        if prepared.choice.kind == "mock":
-            self._new_id = fixed_ids()
+        choice, turn, self._tool_outputs, output = prepared
+        self._turn, self._output = turn, output
         if self._options.log_events is not None:
-            from bridge.cli.exec.recording import RunLog
+            from bridge.log.record import LogObserver
 
-            self._log = output.log = RunLog(self._options, prepared.choice)
+            self._log = open_log(self._options, choice)
+            self._observer, output.recorder = LogObserver(self._log.recorder), self._log.recorder
             with trio.CancelScope(shield=True):
-                await recording.start(self._log.run, scope.cancel)
-        async with open_backend(self._options, prepared.choice, output) as (backend, named):
-            # Caught within the nursery of the backend, which would wrap the error in a group.
-            try:
-                turn = await resolve(backend, prepared.choice, prepared.turn, named)
-                await self._answer(backend, turn, output)
+                await recording.start(self._log.run, self._scope.cancel)
+        async with trio.open_nursery() as beside:
+            beside.start_soon(output.follow_trace)
+            async with open_backend(self._options, choice, output) as backend:
+                self._turn = await resolve(backend, choice, turn)
+                await self._answer(backend, self._turn, fixed_ids() if choice.kind == "mock" else new_id)
                 await output.flush()
-            except BridgeError as error:
-                return error
-        return None
+            beside.cancel_scope.cancel()
 
-    async def _follow_trace(self, output: Output, scope: trio.CancelScope) -> None:
-        """Show the trace as it comes. When it cannot be shown any more, the run is over."""
-        try:
-            await output.follow_trace()
-        except OutputError as error:
-            self._trace_error = error
-            scope.cancel()
-
-    def _log_failure(self) -> BridgeError | None:
-        """Why the event log is not complete."""
-        try:
-            if self._log is not None:
-                self._log.check()
-        except BridgeError as error:
-            return error
-        return None
-
-    async def _answer(self, backend: Backend, turn: Turn, output: Output) -> None:
+    async def _answer(self, backend: Backend, turn: Turn, new_id: Callable[[str], str]) -> None:
         dropped = await backend.drops(turn)
         # Encrypted reasoning is requested in case the backend supports it; a warning would help no one.
         left_out = [name for name in dropped if not name.startswith("include:")]
@@ -206,30 +196,25 @@ class Run:
             left_out.append("--session-id (Codex names its own threads)")
         for name in left_out:
             say("warning", f"left out: {name}")
-        self._encoder = encoder = WireEncoder(turn.requested_model, self._new_id)
-        self._record_request(turn)
-        if self._log is not None:
-            self._log.start(turn, backend.name, dropped)
-        stream = await self._start(backend, turn)
+        self._encoder = encoder = WireEncoder(turn.requested_model, new_id)
+        self._facts = facts = self._record_request(turn)
+        facts.turn, facts.backend, facts.dropped = turn, backend.name, tuple(dropped)
+        self._observer.starting(facts)
+        stream = await self._start(backend, turn, facts.id)
         try:
-            await output.lines(encoder.begin())
+            await self._write(encoder.begin())
             while not encoder.finished:
-                await self._show(encoder, await stream.next(), output)
-            if self._log is not None:
-                self._log.end(_end_of(encoder.failure))
+                await self._show(encoder, facts, await stream.next())
+            self._record_end(encoder.failure)
         finally:
-            output.end_trace()
+            self._output.end_trace()
             stream.close()
 
-    def _record_request(self, turn: Turn) -> None:
-        if self._log is not None and self._prepared is not None:
-            self._log.request(turn, self._prepared.tool_outputs)
-
-    async def _start(self, backend: Backend, turn: Turn) -> EventStream:
-        req_id = self._log.id if self._log is not None else self._new_id("req")
+    async def _start(self, backend: Backend, turn: Turn, req_id: str) -> EventStream:
         if not self._options.auto_tools:
             return await backend.start(turn, req_id)
         from bridge.app.answers import attempt_id
+        from bridge.app.tool_loop import ToolLoop
 
         steps = 0
 
@@ -241,30 +226,37 @@ class Run:
         return ToolLoop(start, turn, self._handle, max_steps=self._options.max_steps)
 
     async def _handle(self, call: ToolCall) -> str:
-        assert self._prepared is not None
-        output = self._prepared.tool_outputs.get(call.name)
+        output = self._tool_outputs.get(call.name)
         if output is None:
             say("warning", f"{call.name} was called, but no --tool-output is given for it")
             raise LookupError(f"there is no output for {call.name}")
         return call.arguments if output == "$args" else output
 
-    async def _show(self, encoder: WireEncoder, events: list[TurnEvent], output: Output) -> None:
+    async def _show(self, encoder: WireEncoder, facts: TurnFacts, events: list[TurnEvent]) -> None:
         if not self._options.json and not self._options.trace:
-            await output.text([piece for event in events if isinstance(event, TextDelta) for piece in event.pieces])
-        self._calls += [event.name for event in events if isinstance(event, ToolCall)]
-        if self._log is not None:
-            self._log.record_events(events)
-        await output.lines(encoder.feed(events))
+            text = [piece for event in events if isinstance(event, TextDelta) for piece in event.pieces]
+            await self._output.text(text)
+        facts.first = facts.first or trio.current_time()
+        facts.calls += tuple(event for event in events if isinstance(event, ToolCall))
+        if isinstance(events[-1], Finished):
+            self._end = events[-1]
+        await self._write(encoder.feed(events))
 
-    async def _end(self, failure: BridgeError | None) -> BridgeError | None:
-        """Write the last line, on stdout and on stderr; returns what the run failed of."""
-        encoder = self._encoder
-        output = self._prepared.output if self._prepared is not None else Output(Options(json=self._options.json))
-        if self._prepared is not None:
-            self._record_request(self._prepared.turn)
+    async def _write(self, lines: list[bytes]) -> None:
+        """Write events to the event log and to the output."""
+        if self._log is not None and self._facts is not None:
+            for line in lines:
+                self._log.recorder.client_line(self._facts.id, line)
+        await self._output.lines(lines)
+
+    async def _write_end(self, failure: BridgeError | None) -> BridgeError | None:
+        """Write the last line, on stdout and on stderr; returns why the run failed."""
+        encoder, output = self._encoder, self._output
+        if self._turn is not None:
+            self._facts = self._record_request(self._turn)
         try:
             if failure is not None:
-                await output.lines([error_line(failure)] if encoder is None else encoder.fail(failure))
+                await self._write([error_line(failure)] if encoder is None else encoder.fail(failure))
             await output.end_text()
             await output.end()
         except OutputError as error:
@@ -273,10 +265,44 @@ class Run:
             failure = encoder.failure
         if failure is not None and not isinstance(failure, StdoutClosed):
             await _say("error", failure.message or f"The run failed ({failure.code}).")
-        elif self._calls and not self._options.auto_tools and not self._options.json:
-            names = ", ".join(dict.fromkeys(self._calls))
+        elif self._facts is not None and self._facts.calls and not self._options.auto_tools and not self._options.json:
+            names = ", ".join(dict.fromkeys(call.name for call in self._facts.calls))
             await _say("note", f"the model calls {names}; --json shows the calls, --auto-tools answers them")
         return failure
+
+    # The event log
+
+    def _record_request(self, turn: Turn) -> TurnFacts:
+        """Record the request, unless that has happened; returns what is known of it."""
+        if self._facts is not None:
+            return self._facts
+        facts = TurnFacts(new_id("req"), "", trio.current_time())
+        if self._log is not None:
+            request: dict[str, Any] = {"path": "exec", "body": build_request(turn)}
+            if self._options.auto_tools:
+                request |= {"tool_outputs": dict(self._tool_outputs), "max_steps": self._options.max_steps}
+            self._observer.arrived(facts, request)
+        return facts
+
+    def _record_end(self, failure: BridgeError | None) -> None:
+        """Record how the run ended; only the first call counts."""
+        end = _end_of(failure)
+        reported = self._end
+        if reported is not None and reported.outcome not in ("completed", "failed") and end.outcome == "failed":
+            end = Finished(reported.outcome, reported.reason, end.error)  # the backend knows more
+        if self._facts is not None:
+            usage = self._encoder.usage if self._encoder is not None else None
+            self._observer.ended(self._facts, end, usage, trio.current_time())
+        self._observer = Observer()
+
+    def _log_failure(self) -> BridgeError | None:
+        """Why the event log is not complete."""
+        try:
+            if self._log is not None:
+                self._log.check()
+        except BridgeError as error:
+            return error
+        return None
 
 
 def _end_of(failure: BridgeError | None) -> Finished:

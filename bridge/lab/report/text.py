@@ -15,7 +15,7 @@ from bridge.lab.checks import CHECKS
 from bridge.lab.report.summary import MARKS, Count, Row, Share, Summary, ordered, percent, percent_range
 from bridge.lab.score import FORMS
 from bridge.lab.stats import describe
-from bridge.text import escape_line
+from bridge.terminal import escape_line
 
 ZERO = "·"
 """Shown in place of a count of zero."""

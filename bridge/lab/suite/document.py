@@ -32,7 +32,7 @@ from yaml.events import (
 
 from bridge.errors import UsageError
 from bridge.lab.case import KeyPath
-from bridge.text import escape_line
+from bridge.terminal import escape_line
 
 MAX_BYTES = 5_000_000
 MAX_DEPTH = 64

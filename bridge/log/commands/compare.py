@@ -23,7 +23,7 @@ from bridge.log.filters import Filters
 from bridge.log.log import Log
 from bridge.log.request import Part
 from bridge.log.summary import Summary
-from bridge.text import escape_block, escape_line
+from bridge.terminal import escape_block, escape_line
 
 MAX_LINES = 4000
 """Longer texts are compared only this far, from the first line that differs."""

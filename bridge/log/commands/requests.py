@@ -12,7 +12,7 @@ from bridge.log.commands.terminal import Screen, fit, show_count, show_seconds
 from bridge.log.filters import Filters, parse_log_time
 from bridge.log.log import Log
 from bridge.log.summary import Summary
-from bridge.text import escape_line
+from bridge.terminal import escape_line
 
 LISTED = 12
 """Ids that are listed when a beginning is ambiguous."""

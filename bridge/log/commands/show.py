@@ -18,7 +18,7 @@ from bridge.log.recording import EXIT, Recording, exit_cause, last_words, read_r
 from bridge.log.request import Part, messages_from_body, tools_offered
 from bridge.log.summary import Summary
 from bridge.log.transcript import body_from_calls
-from bridge.text import escape_block, escape_line
+from bridge.terminal import escape_block, escape_line
 from bridge.tools.payload import CLOSE_TAG, OPEN_TAG
 
 _REPAIRS = {

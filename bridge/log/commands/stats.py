@@ -16,7 +16,7 @@ from rich.table import Table
 from bridge.log.commands.terminal import Screen, show_seconds
 from bridge.log.filters import parse_log_time
 from bridge.log.summary import Summary
-from bridge.text import escape_line
+from bridge.terminal import escape_line
 
 PERCENTILES = (50, 90, 99)
 SHOWN = 8

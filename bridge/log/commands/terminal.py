@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bridge import exact_json
-from bridge.text import escape_line
+from bridge.terminal import escape_line
 
 if TYPE_CHECKING:
     from rich.table import Table
