@@ -8,17 +8,18 @@ import math
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
 from bridge.appserver.dialect import ENDS, PROMPTS, STOPS, Dialect
 from bridge.appserver.standin import messages
-from bridge.appserver.standin.matching import CallMatcher, Candidates, Position
-from bridge.appserver.standin.recorded import IdMap, Message, RecordedCall, RecordedThread, Step, UniqueIds, is_refusal
+from bridge.appserver.standin.matching import Candidates, Position
+from bridge.appserver.standin.recorded import IdMap, Message, RecordedCall, RecordedThread, Step, is_refusal
+
+if TYPE_CHECKING:
+    from bridge.appserver.standin.replay import ReplayServer
 
 log = logging.getLogger("bridge.playback")
 
@@ -27,29 +28,6 @@ PATIENCE = 3.0
 
 ENDS_HERE = "The recording ends here: the log holds no more of this turn."
 STOPPED_HERE = "The recording ends here: the recorded client interrupted this turn."
-
-
-@dataclass(slots=True)
-class Connection:
-    """What the threads of a connection share."""
-
-    matcher: CallMatcher
-    ids: UniqueIds
-    send: Callable[[list[Message]], Awaitable[None]]
-    speed: float
-    """0 replays as fast as possible, 1 as recorded, n times as fast."""
-    subscriptions: dict[str, Thread] = field(default_factory=dict)
-    asked: dict[Any, tuple[Thread, Any]] = field(default_factory=dict)
-    """Our requests to the client that have no answer yet: the thread and the recorded id of each."""
-    ask_ids: Iterator[int] = field(default_factory=itertools.count)
-
-    def answered(self, rpc_id: Any, message: Message) -> None:
-        """The client has answered a request of ours."""
-        thread, recorded = self.asked.pop(rpc_id, (None, None))
-        if thread is not None:
-            thread.open.discard(recorded)
-            thread.answers[recorded] = message
-            thread.notify()
 
 
 class CallReplay:
@@ -96,7 +74,7 @@ class CallReplay:
 class Thread:
     """A live thread. Its task runs `play`."""
 
-    def __init__(self, connection: Connection, key: str, dialect: Dialect, candidates: Candidates) -> None:
+    def __init__(self, server: ReplayServer, key: str, dialect: Dialect, candidates: Candidates) -> None:
         self.id = key
         self.dialect: Dialect = dialect
         self.candidates = candidates
@@ -104,15 +82,16 @@ class Thread:
         """The recorded thread that was replayed last."""
         self.asked = False
         """Whether it has had any input yet."""
-        self.id_map = IdMap(connection.ids, key)
+        self.id_map = IdMap(server.ids, key)
         self.pending: deque[tuple[Position, Any]] = deque()
         """The recorded calls to replay next, and the ids of the client's calls."""
         self.running = False
         self.turn: str | None = None
         """The id of the running turn, once it was sent."""
-        self.stops: deque[Any] = deque()
-        """Ids of the calls that interrupt the running turn."""
+        self.stop: Any = None
+        """The id of the call that interrupts the running turn, until it is answered or the turn ends here."""
         self.stopping = False
+        """Whether the running turn has been interrupted: another interrupt is refused."""
         self.waits_for: str | None = None
         """The method that the recorded client called next, when the replay has come to it."""
         self.called: deque[Any] = deque()
@@ -121,12 +100,18 @@ class Thread:
         """Recorded ids of the child's requests that wait for their answer."""
         self.answers: dict[Any, Message] = {}
         self.served: Counter[str] = Counter()
-        self._connection = connection
+        self._server = server
         self._changed = trio.Event()
 
     def notify(self) -> None:
         """Wake the task."""
         self._changed.set()
+
+    def answered(self, recorded: Any, message: Message) -> None:
+        """The client has answered our request with this recorded id."""
+        self.open.discard(recorded)
+        self.answers[recorded] = message
+        self.notify()
 
     async def _change(self, deadline: float = math.inf) -> None:
         """Wait until something has changed."""
@@ -144,7 +129,7 @@ class Thread:
         """Replay the recorded calls as the client makes them."""
         while True:
             while not self.pending:
-                await self._refuse_stops()
+                await self._refuse_stop()
                 await self._change()
             position, asker = self.pending.popleft()
             await self.play_call(self._start_call(position, asker))
@@ -157,23 +142,23 @@ class Thread:
 
     def _start_call(self, position: Position, asker: Any, *, answered: bool = False) -> CallReplay:
         self.id_map.begin(position, position.thread.id)
-        return CallReplay(position.call, asker, self._connection.speed, answered=answered)
+        return CallReplay(position.call, asker, self._server.speed, answered=answered)
 
     async def _continue_turn(self, position: Position) -> Position | None:
         """The turn is not over, but its recorded call is: wait for the call that continued it. None where it ends."""
-        following = self._connection.matcher.next_of(position)
+        following = self._server.matcher.next_of(position)
         if following is not None and following.call.method in PROMPTS:
             deadline = trio.current_time() + PATIENCE
-            while not self.pending and not self.stops and trio.current_time() < deadline:
+            while not self.pending and self.stop is None and trio.current_time() < deadline:
                 await self._change(deadline)
             if self.pending:
                 return None
-            if not self.stops:
+            if self.stop is None:
                 # The recorded client repeated its prompt; this one does not.
                 self.candidates = (following.chain,)
                 return following
-        if self.stops:
-            await self._interrupt(self.stops.popleft())
+        if self.stop is not None:
+            await self._interrupt(self._take_stop())
         else:
             await self._fail(ENDS_HERE)
         return None
@@ -183,9 +168,9 @@ class Thread:
         patience = math.inf
         while (step := replay.step) is not None:
             now = trio.current_time()
-            if self.stops and not self.pending:
+            if self.stop is not None and not self.pending:
                 if not self.running:
-                    await self._refuse_stops()
+                    await self._refuse_stop()
                 elif not await self._cut_short(replay):
                     return
             elif step.kind == "answer":
@@ -237,7 +222,7 @@ class Thread:
         index = replay.next_stop()
         early = replay.entry.steps[replay.index : index]
         await self._send_steps(replay, [step for step in early if step.kind == "reply" and not step.call])
-        asker = self.stops.popleft()
+        asker = self._take_stop()
         if index is None:
             await self._reply_late(replay)
             await self._interrupt(asker)
@@ -247,16 +232,19 @@ class Thread:
         replay.resume(stop.at)
         return True
 
-    async def _refuse_stops(self) -> None:
-        """Reject interrupts of a turn that is over already."""
-        while self.stops:
-            reply = {"id": self.stops.popleft(), **messages.error("no active turn to interrupt")}
-            await self._connection.send([reply])
+    async def _refuse_stop(self) -> None:
+        """Reject the interrupt of a turn that is over already."""
+        if self.stop is not None:
+            await self._server.pipes.send([{"id": self._take_stop(), **messages.error(messages.NO_TURN)}])
             self.stopping = False
+
+    def _take_stop(self) -> Any:
+        stop, self.stop = self.stop, None
+        return stop
 
     async def _send_steps(self, replay: CallReplay, steps: list[Step]) -> None:
         sent = [message for step in steps if (message := self._outgoing(replay, step)) is not None]
-        await self._connection.send(sent)
+        await self._server.pipes.send(sent)
         if any(message.get("method") in ENDS for message in sent):
             self._ended()
 
@@ -265,8 +253,8 @@ class Thread:
         if step.kind == "reply" and step.call not in replay.askers:
             return None
         if step.kind == "ask":
-            number, recorded = next(self._connection.ask_ids), step.message.get("id")
-            self._connection.asked[number] = self, recorded
+            number, recorded = next(self._server.ask_ids), step.message.get("id")
+            self._server.asked[number] = self, recorded
             self.open.add(recorded)
             self.id_map.requests[recorded] = number
             return self.id_map.message(step.message) | {"id": number}
@@ -288,34 +276,34 @@ class Thread:
             if isinstance(turn, dict) and isinstance(turn.get("id"), str):
                 self.turn = turn["id"]
             if isinstance(subscription, str):
-                self._connection.subscriptions[subscription] = self
+                self._server.subscriptions[subscription] = self
         return reply
 
     async def _reply_late(self, replay: CallReplay) -> None:
         """Reply to the call although the log was cut before its reply."""
         if 0 in replay.askers:
             entry = replay.entry
-            reply = messages.reply_to(entry.method, entry.params, self.id, self._connection.ids.fresh())
+            reply = messages.reply_to(entry.method, entry.params, self.id, self._server.ids.fresh())
             reply = self.note_ids(reply or {"result": {}})
-            await self._connection.send([{"id": replay.askers.pop(0), **reply}])
+            await self._server.pipes.send([{"id": replay.askers.pop(0), **reply}])
 
     async def _interrupt(self, asker: Any, *, answered: bool = False) -> None:
         sent = messages.interrupted(self.dialect, self.id, self._turn_id(), asker)
-        await self._connection.send([message for message in sent if "method" in message or not answered])
+        await self._server.pipes.send([message for message in sent if "method" in message or not answered])
         self._ended()
 
     async def _fail(self, message: str) -> None:
         log.warning("thread %s: %s", self.id, message)
-        await self._connection.send(messages.failed(self.dialect, self.id, self._turn_id(), message))
+        await self._server.pipes.send(messages.failed(self.dialect, self.id, self._turn_id(), message))
         self._ended()
 
     def _turn_id(self) -> str:
-        return self.turn or self._connection.ids.fresh()
+        return self.turn or self._server.ids.fresh()
 
     def _ended(self) -> None:
         # The next turn may have been requested already.
         self.running = any(position.call.method in PROMPTS for position, _ in self.pending)
-        self.stopping = bool(self.stops)
+        self.stopping = self.stop is not None
         self.turn = None
         self.open.clear()
 
