@@ -19,7 +19,7 @@ from bridge import __version__, exact_json
 from bridge.appserver.dialect import BEGINS, PARTS, PROMPTS, STOPS, parse_methods
 from bridge.appserver.standin import messages
 from bridge.appserver.standin.matching import CallMatcher, Candidates, ComparedCall, Position, compared
-from bridge.appserver.standin.player import CallReplay, Thread
+from bridge.appserver.standin.player import Thread
 from bridge.appserver.standin.recorded import Message, RecordedCall, RecordedChild, UniqueIds, key_in
 from bridge.appserver.standin.server import Pipes
 
@@ -119,9 +119,8 @@ class ReplayServer:
         self.pipes.read_capabilities(params.get("capabilities"))
         if self._child.greeting:
             assert self._nursery is not None
-            entry = RecordedCall("initialize", {}, self._child.greeting)
-            greeting = CallReplay(entry, None, self.speed, answered=True)
-            self._nursery.start_soon(Thread(self, "", "current", ()).play_call, greeting)
+            greeting = RecordedCall("initialize", {}, self._child.greeting)
+            self._nursery.start_soon(Thread(self, "", "current", ()).play_call, greeting, {})
         return self._child.initialize or {"result": {"userAgent": f"turnbridge-replay/{__version__}"}}
 
     def _refusal(self, method: str) -> str:
@@ -185,9 +184,9 @@ class ReplayServer:
         wanted, active = params.get("turnId"), thread.turn
         if wanted and active and wanted != active:
             return messages.error(f"expected active turn id {wanted} but found {active}")
-        if thread.stopping:
+        if thread.is_stopping:
             return messages.error(messages.NO_TURN)
-        thread.stopping, thread.stop = True, rpc_id
+        thread.stop = rpc_id
         thread.notify()
         return None
 
