@@ -207,7 +207,7 @@ class Account:
         self.rate_limits: dict[str, Any] = {}
         """The account's quota as last reported; empty before that."""
         self.methods: frozenset[str] = frozenset()
-        """What the child can be asked."""
+        """What the child can answer."""
         self._call = call
         self._login_asked = -math.inf
 

@@ -67,7 +67,7 @@ class Process:
         return self._popen.poll()
 
     def write_at_once(self, data: bytes) -> int:
-        """Write to its stdin as much as there is room for; how much that is.
+        """Write as much to its stdin as it has room for; returns how much.
 
         A task of its own would write only after all other tasks have had their turn. A write to a child that has exited
         counts as complete: the reader notices its end.
