@@ -206,9 +206,8 @@ def refusal(method: str, known: Iterable[str]) -> str:
 def model_list(models: Iterable[str], default: str | None = None) -> Message:
     """A list of these models; without a `default` it is the first."""
     names = list(dict.fromkeys(models))
-    return {
-        "result": {"data": [{"id": name, "model": name, "isDefault": name == (default or names[0])} for name in names]}
-    }
+    default = default or next(iter(names), None)
+    return {"result": {"data": [{"id": name, "model": name, "isDefault": name == default} for name in names]}}
 
 
 def reply_to(method: str, params: Message, thread: str, fresh: str) -> Message | None:

@@ -252,7 +252,7 @@ class Standin:
             elif "no_delta" in step:
                 texts.append(step["no_delta"])
             elif "reasoning" in step or "raw_reasoning" in step:
-                await self._reason(notifications, step.get("reasoning", []), step.get("raw_reasoning", []))
+                await self._reason(notifications, step)
             elif "usage" in step:
                 if texts:
                     await send(notifications.message_done(item, "".join(texts)))
@@ -278,8 +278,9 @@ class Standin:
             await send(notifications.message_done(item, "".join(texts)))
         return False
 
-    async def _reason(self, notifications: Notifications, summary: list[str], content: list[str]) -> None:
+    async def _reason(self, notifications: Notifications, step: dict[str, Any]) -> None:
         item = f"rs-{next(self._ids)}"
+        summary, content = step.get("reasoning", []), step.get("raw_reasoning", [])
         for raw, parts in ((False, summary), (True, content)):
             for index, part in enumerate(parts):
                 await self._pipes.send(notifications.reasoning(item, index, part, raw=raw))
