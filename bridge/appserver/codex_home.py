@@ -190,9 +190,9 @@ def claim_home(path: Path) -> Iterator[str | None]:
     """Lock a CODEX_HOME for the duration of the block. Yields the process that holds it already, or None.
 
     Two bridges on one login can use up each other's one-time refresh token. The caller reports that, and does not
-    refuse it: who runs `record` beside `serve` intends it. The lock is on the directory itself: nothing is written
-    there, and the system releases it when this process dies. A directory that is missing, or on a file system without
-    locks, counts as free.
+    refuse it: a user who runs `record` beside `serve` intends it. The lock is on the directory itself: nothing is
+    written there, and the system releases it when this process dies. A directory that is missing, or on a file system
+    without locks, counts as free.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

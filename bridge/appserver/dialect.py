@@ -94,19 +94,22 @@ class ChildInfo:
     @property
     def needs_input(self) -> bool:
         """Whether it refuses a turn with empty input, although the history was given item by item."""
-        return self.is_codex and self.version is not None and (0, 121) <= _numbers(self.version) <= (0, 132)
-
-    @property
-    def recommends_native_tools(self) -> bool:
-        """Whether native tools come without any of Codex's own: before 0.155 two of these cannot be switched off."""
-        return self.has_native_tools and _numbers(self.version or "") >= (0, 155)
+        return (0, 121) <= self._release <= (0, 132)
 
     @property
     def has_native_tools(self) -> bool:
         """Whether it accepts functions, and reports when a response of the provider is complete (0.145 and later)."""
-        if self.dialect != "current" or not self.is_codex or self.version is None:
-            return False
-        return _numbers(self.version) >= (0, 145)
+        return self.dialect == "current" and self._release >= (0, 145)
+
+    @property
+    def recommends_native_tools(self) -> bool:
+        """Whether native tools come without any of Codex's own: before 0.155 two of these cannot be switched off."""
+        return self.has_native_tools and self._release >= (0, 155)
+
+    @property
+    def _release(self) -> tuple[int, int]:
+        """The version of a real Codex."""
+        return _numbers(self.version) if self.is_codex and self.version is not None else (0, 0)
 
 
 def parse_user_agent(user_agent: object) -> tuple[str | None, bool]:
@@ -204,7 +207,7 @@ class Account:
         self.rate_limits: dict[str, Any] = {}
         """The account's quota as last reported; empty before that."""
         self.methods: frozenset[str] = frozenset()
-        """What the child can be asked."""
+        """What the child can answer."""
         self._call = call
         self._login_asked = -math.inf
 

@@ -26,7 +26,7 @@ class LegacyTurn(RunningTurn):
     """One turn in the legacy dialect. `sends` says which of the two sending calls are made.
 
     `used` is what the conversation has used before: nothing here, but a replayed transcript may hold several turns.
-    Clients do not get the web searches of this dialect; a log reader asks for them `with_searches`.
+    Clients do not get the web searches of this dialect; a log reader does (`with_searches`).
     """
 
     def __init__(
@@ -201,7 +201,7 @@ def choose_sends(
 
 
 def lost_fields(turn: Turn, sends: Sends, *, is_codex: bool) -> list[str]:
-    """What a turn asks for that these sending calls do not bring to the model.
+    """The fields of a turn that these calls do not bring to the model.
 
     A real Codex reads nothing of `sendUserMessage` but its items.
     """

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from typing import Any
 
 import orjson
@@ -129,19 +129,6 @@ REFUSALS = {"item/permissions/requestApproval": "permissions are not granted thr
 """Methods that are answered with an error, and why."""
 
 
-@cache
-def _methods() -> dict[str, Any]:
-    """The methods for jsonrpcserver, which brings five megabytes along: loaded when a child first asks."""
-    from jsonrpcserver import Error, Success
-
-    def answer(method: str) -> Any:
-        if method in REFUSALS:
-            return lambda *_, **__: Error(code=-32000, message=REFUSALS[method])
-        return lambda *_, **__: Success(ANSWERS[method])
-
-    return {method: answer(method) for method in (*ANSWERS, *REFUSALS)}
-
-
 def answer_tool_call(line: bytes, output_of: Callable[[str], dict[str, Any] | None]) -> bytes | None:
     """The reply to `item/tool/call`, where the output of that call is known."""
     message = orjson.loads(line)
@@ -154,12 +141,20 @@ def answer_request(line: bytes) -> bytes:
     """The reply line (without newline) to one request of the child's.
 
     jsonrpcserver's synchronous dispatch does the work, with a validator that lets everything pass: the default one
-    insists on a `jsonrpc` member, which Codex leaves out. (Its asynchronous dispatch needs asyncio.)
+    insists on a `jsonrpc` member, which Codex leaves out. (Its asynchronous dispatch needs asyncio.) It brings five
+    megabytes along, so it is loaded when a child first asks.
     """
-    from jsonrpcserver import dispatch_to_serializable
+    from jsonrpcserver import Error, Success, dispatch_to_serializable
 
-    reply = dispatch_to_serializable(line, methods=_methods(), deserializer=orjson.loads, validator=lambda _: None)
+    answers = {method: Success(result) for method, result in ANSWERS.items()}
+    answers |= {method: Error(code=-32000, message=why) for method, why in REFUSALS.items()}
+    methods = {method: partial(_answer, answer) for method, answer in answers.items()}
+    reply = dispatch_to_serializable(line, methods=methods, deserializer=orjson.loads, validator=lambda _: None)
     return orjson.dumps(reply)
+
+
+def _answer(answer: Any, /, *_: Any, **__: Any) -> Any:
+    return answer
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import ctypes
 import fcntl
 import os
@@ -68,7 +67,7 @@ class Process:
         return self._popen.poll()
 
     def write_at_once(self, data: bytes) -> int:
-        """Write to its stdin as much as there is room for; how much that is.
+        """Write as much to its stdin as it has room for; returns how much.
 
         A task of its own would write only after all other tasks have had their turn. A write to a child that has exited
         counts as complete: the reader notices its end.
@@ -144,24 +143,18 @@ class StderrTail:
     """The end of what a child writes to its stderr, for the log and `doctor`."""
 
     def __init__(self) -> None:
-        self._chunks: collections.deque[bytes] = collections.deque()
-        self._size = 0
+        self._tail = bytearray()
 
     async def read(self, stderr: trio.abc.ReceiveStream, drained: trio.Event) -> None:
         """Read to the end, or a chatty child would block."""
-        try:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async for data in stderr:
-                self._chunks.append(bytes(data))
-                self._size += len(data)
-                while self._size > STDERR_KEPT and len(self._chunks) > 1:
-                    self._size -= len(self._chunks.popleft())
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return
-        finally:
-            drained.set()
+                self._tail += data
+                del self._tail[:-STDERR_KEPT]
+        drained.set()
 
     def text(self) -> str:
-        return b"".join(self._chunks).decode("utf-8", "replace")
+        return self._tail.decode("utf-8", "replace")
 
 
 async def stop(process: Process, *, grace: float = 2.0) -> None:

@@ -15,7 +15,7 @@ import hashlib
 import re
 import ssl
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -107,7 +107,12 @@ def prepare_roots(
         # OpenSSL skips what is not between the marks of a certificate.
         first_line = f"# {hashlib.sha256(source.encode()).hexdigest()}\n"
         if not _read(path).startswith(first_line):
-            picked = pick_roots(read_bundle(bundle), servers)
+            certificates = read_bundle(bundle)
+            if servers:
+                picked = [der for names, der in certificates if not OPENAI_ROOTS.isdisjoint(names)]
+            else:
+                # One of them, because a file without any is not a valid one.
+                picked = [der for _, der in islice(certificates, 1)]
             if not picked:
                 return None
             write_private(path, (first_line + "".join(map(ssl.DER_cert_to_PEM_cert, picked))).encode())
@@ -122,15 +127,17 @@ def find_bundle() -> Path | None:
     return next((Path(name) for name in (usual, *_BUNDLES) if name and Path(name).is_file()), None)
 
 
-def read_bundle(path: Path) -> Iterator[tuple[Mapping[str, Any], bytes]]:
-    """The authorities in a bundle: decoded, and as DER. Raises OSError or ssl.SSLError.
+def read_bundle(path: Path) -> Iterator[tuple[list[str], bytes]]:
+    """The authorities in a bundle: their common names, and DER. Raises OSError or ssl.SSLError.
 
     One at a time: all of them decoded at once would cost the bridge 2 MB for the rest of its life.
     """
     for found in _CERTIFICATE.finditer(path.read_text(encoding="ascii", errors="replace")):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=found[0])
-        yield from zip(context.get_ca_certs(), context.get_ca_certs(binary_form=True), strict=True)
+        for decoded, der in zip(context.get_ca_certs(), context.get_ca_certs(binary_form=True), strict=True):
+            subject: Any = decoded.get("subject", ())
+            yield [value for part in subject for name, value in part if name == "commonName"], der
 
 
 async def find_untrusted(roots: Roots) -> str | None:
@@ -205,20 +212,6 @@ def tls_servers(home: CodexHome) -> frozenset[Server] | None:
     if None in servers:
         return None
     return frozenset(server for each in servers for server in each or ())
-
-
-def pick_roots(certificates: Iterable[tuple[Mapping[str, Any], bytes]], servers: Iterable[Server]) -> list[bytes]:
-    """The certificates to write, of those in a bundle: (as the `ssl` module decodes them, DER).
-
-    Where nothing is reached over TLS, one of them, because a file without any is not a valid one.
-    """
-    if not list(servers):
-        return [der for _, der in islice(certificates, 1)]
-    return [der for decoded, der in certificates if not OPENAI_ROOTS.isdisjoint(_common_names(decoded))]
-
-
-def _common_names(decoded: Mapping[str, Any]) -> list[str]:
-    return [value for part in decoded.get("subject", ()) for name, value in part if name == "commonName"]
 
 
 def _servers_of(url: object) -> list[Server] | None:

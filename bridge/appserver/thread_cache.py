@@ -18,8 +18,9 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from hashlib import blake2b
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -250,30 +251,41 @@ class KeptThreads:
                 del self._by_digest[digest]
 
 
+_hasher = partial(blake2b, digest_size=16)
+
+
 class AnswerDigest:
     """What an answer adds to its conversation, digested while it comes: a long one is not kept for that."""
 
-    __slots__ = ("_item", "_items", "_joined", "calls")
+    __slots__ = ("_item", "_items", "_message", "_text", "calls")
 
     def __init__(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
-        self._items: list[blake2b] = []
-        """Its messages and calls, in order."""
-        self._joined: blake2b | None = None
-        """All its text as one message."""
+        self._items: list[blake2b | bytes] = []
+        """The texts of its messages and the digests of its calls, in order."""
         self._item: str | None = None
         """The item whose text came last."""
-        self.calls: list[blake2b] = []
+        self._message = _hasher()
+        """The text of that item."""
+        self._text = _hasher()
+        """The text of all its messages."""
+        self.calls: list[bytes] = []
 
     def add(self, events: Iterable[TurnEvent]) -> None:
         for event in events:
             if isinstance(event, TextDelta):
-                self._add_text(event)
+                if event.item != self._item:
+                    self._item = event.item
+                    self._message = _hasher()
+                    self._items.append(self._message)
+                text = _encode("".join(event.pieces))
+                self._message.update(text)
+                self._text.update(text)
             elif isinstance(event, ToolCall):
                 call = FunctionCall(event.call_id, event.name, event.arguments, event.namespace, event.custom)
-                self.calls.append(blake2b(_written(call) or b"", digest_size=16))
+                self.calls.append(_digest(_written(call) or b""))
                 self._items.append(self.calls[-1])
                 self._item = None
             elif isinstance(event, Restarted):
@@ -281,32 +293,19 @@ class AnswerDigest:
             elif isinstance(event, ReasoningDelta | WebSearch):
                 self._item = None
 
-    def _add_text(self, event: TextDelta) -> None:
-        if event.item != self._item:
-            self._item = event.item
-            if self._joined is None:
-                self._joined = blake2b(_BEFORE_TEXT, digest_size=16)
-            self._items.append(blake2b(_BEFORE_TEXT, digest_size=16))
-        # Within a JSON string every piece stands for itself.
-        written = orjson.dumps("".join(event.pieces))[1:-1]
-        self._items[-1].update(written)
-        if self._joined is not None:
-            self._joined.update(written)
-
     def after(self, digest: bytes) -> tuple[bytes, ...]:
         """The digests of a conversation after this answer, for each form in which clients send it back.
 
         The items of a response come back one by one. In a chat all text is one message, before the calls. An
         answer without text may come back with an empty message.
         """
-        text = self._joined or blake2b(_BEFORE_TEXT, digest_size=16)
-        found = []
-        for items in (self._items, [text, *self.calls]):
-            after = digest
-            for item in items:
-                after = _join(after, item.digest() if item in self.calls else _end(item))
-            found.append(after)
-        return tuple(dict.fromkeys(found))
+        one_message: list[blake2b | bytes] = [self._text, *self.calls]
+        return tuple(reduce(_join, map(_answer_item, items), digest) for items in (self._items, one_message))
+
+
+def _answer_item(item: blake2b | bytes) -> bytes:
+    """The digest of a call, or of a message of the assistant with this text."""
+    return item if isinstance(item, bytes) else _digest(orjson.dumps(["assistant", ["text", item.hexdigest()]]))
 
 
 class KeepThread:
@@ -328,32 +327,26 @@ class KeepThread:
         return events
 
 
-_BEFORE_TEXT, _AFTER_TEXT = b'["assistant",["text","', b'"]]'
-"""As `_written` writes a message of the assistant's."""
-
-
-def _end(message: blake2b) -> bytes:
-    whole = message.copy()
-    whole.update(_AFTER_TEXT)
-    return whole.digest()
-
-
 def _digests(start: bytes, items: Sequence[Item]) -> Iterator[bytes]:
     """The digest of the beginning, and after each item."""
-    digest = blake2b(start, digest_size=16).digest()
-    yield digest
-    for item in items:
-        digest = _extend(digest, item)
-        yield digest
+    return accumulate(items, _extend, initial=_digest(start))
 
 
 def _extend(digest: bytes, item: Item) -> bytes:
     written = _written(item)
-    return digest if written is None else _join(digest, blake2b(written, digest_size=16).digest())
+    return digest if written is None else _join(digest, _digest(written))
 
 
 def _join(digest: bytes, item: bytes) -> bytes:
-    return blake2b(digest + item, digest_size=16).digest()
+    return _digest(digest + item)
+
+
+def _digest(data: bytes) -> bytes:
+    return _hasher(data).digest()
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _written(item: Item) -> bytes | None:
@@ -368,7 +361,11 @@ def _written(item: Item) -> bytes | None:
 
 
 def _parts(item: Message | FunctionOutput) -> list[list[str | None]]:
-    return [["image", part.url, part.detail] if isinstance(part, Image) else ["text", part.text] for part in item.parts]
+    """Texts as their digests: an answer's text comes in pieces (`AnswerDigest`)."""
+    return [
+        ["image", part.url, part.detail] if isinstance(part, Image) else ["text", _digest(_encode(part.text)).hex()]
+        for part in item.parts
+    ]
 
 
 def _canonical(arguments: str) -> str:

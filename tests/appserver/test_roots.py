@@ -53,7 +53,7 @@ def bundle(authorities: dict[str, Authority], tmp_path: Path) -> Path:
 
 def names_in(path: Path) -> list[str]:
     """The common names of the authorities in a file."""
-    return [value for decoded, _ in read_bundle(path) for part in decoded["subject"] for _, value in part]
+    return [name for names, _ in read_bundle(path) for name in names]
 
 
 # The servers

@@ -34,10 +34,11 @@ from jsonrpcserver import Success
 
 
 class Listing(server.Standin):
-    def _account(self, **_):
-        return Success({{"account": None, "requiresOpenaiAuth": {needs_login}}})
-
-    def _model_list(self, **_):
+    def _call(self, method, /, **params):
+        if method == "account/read":
+            return Success({{"account": None, "requiresOpenaiAuth": {needs_login}}})
+        if method != "model/list":
+            return super()._call(method, **params)
         efforts = [{{"reasoningEffort": "low"}}, {{"reasoningEffort": "high"}}, {{"reasoningEffort": "ultra"}}, 5, {{}}]
         entries = [
             {{"id": "gpt-9", "supportedReasoningEfforts": efforts}},

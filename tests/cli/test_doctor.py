@@ -20,8 +20,10 @@ from jsonrpcserver import Success
 
 
 class LoggedOut(server.Standin):
-    def _account(self, **_):
-        return Success({{"account": None, "requiresOpenaiAuth": True}})
+    def _call(self, method, /, **params):
+        if method == "account/read":
+            return Success({{"account": None, "requiresOpenaiAuth": True}})
+        return super()._call(method, **params)
 
 
 trio.run(LoggedOut().run)

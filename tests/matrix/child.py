@@ -51,7 +51,7 @@ class Child(server.Standin):
         await super()._reason(voice, step)
         # The item as the model gave it, which Codex tells beside its own.
         item = dict(type="reasoning", id=f"rs-{{next(self._ids) - 1}}", summary=[], encrypted_content=step["encrypted"])
-        await self._say([dict(method="rawResponseItem/completed", params=dict(voice._base, item=item))])
+        await self._pipes.send([dict(method="rawResponseItem/completed", params=dict(voice._base, item=item))])
 
 
 server.steps_for_mode = next_steps

@@ -130,7 +130,9 @@ from bridge.appserver.standin.server import Standin
 
 
 class Listing(Standin):
-    def _model_list(self, **_):
+    def _call(self, method, /, **params):
+        if method != "model/list":
+            return super()._call(method, **params)
         models = [{{"id": name, "isDefault": False}} for name in open({models!r}).read().split()]
         return Success({{"data": models, "nextCursor": None}})
 

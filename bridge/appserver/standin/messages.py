@@ -164,10 +164,12 @@ def _note(method: str, params: Message) -> Message:
     return {"method": method, "params": params, "emittedAtMs": 0}
 
 
-# What a recording lacks: replies that were cut off, and ends of turns
+# Replies: those of the stand-in, and those that a recording lacks
 
 REFUSED = -32600
 """Codex has one code for every invalid call."""
+
+NO_TURN = "no active turn to interrupt"
 
 _METHODS: dict[Dialect, tuple[str, ...]] = {
     "current": ("thread/start", "turn/start", "turn/interrupt", "thread/unsubscribe"),
@@ -188,8 +190,8 @@ def error(message: str) -> Message:
     return {"error": {"code": REFUSED, "message": message}}
 
 
-def methods_of(dialects: Iterable[Dialect], called: Iterable[str]) -> list[str]:
-    """The methods of a child whose own list is not recorded."""
+def methods_of(dialects: Iterable[Dialect], called: Iterable[str] = ()) -> list[str]:
+    """The methods of a child without a list of its own."""
     known = [*called, "initialize", "model/list", "account/read"]
     for dialect in dialects:
         known += _METHODS[dialect]
@@ -201,14 +203,15 @@ def refusal(method: str, known: Iterable[str]) -> str:
     return f"Invalid request: unknown variant `{method}`, expected one of " + ", ".join(f"`{name}`" for name in known)
 
 
-def model_list(models: Iterable[str]) -> Message:
-    """A list of these models."""
+def model_list(models: Iterable[str], default: str | None = None) -> Message:
+    """A list of these models; without a `default` it is the first."""
     names = list(dict.fromkeys(models))
-    return {"result": {"data": [{"id": name, "model": name, "isDefault": name == names[0]} for name in names]}}
+    default = default or next(iter(names), None)
+    return {"result": {"data": [{"id": name, "model": name, "isDefault": name == default} for name in names]}}
 
 
 def reply_to(method: str, params: Message, thread: str, fresh: str) -> Message | None:
-    """A made-up reply to a call of a thread, or None. `fresh` is the id of what the call creates."""
+    """A made-up reply to an accepted call, or None. `fresh` is the id of what the call creates."""
     if method in BEGINS:
         result: dict[str, Any] = {"model": params.get("model")}
         result |= {"thread": {"id": thread}} if BEGINS[method] == "current" else {"conversationId": thread}
@@ -216,13 +219,20 @@ def reply_to(method: str, params: Message, thread: str, fresh: str) -> Message |
     if method in PROMPTS:
         started: dict[str, Any] = {"turn": {"id": fresh, "items": [], "status": "inProgress", "error": None}}
         return {"result": started if "/" in method else {}}
-    if method == "addConversationListener":
-        return {"result": {"subscriptionId": fresh}}
-    if method == "thread/unsubscribe":
-        return {"result": {"status": "unsubscribed"}}
-    if method in ("thread/inject_items", "removeConversationListener", "archiveConversation"):
-        return {"result": {}}
-    return None
+    results: dict[str, dict[str, Any]] = {
+        "account/read": {"account": None, "requiresOpenaiAuth": False},
+        "thread/inject_items": {},
+        "turn/interrupt": {},
+        "thread/unsubscribe": {"status": "unsubscribed"},
+        "addConversationListener": {"subscriptionId": fresh},
+        "interruptConversation": {"abortReason": "interrupted"},
+        "removeConversationListener": {},
+        "archiveConversation": {},
+    }
+    return {"result": results[method]} if method in results else None
+
+
+# The ends of turns that a recording lacks
 
 
 def interrupted(dialect: Dialect, thread: str, turn: str, asker: Any) -> list[Message]:

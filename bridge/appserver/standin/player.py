@@ -8,17 +8,19 @@ import math
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
 from bridge.appserver.dialect import ENDS, PROMPTS, STOPS, Dialect
 from bridge.appserver.standin import messages
-from bridge.appserver.standin.matching import CallMatcher, Candidates, Position
-from bridge.appserver.standin.recorded import IdMap, Message, RecordedCall, RecordedThread, Step, UniqueIds, is_refusal
+from bridge.appserver.standin.matching import Candidates, Position
+from bridge.appserver.standin.recorded import IdMap, Message, RecordedCall, RecordedThread, Step, is_refusal
+
+if TYPE_CHECKING:
+    from bridge.appserver.standin.replay import ReplayServer
 
 log = logging.getLogger("bridge.playback")
 
@@ -29,74 +31,10 @@ ENDS_HERE = "The recording ends here: the log holds no more of this turn."
 STOPPED_HERE = "The recording ends here: the recorded client interrupted this turn."
 
 
-@dataclass(slots=True)
-class Connection:
-    """What the threads of a connection share."""
-
-    matcher: CallMatcher
-    ids: UniqueIds
-    send: Callable[[list[Message]], Awaitable[None]]
-    speed: float
-    """0 replays as fast as possible, 1 as recorded, n times as fast."""
-    subscriptions: dict[str, Thread] = field(default_factory=dict)
-    asked: dict[Any, tuple[Thread, Any]] = field(default_factory=dict)
-    """Our requests to the client that have no answer yet: the thread and the recorded id of each."""
-    ask_ids: Iterator[int] = field(default_factory=itertools.count)
-
-    def answered(self, rpc_id: Any, message: Message) -> None:
-        """The client has answered a request of ours."""
-        thread, recorded = self.asked.pop(rpc_id, (None, None))
-        if thread is not None:
-            thread.open.discard(recorded)
-            thread.answers[recorded] = message
-            thread.notify()
-
-
-class CallReplay:
-    """A recorded call that is being replayed: how far it is, which calls wait for a reply, when steps are due."""
-
-    def __init__(self, entry: RecordedCall, asker: Any, speed: float, *, answered: bool = False) -> None:
-        self.entry = entry
-        self.index = 0
-        self.askers: dict[int, Any] = {} if answered else {0: asker}
-        """Client calls without a reply yet, by their number in the recorded call."""
-        self.stopped: Any = None
-        """The id of the call that interrupted it."""
-        self._speed = speed
-        self._from = trio.current_time()
-        self._at = 0.0
-
-    @property
-    def step(self) -> Step | None:
-        return self.entry.steps[self.index] if self.index < len(self.entry.steps) else None
-
-    def due(self, step: Step) -> float:
-        """When a step is due; at once without a speed."""
-        return self._from + (step.at - self._at) / self._speed if self._speed else 0.0
-
-    def resume(self, at: float) -> None:
-        """The client has done its recorded part: continue the clock from here."""
-        self._from, self._at = trio.current_time(), at
-        self.index += 1
-
-    def next_stop(self) -> int | None:
-        """Where the recorded client interrupted it, from here on."""
-        steps = enumerate(self.entry.steps[self.index :], self.index)
-        return next((index for index, step in steps if step.kind == "call" and step.method in STOPS), None)
-
-    def take_group(self) -> list[Step]:
-        """The steps that the child sent at the same time, from here on."""
-        rest = self.entry.steps[self.index :]
-        sent = ("notification", "reply", "ask")
-        group = list(itertools.takewhile(lambda step: step.at == rest[0].at and step.kind in sent, rest))
-        self.index += len(group)
-        return group
-
-
 class Thread:
     """A live thread. Its task runs `play`."""
 
-    def __init__(self, connection: Connection, key: str, dialect: Dialect, candidates: Candidates) -> None:
+    def __init__(self, server: ReplayServer, key: str, dialect: Dialect, candidates: Candidates) -> None:
         self.id = key
         self.dialect: Dialect = dialect
         self.candidates = candidates
@@ -104,15 +42,14 @@ class Thread:
         """The recorded thread that was replayed last."""
         self.asked = False
         """Whether it has had any input yet."""
-        self.id_map = IdMap(connection.ids, key)
+        self.id_map = IdMap(server.ids, key)
         self.pending: deque[tuple[Position, Any]] = deque()
         """The recorded calls to replay next, and the ids of the client's calls."""
         self.running = False
         self.turn: str | None = None
         """The id of the running turn, once it was sent."""
-        self.stops: deque[Any] = deque()
-        """Ids of the calls that interrupt the running turn."""
-        self.stopping = False
+        self.stop: Any = None
+        """The id of the call that interrupts the running turn, until the replay takes it into account."""
         self.waits_for: str | None = None
         """The method that the recorded client called next, when the replay has come to it."""
         self.called: deque[Any] = deque()
@@ -121,12 +58,33 @@ class Thread:
         """Recorded ids of the child's requests that wait for their answer."""
         self.answers: dict[Any, Message] = {}
         self.served: Counter[str] = Counter()
-        self._connection = connection
+        self._server = server
         self._changed = trio.Event()
+        # The recorded call that is being replayed
+        self._call = RecordedCall("", {}, ())
+        self._index = 0
+        """Of its next step."""
+        self._askers: dict[int, Any] = {}
+        """Client calls without a reply yet, by their number in the recorded call."""
+        self._stopped: Any = None
+        """The id of the call that interrupted it, where the recorded client interrupted it, too."""
+        self._from = self._at = 0.0
+        """A time, and the recorded one that corresponds to it."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the running turn has been interrupted: another interrupt is refused."""
+        return self.stop is not None or self._stopped is not None
 
     def notify(self) -> None:
         """Wake the task."""
         self._changed.set()
+
+    def answered(self, recorded: Any, message: Message) -> None:
+        """The client has answered our request with this recorded id."""
+        self.open.discard(recorded)
+        self.answers[recorded] = message
+        self.notify()
 
     async def _change(self, deadline: float = math.inf) -> None:
         """Wait until something has changed."""
@@ -144,56 +102,56 @@ class Thread:
         """Replay the recorded calls as the client makes them."""
         while True:
             while not self.pending:
-                await self._refuse_stops()
+                await self._refuse_stop()
                 await self._change()
             position, asker = self.pending.popleft()
-            await self.play_call(self._start_call(position, asker))
-            while self.running and not self.pending:
-                following = await self._continue_turn(position)
-                if following is None:
-                    break
+            following: Position | None = position
+            askers = {0: asker}
+            while following is not None:
                 position = following
-                await self.play_call(self._start_call(position, None, answered=True))
-
-    def _start_call(self, position: Position, asker: Any, *, answered: bool = False) -> CallReplay:
-        self.id_map.begin(position, position.thread.id)
-        return CallReplay(position.call, asker, self._connection.speed, answered=answered)
+                self.id_map.begin(position, position.thread.id)
+                await self.play_call(position.call, askers)
+                following, askers = await self._continue_turn(position), {}
 
     async def _continue_turn(self, position: Position) -> Position | None:
-        """The turn is not over, but its recorded call is: wait for the call that continued it. None where it ends."""
-        following = self._connection.matcher.next_of(position)
+        """The recorded call is over. If its turn is not, wait for the call that continued it; None if the turn ends."""
+        if not self.running or self.pending:
+            return None
+        following = self._server.matcher.next_of(position)
         if following is not None and following.call.method in PROMPTS:
             deadline = trio.current_time() + PATIENCE
-            while not self.pending and not self.stops and trio.current_time() < deadline:
+            while not self.pending and self.stop is None and trio.current_time() < deadline:
                 await self._change(deadline)
             if self.pending:
                 return None
-            if not self.stops:
+            if self.stop is None:
                 # The recorded client repeated its prompt; this one does not.
                 self.candidates = (following.chain,)
                 return following
-        if self.stops:
-            await self._interrupt(self.stops.popleft())
+        if self.stop is not None:
+            await self._interrupt(self._take_stop())
         else:
             await self._fail(ENDS_HERE)
         return None
 
-    async def play_call(self, replay: CallReplay) -> None:
+    async def play_call(self, call: RecordedCall, askers: dict[int, Any]) -> None:
         """Replay a recorded call to its end, or to the end of its turn."""
+        self._call, self._index, self._askers, self._stopped = call, 0, askers, None
+        self._from, self._at = trio.current_time(), 0.0
         patience = math.inf
-        while (step := replay.step) is not None:
-            now = trio.current_time()
-            if self.stops and not self.pending:
+        while self._index < len(call.steps):
+            step, now = call.steps[self._index], trio.current_time()
+            if self.stop is not None and not self.pending:
                 if not self.running:
-                    await self._refuse_stops()
-                elif not await self._cut_short(replay):
+                    await self._refuse_stop()
+                elif not await self._cut_short():
                     return
             elif step.kind == "answer":
                 if step.message.get("id") in self.open:
                     await self._change()
                 else:
                     self._compare_answers(step)
-                    replay.resume(step.at)
+                    self._resume(step)
             elif step.kind == "call" and step.method in STOPS and self.running:
                 if self.pending:
                     break
@@ -203,25 +161,39 @@ class Thread:
                 elif patience == math.inf:
                     patience = now + PATIENCE
                 if now >= patience:
-                    await self._reply_late(replay)
+                    await self._reply_late()
                     await self._fail(STOPPED_HERE)
                     return
                 await self._change(patience)
             elif step.kind == "call":
                 if self.running or self.pending:
-                    replay.index += 1
+                    self._index += 1
                 elif await self._called(step):
-                    replay.askers[step.call] = self.called.popleft()
-                    replay.resume(step.at)
-            elif replay.due(step) > now and not self.pending:
-                await self._change(replay.due(step))
+                    self._askers[step.call] = self.called.popleft()
+                    self._resume(step)
+            elif (due := self._due(step)) > now and not self.pending:
+                await self._change(due)
             elif step.kind == "exit":
                 leave(step.code)
             else:
-                await self._send_steps(replay, replay.take_group())
-        await self._reply_late(replay)
-        if replay.stopped is not None and self.running:
-            await self._interrupt(replay.stopped, answered=replay.stopped not in replay.askers.values())
+                # All that the child sent at the same time.
+                start = self._index
+                while self._index < len(call.steps) and _is_sent(call.steps[self._index], step.at):
+                    self._index += 1
+                await self._send_steps(call.steps[start : self._index])
+        await self._reply_late()
+        if self._stopped is not None and self.running:
+            await self._interrupt(self._stopped, answered=self._stopped not in self._askers.values())
+
+    def _due(self, step: Step) -> float:
+        """When a step is due; at once without a speed."""
+        speed = self._server.speed
+        return self._from + (step.at - self._at) / speed if speed else 0.0
+
+    def _resume(self, step: Step) -> None:
+        """The client has done its recorded part, this step: continue the clock after it."""
+        self._from, self._at = trio.current_time(), step.at
+        self._index += 1
 
     async def _called(self, step: Step) -> bool:
         """Wait for a call that the recorded client made; this client may not make it."""
@@ -232,50 +204,53 @@ class Thread:
             self.waits_for = None
         return bool(self.called)
 
-    async def _cut_short(self, replay: CallReplay) -> bool:
+    async def _cut_short(self) -> bool:
         """The turn is interrupted: skip to where the recorded client did so; False if it never did."""
-        index = replay.next_stop()
-        early = replay.entry.steps[replay.index : index]
-        await self._send_steps(replay, [step for step in early if step.kind == "reply" and not step.call])
-        asker = self.stops.popleft()
-        if index is None:
-            await self._reply_late(replay)
+        rest = self._call.steps[self._index :]
+        early = list(itertools.takewhile(lambda step: step.kind != "call" or step.method not in STOPS, rest))
+        await self._send_steps([step for step in early if step.kind == "reply" and not step.call])
+        asker = self._take_stop()
+        if len(early) == len(rest):
+            await self._reply_late()
             await self._interrupt(asker)
             return False
-        stop = replay.entry.steps[index]
-        replay.index, replay.stopped, replay.askers[stop.call] = index, asker, asker
-        replay.resume(stop.at)
+        self._index += len(early)
+        stop = self._call.steps[self._index]
+        self._stopped = self._askers[stop.call] = asker
+        self._resume(stop)
         return True
 
-    async def _refuse_stops(self) -> None:
-        """Reject interrupts of a turn that is over already."""
-        while self.stops:
-            reply = {"id": self.stops.popleft(), **messages.error("no active turn to interrupt")}
-            await self._connection.send([reply])
-            self.stopping = False
+    async def _refuse_stop(self) -> None:
+        """Reject the interrupt of a turn that is over already."""
+        if self.stop is not None:
+            await self._server.pipes.send([{"id": self._take_stop(), **messages.error(messages.NO_TURN)}])
 
-    async def _send_steps(self, replay: CallReplay, steps: list[Step]) -> None:
-        sent = [message for step in steps if (message := self._outgoing(replay, step)) is not None]
-        await self._connection.send(sent)
+    def _take_stop(self) -> Any:
+        stop, self.stop = self.stop, None
+        return stop
+
+    async def _send_steps(self, steps: Sequence[Step]) -> None:
+        sent = [message for step in steps if (message := self._outgoing(step)) is not None]
+        await self._server.pipes.send(sent)
         if any(message.get("method") in ENDS for message in sent):
             self._ended()
 
-    def _outgoing(self, replay: CallReplay, step: Step) -> Message | None:
+    def _outgoing(self, step: Step) -> Message | None:
         """A step as it is sent; None for the reply to a call that this client did not make."""
-        if step.kind == "reply" and step.call not in replay.askers:
+        if step.kind == "reply" and step.call not in self._askers:
             return None
         if step.kind == "ask":
-            number, recorded = next(self._connection.ask_ids), step.message.get("id")
-            self._connection.asked[number] = self, recorded
+            number, recorded = next(self._server.ask_ids), step.message.get("id")
+            self._server.asked[number] = self, recorded
             self.open.add(recorded)
             self.id_map.requests[recorded] = number
             return self.id_map.message(step.message) | {"id": number}
         message = self.id_map.message(step.message)
         if step.kind == "reply":
             self.note_ids(message)
-            if is_refusal(message) and not step.call and replay.entry.method in PROMPTS:
+            if is_refusal(message) and not step.call and self._call.method in PROMPTS:
                 self._ended()
-            return {"id": replay.askers.pop(step.call), **message}
+            return {"id": self._askers.pop(step.call), **message}
         if message.get("method") in ("turn/started", "codex/event/task_started"):
             self.note_ids({"result": {"turn": message["params"].get("turn") or message["params"]}})
         return message
@@ -288,41 +263,44 @@ class Thread:
             if isinstance(turn, dict) and isinstance(turn.get("id"), str):
                 self.turn = turn["id"]
             if isinstance(subscription, str):
-                self._connection.subscriptions[subscription] = self
+                self._server.subscriptions[subscription] = self
         return reply
 
-    async def _reply_late(self, replay: CallReplay) -> None:
+    async def _reply_late(self) -> None:
         """Reply to the call although the log was cut before its reply."""
-        if 0 in replay.askers:
-            entry = replay.entry
-            reply = messages.reply_to(entry.method, entry.params, self.id, self._connection.ids.fresh())
-            reply = self.note_ids(reply or {"result": {}})
-            await self._connection.send([{"id": replay.askers.pop(0), **reply}])
+        if 0 in self._askers:
+            call = self._call
+            reply = messages.reply_to(call.method, call.params, self.id, self._server.ids.fresh()) or {"result": {}}
+            await self._server.pipes.send([{"id": self._askers.pop(0), **self.note_ids(reply)}])
 
     async def _interrupt(self, asker: Any, *, answered: bool = False) -> None:
         sent = messages.interrupted(self.dialect, self.id, self._turn_id(), asker)
-        await self._connection.send([message for message in sent if "method" in message or not answered])
+        await self._server.pipes.send([message for message in sent if "method" in message or not answered])
         self._ended()
 
     async def _fail(self, message: str) -> None:
         log.warning("thread %s: %s", self.id, message)
-        await self._connection.send(messages.failed(self.dialect, self.id, self._turn_id(), message))
+        await self._server.pipes.send(messages.failed(self.dialect, self.id, self._turn_id(), message))
         self._ended()
 
     def _turn_id(self) -> str:
-        return self.turn or self._connection.ids.fresh()
+        return self.turn or self._server.ids.fresh()
 
     def _ended(self) -> None:
         # The next turn may have been requested already.
         self.running = any(position.call.method in PROMPTS for position, _ in self.pending)
-        self.stopping = bool(self.stops)
-        self.turn = None
+        self._stopped = self.turn = None
         self.open.clear()
 
     def _compare_answers(self, step: Step) -> None:
         given = self.answers.pop(step.message.get("id"), None)
         if given is not None and _answer_in(given) != _answer_in(step.message):
             log.warning("thread %s: an answer differs from the recorded one; the turn continues as recorded", self.id)
+
+
+def _is_sent(step: Step, at: float) -> bool:
+    """Whether the child sent this at that time."""
+    return step.at == at and step.kind in ("notification", "reply", "ask")
 
 
 def _answer_in(message: Message) -> Any:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from bridge.appserver.connection import key_of
 from bridge.appserver.dialect import BEGINS, Dialect
 
 # Recorded ids become the ids of this process, in every message of a turn alike. Pure.
@@ -229,9 +230,6 @@ def is_refusal(message: Message) -> bool:
 
 def key_in(params: Any) -> str | None:
     """The thread that a message is about, in either dialect; also from a whole thread object."""
-    if not isinstance(params, dict):
-        return None
-    thread = params.get("thread")
+    thread = params.get("thread") if isinstance(params, dict) else None
     named = thread.get("id") if isinstance(thread, dict) else None
-    key = params.get("threadId") or params.get("conversationId") or named
-    return key if isinstance(key, str) else None
+    return key_of(params) or (named if isinstance(named, str) else None)

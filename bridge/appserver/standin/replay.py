@@ -6,6 +6,7 @@ lacks is made up as Codex would send it (`messages`). Each thread has a task tha
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections import Counter
@@ -18,7 +19,7 @@ from bridge import __version__, exact_json
 from bridge.appserver.dialect import BEGINS, PARTS, PROMPTS, STOPS, parse_methods
 from bridge.appserver.standin import messages
 from bridge.appserver.standin.matching import CallMatcher, Candidates, ComparedCall, Position, compared
-from bridge.appserver.standin.player import CallReplay, Connection, Thread
+from bridge.appserver.standin.player import Thread
 from bridge.appserver.standin.recorded import Message, RecordedCall, RecordedChild, UniqueIds, key_in
 from bridge.appserver.standin.server import Pipes
 
@@ -31,13 +32,18 @@ class ReplayServer:
     """One connection. `run` serves stdin and stdout until stdin ends."""
 
     def __init__(self, child: RecordedChild, *, speed: float = 0.0, on_miss: OnMiss = "error") -> None:
+        self.matcher = CallMatcher(child.threads)
+        self.ids = UniqueIds()
+        self.pipes = Pipes()
+        self.speed = speed
+        """0 replays as fast as possible, 1 as recorded, n times as fast."""
+        self.subscriptions: dict[str, Thread] = {}
+        self.asked: dict[Any, tuple[Thread, Any]] = {}
+        """Our requests to the client that have no answer yet: the thread and the recorded id of each."""
+        self.ask_ids = itertools.count()
         self._child = child
         self._on_miss = on_miss
-        self._matcher = CallMatcher(child.threads)
-        self._ids = UniqueIds()
-        self._pipes = Pipes()
         self._threads: dict[str, Thread] = {}
-        self._connection = Connection(self._matcher, self._ids, self._pipes.send, speed)
         self._served: Counter[tuple[str, bytes]] = Counter()
         self._initialized = False
         self._known = _methods(child)
@@ -47,7 +53,7 @@ class ReplayServer:
         """Serve until the end of stdin, as Codex does; what runs then is dropped."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            async for line in self._pipes.lines():
+            async for line in self.pipes.lines():
                 await self._receive(line)
             nursery.cancel_scope.cancel()
 
@@ -64,12 +70,14 @@ class ReplayServer:
         if type(rpc_id) not in (int, str):
             return
         if not isinstance(method, str):
-            self._connection.answered(rpc_id, message)
+            thread, recorded = self.asked.pop(rpc_id, (None, None))
+            if thread is not None:
+                thread.answered(recorded, message)
             return
         params = message.get("params")
         reply = self._call(method, params if isinstance(params, dict) else {}, rpc_id)
         if reply is not None:
-            await self._pipes.send([{"id": rpc_id, **reply}])
+            await self.pipes.send([{"id": rpc_id, **reply}])
 
     # Calls. Each returns its reply, or None if the task of its thread sends it.
 
@@ -84,7 +92,7 @@ class ReplayServer:
             return self._begin(method, params, rpc_id)
         key = key_in(params)
         subscription = params.get("subscriptionId")
-        thread = self._threads.get(key or "") or self._connection.subscriptions.get(str(subscription))
+        thread = self._threads.get(key or "") or self.subscriptions.get(str(subscription))
         if thread is not None:
             return self._call_thread(thread, method, params, rpc_id)
         if key is not None or subscription is not None or method in PARTS | PROMPTS | STOPS:
@@ -101,19 +109,18 @@ class ReplayServer:
             thread.notify()
             return None
         if method in STOPS:
-            return messages.error("no active turn to interrupt")
+            return messages.error(messages.NO_TURN)
         return self._serve(thread, method, params)
 
     def _initialize(self, params: Message) -> Message:
         if self._initialized:
             return messages.error("Already initialized")
         self._initialized = True
-        self._pipes.read_capabilities(params.get("capabilities"))
+        self.pipes.read_capabilities(params.get("capabilities"))
         if self._child.greeting:
             assert self._nursery is not None
-            entry = RecordedCall("initialize", {}, self._child.greeting)
-            greeting = CallReplay(entry, None, self._connection.speed, answered=True)
-            self._nursery.start_soon(Thread(self._connection, "", "current", ()).play_call, greeting)
+            greeting = RecordedCall("initialize", {}, self._child.greeting)
+            self._nursery.start_soon(Thread(self, "", "current", ()).play_call, greeting, {})
         return self._child.initialize or {"result": {"userAgent": f"turnbridge-replay/{__version__}"}}
 
     def _refusal(self, method: str) -> str:
@@ -124,21 +131,21 @@ class ReplayServer:
 
     def _begin(self, method: str, params: Message, rpc_id: Any) -> Message | None:
         call = compared(method, params)
-        candidates = self._matcher.follow(None, call)
-        position = self._matcher.choose(candidates, None)
+        candidates = self.matcher.follow(None, call)
+        position = self.matcher.choose(candidates, None)
         if not candidates:
             position = self._missed(None, call)
             if position is None:
-                return messages.error(self._matcher.explain(None, call))
+                return messages.error(self.matcher.explain(None, call))
             candidates = (position.chain,)
         if position is None:
-            thread = Thread(self._connection, self._ids.fresh(), BEGINS[method], candidates)
+            thread = Thread(self, self.ids.fresh(), BEGINS[method], candidates)
         elif position.call.refused:
-            thread = Thread(self._connection, "", position.thread.dialect, candidates)
+            thread = Thread(self, "", position.thread.dialect, candidates)
         else:
             source = position.thread
-            key = self._ids.give(source.id) if source.id else self._ids.fresh()
-            thread = Thread(self._connection, key, source.dialect, candidates)
+            key = self.ids.give(source.id) if source.id else self.ids.fresh()
+            thread = Thread(self, key, source.dialect, candidates)
         if thread.id:
             self._threads[thread.id] = thread
         assert self._nursery is not None
@@ -150,13 +157,13 @@ class ReplayServer:
 
     def _continue(self, thread: Thread, method: str, params: Message, rpc_id: Any) -> Message | None:
         call = compared(method, params)
-        candidates = self._matcher.follow(thread.candidates, call)
+        candidates = self.matcher.follow(thread.candidates, call)
         # All threads begin alike, so the first recorded thread is only a guess until there is input.
-        position = self._matcher.choose(candidates, thread.own if thread.asked else None)
+        position = self.matcher.choose(candidates, thread.own if thread.asked else None)
         if position is None:
             position = self._missed(thread.candidates, call)
             if position is None:
-                return messages.error(self._matcher.explain(thread.candidates, call))
+                return messages.error(self.matcher.explain(thread.candidates, call))
             candidates = (position.chain,)
         thread.candidates, thread.asked = candidates, True
         # From here on it can be interrupted, although nothing has been sent yet.
@@ -168,19 +175,18 @@ class ReplayServer:
         """The position to replay although nothing matches; None if that is an error."""
         if self._on_miss == "error":
             return None
-        found = self._matcher.nearest(candidates, call) or self._matcher.nearest(candidates, call, anywhere=True)
+        found = self.matcher.nearest(candidates, call) or self.matcher.nearest(candidates, call, anywhere=True)
         if found is not None:
-            log.warning("%s; replaying %s instead", self._matcher.explain(candidates, call), found.call)
+            log.warning("%s; replaying %s instead", self.matcher.explain(candidates, call), found.call)
         return found
 
     def _stop(self, thread: Thread, params: Message, rpc_id: Any) -> Message | None:
         wanted, active = params.get("turnId"), thread.turn
         if wanted and active and wanted != active:
             return messages.error(f"expected active turn id {wanted} but found {active}")
-        if thread.stopping:
-            return messages.error("no active turn to interrupt")
-        thread.stopping = True
-        thread.stops.append(rpc_id)
+        if thread.is_stopping:
+            return messages.error(messages.NO_TURN)
+        thread.stop = rpc_id
         thread.notify()
         return None
 
@@ -191,7 +197,7 @@ class ReplayServer:
             reply = recorded[min(thread.served[method], len(recorded) - 1)]
             thread.served[method] += 1
             return thread.note_ids(thread.id_map.message(reply))
-        made_up = messages.reply_to(method, params, thread.id, self._ids.fresh())
+        made_up = messages.reply_to(method, params, thread.id, self.ids.fresh())
         return thread.note_ids(made_up) if made_up is not None else self._known_answer(method, params)
 
     def _known_answer(self, method: str, params: Message) -> Message:
@@ -206,9 +212,8 @@ class ReplayServer:
         if method == "model/list":
             calls = (entry.params.get("model") for source in self._child.threads for entry in source.calls)
             return messages.model_list(model for model in calls if isinstance(model, str))
-        if method == "account/read":
-            return {"result": {"account": None, "requiresOpenaiAuth": False}}
-        return messages.error(f"the recording holds no answer to {method}")
+        made_up = messages.reply_to(method, params, "", "") if method == "account/read" else None
+        return made_up or messages.error(f"the recording holds no answer to {method}")
 
 
 def _methods(child: RecordedChild) -> frozenset[str] | list[str]:

@@ -125,7 +125,7 @@ def _text_of(content: Any) -> str:
 
 
 def mode_of(model: str | None, default: str) -> str:
-    """The mode that a mock model's name asks for."""
+    """The mode in the name of a mock model."""
     name = (model or "").removeprefix("mock-")
     return name if name in MODES else default
 

@@ -12,9 +12,10 @@ import os
 import re
 import signal
 import sys
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import orjson
@@ -23,8 +24,19 @@ from jsonrpcserver import Error, Result, Success, dispatch_to_serializable
 
 from bridge import __version__, exact_json
 from bridge.appserver.connection import LineSplitter
-from bridge.appserver.standin.messages import REFUSED, CurrentNotifications, LegacyNotifications, Notifications, refusal
-from bridge.appserver.standin.recorded import Message
+from bridge.appserver.dialect import BEGINS, PARTS, PROMPTS, STOPS, Dialect
+from bridge.appserver.standin.messages import (
+    NO_TURN,
+    REFUSED,
+    CurrentNotifications,
+    LegacyNotifications,
+    Notifications,
+    methods_of,
+    model_list,
+    refusal,
+    reply_to,
+)
+from bridge.appserver.standin.recorded import Message, key_in
 from bridge.appserver.standin.script import MODES, Prompt, Script, mode_of, read_items, steps_for_mode
 
 
@@ -92,7 +104,7 @@ class Thread:
     """A thread or conversation and its items."""
 
     id: str
-    notifications: type[CurrentNotifications] | type[LegacyNotifications]
+    dialect: Dialect
     model: str | None
     developer: str
     items: list[dict[str, Any]] = field(default_factory=list)
@@ -107,7 +119,7 @@ class Methods(dict[str, Callable[..., Result]]):
     """Unknown methods are rejected as Codex does: with the list of the known ones."""
 
     def __missing__(self, name: str) -> Callable[..., Result]:
-        return lambda *_, **__: Error(code=REFUSED, message=refusal(name, self))
+        return lambda *_, **__: _refused(refusal(name, self))
 
 
 class Standin:
@@ -122,29 +134,10 @@ class Standin:
         self._pipes = Pipes(split=script.split)
         self._nursery: trio.Nursery | None = None
         self._later: list[Callable[[], None]] = []
-        self._methods = Methods(
-            {"initialize": self._initialize, "model/list": self._model_list, "account/read": self._account}
+        methods = methods_of(
+            ("current", "legacy") if dialect == "both" else (dialect,), () if dialect == "legacy" else PARTS
         )
-        if dialect != "legacy":
-            self._methods |= {
-                "thread/start": self._thread_start,
-                "thread/inject_items": self._inject,
-                "turn/start": self._turn_start,
-                "turn/interrupt": lambda threadId, **_: self._interrupt(threadId, {}),
-                "thread/unsubscribe": self._unsubscribe,
-            }
-        if dialect != "current":
-            stopped = {"abortReason": "interrupted"}
-            self._methods |= {
-                "newConversation": self._new_conversation,
-                "addConversationListener": lambda conversationId, **_: Success(
-                    {"subscriptionId": f"sub-{conversationId}"}
-                ),
-                "sendUserTurn": self._send_user,
-                "sendUserMessage": self._send_user,
-                "interruptConversation": lambda conversationId, **_: self._interrupt(conversationId, stopped),
-                "removeConversationListener": lambda **_: Success({}),
-            }
+        self._methods = Methods({name: partial(self._call, name) for name in methods})
 
     async def run(self) -> None:
         """Serve until the end of stdin, or forever if the script ignores it."""
@@ -182,155 +175,123 @@ class Standin:
         for start in later:
             start()
 
-    # Methods
-
-    def _initialize(self, capabilities: Any = None, **_: Any) -> Result:
-        self._pipes.read_capabilities(capabilities)
-        agent = f"turnbridge-standin/{__version__} (stand-in)"
-        return Success({"userAgent": self._script.user_agent or agent})
-
-    def _model_list(self, **_: Any) -> Result:
-        models = [{"id": f"mock-{mode}", "model": f"mock-{mode}", "isDefault": mode == self._mode} for mode in MODES]
-        return Success({"data": models})
-
-    def _account(self, **_: Any) -> Result:
-        return Success({"account": None, "requiresOpenaiAuth": False})
-
-    def _thread_start(self, model: Any = None, developerInstructions: Any = None, **_: Any) -> Result:
-        thread = self._new_thread(CurrentNotifications, model, developerInstructions)
-        return Success({"thread": {"id": thread.id}, "model": model})
-
-    def _new_conversation(self, model: Any = None, developerInstructions: Any = None, **_: Any) -> Result:
-        thread = self._new_thread(LegacyNotifications, model, developerInstructions)
-        return Success({"conversationId": thread.id, "model": model})
-
-    def _new_thread(self, notifications: Any, model: Any, developer: Any) -> Thread:
-        thread = Thread(f"00000000-0000-4000-8000-{next(self._ids):012x}", notifications, model, developer or "")
-        self._threads[thread.id] = thread
-        return thread
-
-    def _inject(self, threadId: str, items: Any, **_: Any) -> Result:
-        thread = self._threads.get(threadId)
-        if thread is None:
-            return _no_thread(threadId)
-        thread.items.extend(items)
-        return Success({})
-
-    def _turn_start(self, threadId: str, input: Any = (), **_: Any) -> Result:
-        thread = self._threads.get(threadId)
-        if thread is None:
-            return _no_thread(threadId)
-        text = "\n".join(part.get("text", "") for part in input)
-        return Success({"turn": {"id": self._begin(thread, text), "items": [], "status": "inProgress"}})
-
-    def _send_user(self, conversationId: str, items: Any = (), **_: Any) -> Result:
-        thread = self._threads.get(conversationId)
-        if thread is None:
-            return _no_thread(conversationId)
-        if thread.scope is None or thread.sent != items:
-            thread.sent = items
-            texts = [item["data"]["text"] for item in items if item["type"] == "text"]
-            self._begin(thread, "\n".join(texts))
-        return Success({})
-
-    def _interrupt(self, key: str, result: dict[str, Any]) -> Result:
+    def _call(self, method: str, /, **params: Any) -> Result:
+        if method == "initialize":
+            self._pipes.read_capabilities(params.get("capabilities"))
+            agent = f"turnbridge-standin/{__version__} (stand-in)"
+            return Success({"userAgent": self._script.user_agent or agent})
+        if method == "model/list":
+            return Success(model_list([f"mock-{mode}" for mode in MODES], f"mock-{self._mode}")["result"])
+        key = key_in(params) or ""
+        if method in BEGINS:
+            key = f"00000000-0000-4000-8000-{next(self._ids):012x}"
+            developer = params.get("developerInstructions") or ""
+            self._threads[key] = Thread(key, BEGINS[method], params.get("model"), developer)
         thread = self._threads.get(key)
-        if thread is None or thread.scope is None:
-            return Error(code=REFUSED, message="no active turn to interrupt")
-        thread.scope.cancel()
-        return Success(result)
-
-    def _unsubscribe(self, threadId: str, **_: Any) -> Result:
-        self._threads.pop(threadId, None)
-        return Success({"status": "unsubscribed"})
+        fresh = f"sub-{key}"
+        if method in STOPS:
+            if thread is None or thread.scope is None:
+                return _refused(NO_TURN)
+            thread.scope.cancel()
+        elif method in PARTS | PROMPTS:
+            if thread is None:
+                return _refused(f"thread not found: {key}")
+            if method in PARTS:
+                thread.items.extend(params["items"])
+            else:
+                fresh = self._begin(thread, params.get("input") or params.get("items") or [])
+        elif method == "thread/unsubscribe":
+            self._threads.pop(key, None)
+        reply = reply_to(method, params, key, fresh)
+        assert reply is not None
+        return Success(reply["result"])
 
     # Turns
 
-    def _begin(self, thread: Thread, text: str) -> str:
+    def _begin(self, thread: Thread, sent: list[dict[str, Any]]) -> str:
+        """Start a turn once the reply to its call was sent; its id."""
         turn = f"turn-{next(self._ids)}"
+        if thread.scope is not None and thread.dialect == "legacy" and thread.sent == sent:
+            return turn
+        thread.sent = sent
         number = next(self._turns)
         if self._script.turns:
             steps = list(self._script.steps(number))
         else:
-            steps = steps_for_mode(mode_of(thread.model, self._mode), read_prompt(thread, text))
+            texts = [part.get("text", part.get("data", {}).get("text")) for part in sent]
+            prompt = read_prompt(thread, "\n".join(text for text in texts if text))
+            steps = steps_for_mode(mode_of(thread.model, self._mode), prompt)
         thread.scope = trio.CancelScope()
-        notifications = thread.notifications(thread.id, turn, thread.used)
+        made = CurrentNotifications if thread.dialect == "current" else LegacyNotifications
+        notifications = made(thread.id, turn, thread.used)
         assert self._nursery is not None
-        nursery = self._nursery
-        self._later.append(lambda: nursery.start_soon(self._perform, thread, notifications, steps))
+        self._later.append(partial(self._nursery.start_soon, self._perform, thread, notifications, steps))
         return turn
 
     async def _perform(self, thread: Thread, notifications: Notifications, steps: list[dict[str, Any]]) -> None:
         scope = thread.scope
         assert scope is not None
-        ended = False
         with scope:
-            await self._say(notifications.started())
-            ended = await self._steps(notifications, steps)
-            if not ended:
-                await self._say(notifications.completed())
+            await self._pipes.send(notifications.started())
+            if not await self._steps(notifications, steps):
+                await self._pipes.send(notifications.completed())
         if scope.cancelled_caught:
-            await self._say(notifications.interrupted())
+            await self._pipes.send(notifications.interrupted())
         thread.scope = None
 
     async def _steps(self, notifications: Notifications, steps: list[dict[str, Any]]) -> bool:
         """Perform the steps; True when one of them has ended the turn."""
+        send = self._pipes.send
         item = f"msg-{next(self._ids)}"
-        said: list[str] = []
+        texts: list[str] = []
         for step in steps:
-            if "deltas" in step or "text" in step:
+            if not {"deltas", "text", "flood"}.isdisjoint(step):
                 for delta in _deltas(step):
-                    said.append(delta)
-                    await self._say(notifications.delta(item, delta))
-            elif "flood" in step:
-                for _ in range(step["flood"]):
-                    said.append(FLOOD_DELTA)
-                    await self._say(notifications.delta(item, FLOOD_DELTA))
+                    texts.append(delta)
+                    await send(notifications.delta(item, delta))
             elif "no_delta" in step:
-                said.append(step["no_delta"])
+                texts.append(step["no_delta"])
             elif "reasoning" in step or "raw_reasoning" in step:
                 await self._reason(notifications, step)
             elif "usage" in step:
-                if said:
-                    await self._say(notifications.message_done(item, "".join(said)))
-                    said, item = [], f"msg-{next(self._ids)}"
-                await self._say(notifications.usage(step["usage"]))
+                if texts:
+                    await send(notifications.message_done(item, "".join(texts)))
+                    texts, item = [], f"msg-{next(self._ids)}"
+                await send(notifications.usage(step["usage"]))
             elif "retry" in step:
-                said, item = [], f"msg-{next(self._ids)}"
-                await self._say(notifications.retry(step["retry"]))
+                texts, item = [], f"msg-{next(self._ids)}"
+                await send(notifications.retry(step["retry"]))
             elif "error" in step:
                 error, *end = notifications.failed(step["error"]["message"], step["error"].get("info"))
                 if step["error"].get("ends", True):
-                    await self._say([error, *end])
+                    await send([error, *end])
                     return True
-                await self._say([error])
+                await send([error])
             elif "interrupted" in step:
-                await self._say(notifications.interrupted())
+                await send(notifications.interrupted())
                 return True
             elif "request" in step:
-                await self._pipes.send([{"id": f"ask-{next(self._ids)}", **step["request"]}])
+                await send([{"id": f"ask-{next(self._ids)}", **step["request"]}])
             else:
                 await self._fault(step)
-        if said:
-            await self._say(notifications.message_done(item, "".join(said)))
+        if texts:
+            await send(notifications.message_done(item, "".join(texts)))
         return False
 
     async def _reason(self, notifications: Notifications, step: dict[str, Any]) -> None:
         item = f"rs-{next(self._ids)}"
-        parts: dict[bool, list[str]] = defaultdict(list)
-        for raw, name in ((False, "reasoning"), (True, "raw_reasoning")):
-            for index, part in enumerate(step.get(name, ())):
-                parts[raw].append(part)
-                await self._say(notifications.reasoning(item, index, part, raw=raw))
-        await self._say(notifications.reasoning_done(item, parts[False], parts[True]))
+        summary, content = step.get("reasoning", []), step.get("raw_reasoning", [])
+        for raw, parts in ((False, summary), (True, content)):
+            for index, part in enumerate(parts):
+                await self._pipes.send(notifications.reasoning(item, index, part, raw=raw))
+        await self._pipes.send(notifications.reasoning_done(item, summary, content))
 
     async def _fault(self, step: dict[str, Any]) -> None:
         if "sleep" in step:
             await trio.sleep(step["sleep"])
-        elif "garbage" in step:
-            await self._pipes.write(step["garbage"].encode("utf-8", "surrogateescape") + b"\n")
-        elif "unended" in step:
-            await self._pipes.write(step["unended"].encode("utf-8", "surrogateescape") * step.get("times", 1))
+        elif "garbage" in step or "unended" in step:
+            text = step["garbage"] + "\n" if "garbage" in step else step["unended"] * step.get("times", 1)
+            await self._pipes.write(text.encode("utf-8", "surrogateescape"))
         elif "exit" in step:
             os._exit(step["exit"])
         elif "signal" in step:
@@ -343,30 +304,28 @@ class Standin:
         elif "close_stdout" in step:
             await self._pipes.close_stdout()
 
-    async def _say(self, messages: list[Message]) -> None:
-        # An interrupt ends a turn between two lines, never within one.
-        await self._pipes.send(messages)
-
 
 def read_prompt(thread: Thread, text: str) -> Prompt:
     """What a model would see of the thread: injected items, or the labelled transcript of the legacy dialect."""
     if thread.items:
-        said, outputs = read_items(thread.items)
-        return Prompt(thread.developer, said or text, outputs)
+        user, outputs = read_items(thread.items)
+        return Prompt(thread.developer, user or text, outputs)
     last = text.rpartition("[user] ")[2]
     user = last.partition("\n[")[0] if "[user] " in text else text
     return Prompt(thread.developer, user, tuple(_OUTPUT.findall(last)))
 
 
-def _deltas(step: dict[str, Any]) -> list[str]:
+def _deltas(step: dict[str, Any]) -> Iterable[str]:
+    if "flood" in step:
+        return itertools.repeat(FLOOD_DELTA, step["flood"])
     if "deltas" in step:
         return list(step["deltas"])
     text, chunk = step["text"], step.get("chunk") or len(step["text"]) or 1
     return [text[start : start + chunk] for start in range(0, len(text), chunk)]
 
 
-def _no_thread(key: str) -> Result:
-    return Error(code=REFUSED, message=f"thread not found: {key}")
+def _refused(message: str) -> Result:
+    return Error(code=REFUSED, message=message)
 
 
 async def _ignore_sigterm(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
