@@ -69,13 +69,11 @@ class Recorder:
         self._flush()
 
     def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
-        stamp, seq = self._stamp, self._seq
         suspicious = self._redactor.suspicious
         # Everything else in these lines is ids; one search of the joined texts is enough for most of them.
-        if suspicious("".join(texts).encode()):
+        if suspicious("".join(texts)):
             lines = [
-                self._redactor.json(line) if suspicious(text.encode()) else line
-                for line, text in zip(lines, texts, strict=True)
+                self._redactor.json(line) if suspicious(text) else line for line, text in zip(lines, texts, strict=True)
             ]
         first, count = owners[0], len(owners)
         if owners[-1] is first and owners.count(first) == count:
@@ -86,12 +84,13 @@ class Recorder:
             except KeyError:
                 heads = list(map(self._delta_head, lines, owners))
         # All pieces are joined once: building each line on its own would take twice the time.
-        pieces = [stamp] * (5 * count)
-        pieces[1::5] = orjson.dumps(list(range(seq, seq + count)))[1:-1].split(b",")
-        pieces[2::5] = heads
-        pieces[3::5] = lines
-        pieces[4::5] = [b"}\n"] * count
+        pieces = [b"}\n" + self._stamp] * (4 * count)
+        pieces[0] = self._stamp
+        pieces[1::4] = orjson.dumps(list(range(self._seq, self._seq + count)))[1:-1].split(b",")
+        pieces[2::4] = heads
+        pieces[3::4] = lines
         self._parts += pieces
+        self._parts.append(b"}\n")
         self._seq += count
 
     def _delta_head(self, line: bytes, owner: Owner) -> bytes:
@@ -171,7 +170,7 @@ class Recorder:
         """Record one chunk of a stream to the client. `text`, where known, is the only text in it that is not ours."""
         if text is None:
             chunk = self._redactor.sse(chunk)
-        elif self._redactor.suspicious(text.encode()):
+        elif self._redactor.suspicious(text):
             chunk = self._redactor.text(chunk)
         self._client("client_sse", req_id, orjson.dumps(chunk.decode()))
 
