@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 from bisect import bisect_right
 from collections import defaultdict, deque
@@ -22,14 +21,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import orjson
 
 from bridge import __version__, exact_json
 from bridge.log.read import is_record
 from bridge.log.record import FORMAT
-from bridge.redact import secrets_in
+from bridge.redact import mark, secret_forms, secrets_in
 
 SHORTEST = 4
 """A secret of fewer characters would be found everywhere."""
@@ -80,20 +78,6 @@ _HASHED = 16
 Key = tuple[Any, ...]
 Cut = tuple[int, int, int, str]
 """The number of a text in its record, the start and end of a part of it, and what replaces that part."""
-
-
-def mark(secret: str) -> str:
-    """What replaces a secret."""
-    return f"[redacted:{hashlib.sha256(secret.encode('utf-8', 'replace')).hexdigest()[:8]}]"
-
-
-def secret_forms(secret: str) -> set[str]:
-    """A secret as it may be written: plain, in JSON, in JSON within JSON, with escaped slashes, in a URL."""
-    once = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    once |= {form.replace("/", "\\/") for form in once}
-    once |= {form.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026") for form in once}
-    twice = {json.dumps(form, ensure_ascii=False)[1:-1] for form in once}
-    return {secret, quote(secret, safe=""), *once, *twice}
 
 
 class Forms:
@@ -148,10 +132,8 @@ class RecordTexts:
         payload = record.get("payload")
         if record.get("kind") != "client_sse" or not isinstance(payload, str):
             for name in ("payload", "msg"):
-                if isinstance(record.get(name), str):
-                    self.slots.append(((*key, name), record, name, -1))
-                else:
-                    self._walk(record.get(name), (*key, name), -1)
+                if name in record:
+                    self._add(record, name, (*key, name), -1)
             return
         self._lines = payload.split("\n")
         for number, line in enumerate(self._lines):
@@ -161,7 +143,7 @@ class RecordTexts:
                 except orjson.JSONDecodeError:
                     continue
                 kind = event.get("type") if isinstance(event, dict) else None
-                self._walk(event, (*key, "event", kind if isinstance(kind, str) else None), number)
+                self._add(self._events, number, (*key, "event", kind if isinstance(kind, str) else None), number)
 
     def cut(self, cuts: Iterable[Cut]) -> None:
         """Replace parts of the texts. Where parts overlap, all of them are gone."""
@@ -183,28 +165,22 @@ class RecordTexts:
         if self._lines:
             self._record["payload"] = "\n".join(self._lines)
 
-    def _walk(self, value: Any, key: Key, line: int) -> None:
-        stack = [(value, key)]
+    def _add(self, holder: Any, name: Any, key: Key, line: int) -> None:
+        """Add the texts of a value. Without recursion: what was recorded may be nested deeper than Python allows."""
+        stack = [(holder, name, key)]
         while stack:
-            node, key = stack.pop()
-            deeper = []
-            if isinstance(node, dict):
-                if not _IDENTITY.isdisjoint(node):
+            holder, name, key = stack.pop()
+            value = holder[name]
+            if isinstance(value, str):
+                self.slots.append((key, holder, name, line))
+            elif isinstance(value, dict):
+                if not _IDENTITY.isdisjoint(value):
                     key += tuple(
-                        member for name, member in node.items() if name in _IDENTITY and isinstance(member, str | int)
+                        member for name, member in value.items() if name in _IDENTITY and isinstance(member, str | int)
                     )
-                for name, member in node.items():
-                    if isinstance(member, str):
-                        self.slots.append(((*key, name), node, name, line))
-                    elif isinstance(member, dict | list):
-                        deeper.append((member, (*key, name)))
-            elif isinstance(node, list):
-                for index, member in enumerate(node):
-                    if isinstance(member, str):
-                        self.slots.append((key, node, index, line))
-                    elif isinstance(member, dict | list):
-                        deeper.append((member, key))
-            stack += reversed(deeper)
+                stack += [(value, name, (*key, name)) for name in reversed(value)]
+            elif isinstance(value, list):
+                stack += [(value, index, key) for index in range(len(value) - 1, -1, -1)]
 
 
 class _Piece(NamedTuple):
@@ -303,7 +279,7 @@ class SplitSecretFinder:
     def _search(self, text: _Text) -> None:
         joined = "".join(piece.text for piece in text.pieces)
         if text.is_content:
-            for secret in shaped_in(joined):
+            for secret in secrets_in(joined):
                 self.shaped.update(dict.fromkeys(_parts(secret)))
         in_events = text.key[3] == "event"
         if len(text.pieces) < 2 and not in_events:
@@ -333,11 +309,6 @@ class SplitSecretFinder:
                 self.splits[piece.record, piece.slot, start] = text.pieces[last].record, text.key
             self.cuts[piece.record][piece.slot, start, stop, replacement] = None
             replacement = ""
-
-
-def shaped_in(text: str) -> list[str]:
-    """The secrets that the redactor would remove from a text."""
-    return [secret.decode("utf-8", "surrogatepass") for secret in secrets_in(text.encode("utf-8", "surrogatepass"))]
 
 
 def _parts(secret: str) -> Iterator[str]:
