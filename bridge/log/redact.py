@@ -27,6 +27,7 @@ import orjson
 from bridge import __version__, exact_json
 from bridge.log.read import is_record
 from bridge.log.record import FORMAT
+from bridge.log.record_texts import Cut, Key, RecordTexts
 from bridge.redact import mark, secret_forms, secrets_in
 
 SHORTEST = 4
@@ -61,23 +62,12 @@ _CONTENT = frozenset(
     {"arguments", "const", "default", "enum", "example", "examples", "input", "metadata", "source", "user"}
 )
 """Names under which everything is content, at any depth. A request's `input` is a list, so it is not meant."""
-_IDENTITY = frozenset(
-    {
-        "item_id", "itemId", "output_index", "content_index", "summary_index", "index", "threadId", "conversationId",
-        "turnId",
-    }
-)  # fmt: skip
-"""Members that distinguish texts of the same name from each other."""
 _WHOLE = frozenset({"http_ingress", "backend_submission"})
 """Phases that are not recorded in pieces: secrets with a known shape were removed when they were written."""
 _WORD = re.compile(r"[A-Za-z0-9_.:/#@+=-]{1,200}")
 _NAME = re.compile(r"[A-Za-z0-9_.$:/-]{1,64}")
 _HASHED = 16
 """Texts of at least this length leave a digest."""
-
-Key = tuple[Any, ...]
-Cut = tuple[int, int, int, str]
-"""The number of a text in its record, the start and end of a part of it, and what replaces that part."""
 
 
 class Forms:
@@ -112,75 +102,6 @@ class Forms:
         if nested:
             forms |= {written for form in self.plain for written in secret_forms(form)}
         return re.compile(b"|".join(re.escape(form.encode()) for form in sorted(forms))) if forms else None
-
-
-class RecordTexts:
-    """The texts of a record's payload, or of a transcript's message, in order.
-
-    Each has a key that says which longer text it is a piece of: texts under the same member names, in records of the
-    same kind, request and item, follow each other. So deltas of every protocol can be joined without knowing it. A
-    recorded piece of an event stream (SSE, or one JSON event per line) is parsed; its unchanged lines keep their bytes.
-    """
-
-    def __init__(self, record: dict[str, Any]) -> None:
-        self.slots: list[tuple[Key, Any, Any, int]] = []
-        """The key, the object or list that holds the text, its name there, and the line of the event stream."""
-        self._record = record
-        self._lines: list[str] = []
-        self._events: dict[int, Any] = {}
-        key = (record.get("req_id"), record.get("kind"), record.get("method"))
-        payload = record.get("payload")
-        if record.get("kind") != "client_sse" or not isinstance(payload, str):
-            for name in ("payload", "msg"):
-                if name in record:
-                    self._add(record, name, (*key, name), -1)
-            return
-        self._lines = payload.split("\n")
-        for number, line in enumerate(self._lines):
-            if line.startswith(("data:", "{")):
-                try:
-                    event = self._events[number] = exact_json.loads(line.removeprefix("data:"))
-                except orjson.JSONDecodeError:
-                    continue
-                kind = event.get("type") if isinstance(event, dict) else None
-                self._add(self._events, number, (*key, "event", kind if isinstance(kind, str) else None), number)
-
-    def cut(self, cuts: Iterable[Cut]) -> None:
-        """Replace parts of the texts. Where parts overlap, all of them are gone."""
-        merged: list[Cut] = []
-        for cut in sorted(cuts):
-            index, start, end, replacement = cut
-            if merged and merged[-1][0] == index and start < merged[-1][2]:
-                _, first, last, mark_before = merged[-1]
-                merged[-1] = index, first, max(end, last), mark_before + replacement
-            else:
-                merged.append(cut)
-        for index, start, end, replacement in reversed(merged):
-            _, holder, name, number = self.slots[index]
-            text = holder[name]
-            holder[name] = text[:start] + replacement + text[end:]
-            if number >= 0:
-                field = "" if self._lines[number].startswith("{") else "data: "
-                self._lines[number] = field + exact_json.dumps(self._events[number]).decode()
-        if self._lines:
-            self._record["payload"] = "\n".join(self._lines)
-
-    def _add(self, holder: Any, name: Any, key: Key, line: int) -> None:
-        """Add the texts of a value. Without recursion: what was recorded may be nested deeper than Python allows."""
-        stack = [(holder, name, key)]
-        while stack:
-            holder, name, key = stack.pop()
-            value = holder[name]
-            if isinstance(value, str):
-                self.slots.append((key, holder, name, line))
-            elif isinstance(value, dict):
-                if not _IDENTITY.isdisjoint(value):
-                    key += tuple(
-                        member for name, member in value.items() if name in _IDENTITY and isinstance(member, str | int)
-                    )
-                stack += [(value, name, (*key, name)) for name in reversed(value)]
-            elif isinstance(value, list):
-                stack += [(value, index, key) for index in range(len(value) - 1, -1, -1)]
 
 
 class _Piece(NamedTuple):
@@ -287,20 +208,17 @@ class SplitSecretFinder:
         ends = list(accumulate(len(piece.text) for piece in text.pieces))
         for pattern in self._patterns if text.is_content else ():
             for found in pattern.finditer(joined):
-                first, last = bisect_right(ends, found.start()), bisect_right(ends, found.end() - 1)
-                if first != last:
+                if _is_split(ends, *found.span()):
                     self.matched.update(dict.fromkeys(_parts(found[0])))
                 elif in_events:
                     # Within one piece the pattern is applied directly, but there to an event stream, which is escaped.
-                    self._locate(text, ends, found[0], found.start(), found.end(), first, last)
+                    self._locate(text, ends, found[0], *found.span())
         for secret, start, stop in self._forms.spans(joined):
-            first, last = bisect_right(ends, start), bisect_right(ends, stop - 1)
-            if first != last:
-                self._locate(text, ends, secret, start, stop, first, last)
+            if _is_split(ends, start, stop):
+                self._locate(text, ends, secret, start, stop)
 
-    def _locate(
-        self, text: _Text, ends: list[int], secret: str, begin: int, finish: int, first: int, last: int
-    ) -> None:
+    def _locate(self, text: _Text, ends: list[int], secret: str, begin: int, finish: int) -> None:
+        first, last = bisect_right(ends, begin), bisect_right(ends, finish - 1)
         replacement = mark(secret)
         for piece, end in zip(text.pieces[first : last + 1], ends[first : last + 1], strict=True):
             before = end - len(piece.text) - piece.start  # of the record's text in the joined one
@@ -309,6 +227,10 @@ class SplitSecretFinder:
                 self.splits[piece.record, piece.slot, start] = text.pieces[last].record, text.key
             self.cuts[piece.record][piece.slot, start, stop, replacement] = None
             replacement = ""
+
+
+def _is_split(ends: list[int], start: int, stop: int) -> bool:
+    return bisect_right(ends, start) != bisect_right(ends, stop - 1)
 
 
 def _parts(secret: str) -> Iterator[str]:
