@@ -50,12 +50,13 @@ class Recorder:
         self._owners: dict[str, str] = {}
         self._delta_heads: dict[str, bytes] = {}
 
-    def header(self, **members: Any) -> None:
+    def header(self, **members: Any) -> bytes:
         """The first line of a file."""
         self._restamp()
         about = {"format": FORMAT, "program": f"turnbridge {__version__}", "redaction": POLICY, **members}
         head = {"phase": "header", "direction": "none", "kind": "header", "req_id": None}
-        self._line(orjson.dumps(head | about)[1:-1])
+        self._seq += 1
+        return b"%b%d,%b}\n" % (self._stamp, self._seq - 1, orjson.dumps(head | about)[1:-1])
 
     # The child
 
