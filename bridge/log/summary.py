@@ -16,7 +16,7 @@ from typing import Any
 
 from bridge.appserver.dialect import PROMPTS
 from bridge.log.json_access import member
-from bridge.log.read import Trouble, parse_record, request_of
+from bridge.log.read import Trouble, continues, parse_record, request_of
 from bridge.log.transcript import COUNTS, TranscriptReader, total_used
 from bridge.protocols.cap.decoder import effective_meta
 
@@ -167,6 +167,8 @@ class Run:
 
     first: int
     next: int
+    continues: bool
+    """Whether its records begin in another file."""
 
 
 @dataclass(slots=True)
@@ -234,7 +236,7 @@ class Scanner:
                 self._read_transcript(record)
             return
         run, seq = record.get("run", ""), record["seq"]
-        known = self.runs.setdefault(run, Run(seq, seq))
+        known = self.runs.setdefault(run, Run(seq, seq, continues(record)))
         self.trouble.gaps += max(0, seq - known.next)
         known.next = seq + 1
         self._read_record(record, run, at, at + len(line) + 1)
