@@ -134,7 +134,6 @@ class AnswerReader:
         self._fold()
 
     def answer(self) -> Answer:
-        """The answer so far."""
         if self._cap is not None:
             thoughts = map(_cap_part, self._cap.unfinished_thoughts)
             metrics = self._cap.metrics or {}
@@ -207,7 +206,6 @@ class BackendReader:
 
 
 def backend_text(recording: Recording) -> str:
-    """All text of the model, one message after the other."""
     return "\n\n".join(backend_messages(recording))
 
 
@@ -255,7 +253,6 @@ class _Content:
         return dict(zip(("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"), counts, strict=True))
 
     def add(self, events: Iterable[TurnEvent]) -> None:
-        """Add the next events."""
         for event in events:
             if isinstance(event, Restarted):
                 self.note("retry", event.message)
@@ -267,7 +264,6 @@ class _Content:
                 last.add((event,))
 
     def note(self, kind: str, message: Any) -> None:
-        """Add a message about the answer."""
         if isinstance(message, str) and message:
             self.insert(Part("assistant", kind, message))
 

@@ -110,7 +110,6 @@ def about(settings: Settings) -> dict[str, Any]:
 
 
 def now() -> tuple[str, float]:
-    """(the time, monotonic seconds) of a record."""
     seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
     return f"{_iso(seconds)}.{microseconds:06}Z", time.monotonic()
 
@@ -147,7 +146,6 @@ class LogWriter:
         self.deleted = False
         """Whether a file was deleted while it was written, with all of its records."""
         self._opened = 0
-        """The number of files so far."""
         self._files = files
         self._max_bytes = max_bytes or inf
         self._max_age = max_age or inf
@@ -176,7 +174,6 @@ class LogWriter:
 
     @property
     def exists(self) -> bool:
-        """Whether the last file still exists."""
         return self._last.path.exists()
 
     def write(self, lines: bytes) -> None:

@@ -198,12 +198,10 @@ def _records_with(needle: bytes, block: bytes) -> Iterator[dict[str, Any]]:
 
 
 def cache_dir() -> Path:
-    """The directory of all indexes."""
     return Path(platformdirs.user_cache_path(APP)) / "log-index"
 
 
 def index_path(log: Path, cache: Path) -> Path:
-    """The index of a log file."""
     return cache / (hashlib.sha256(os.fsencode(log.resolve())).hexdigest()[:32] + ".index")
 
 
@@ -314,7 +312,6 @@ class _IndexWriter:
             self.discard()
 
     def add(self, summaries: list[Summary]) -> None:
-        """Store the requests that ended next."""
         if self._database is not None and summaries:
             try:
                 rows = [(summary.id, exact_json.dumps(summary)) for summary in summaries]

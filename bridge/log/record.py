@@ -51,7 +51,6 @@ class Recorder:
         self._delta_heads: dict[str, bytes] = {}
 
     def header(self, **members: Any) -> bytes:
-        """The first line of a file."""
         self._restamp()
         about = {"format": FORMAT, "program": f"turnbridge {__version__}", "redaction": POLICY, **members}
         head = {"phase": "header", "direction": "none", "kind": "header", "req_id": None}
@@ -156,7 +155,6 @@ class Recorder:
         self._add(phase, direction, kind, req_id, self._redactor.json(payload))
 
     def client_json(self, req_id: str, body: bytes) -> None:
-        """Record a whole JSON answer to the client."""
         self._add("client_egress", "out", "client_json", req_id, self._redactor.json(body))
 
     def client_line(self, req_id: str, line: bytes) -> None:
@@ -230,7 +228,6 @@ class LogObserver(Observer):
 
 
 def turn_start(facts: TurnFacts) -> dict[str, Any]:
-    """The payload of `turn_start`."""
     turn = facts.turn
     assert turn is not None
     return {

@@ -99,7 +99,6 @@ class Recording:
 
     @property
     def complete(self) -> bool:
-        """Whether the log has its end."""
         return self.end is not None
 
     def has_prompt(self, kind: str) -> bool:
@@ -120,13 +119,11 @@ class Recording:
 
     @property
     def status(self) -> int | None:
-        """The HTTP status of the answer, if recorded."""
         status = self.head.get("status")
         return status if isinstance(status, int) else None
 
     @property
     def headers(self) -> list[tuple[str, str]] | None:
-        """The response headers, if recorded."""
         headers = self.head.get("headers")
         if not isinstance(headers, list):
             return None
@@ -134,7 +131,6 @@ class Recording:
         return [(text_of(name), text_of(value)) for name, value in pairs]
 
     def client_header(self, name: str) -> str | None:
-        """A header of the answer, if recorded."""
         return next((value for header, value in self.headers or () if header == name), None)
 
     @property
@@ -158,7 +154,6 @@ class Recording:
             self.request = {"path": "/v1/responses", "body": body}
 
     def add(self, record: dict[str, Any], attempt: int) -> None:
-        """Add one of its records."""
         kind, payload = record["kind"], record.get("payload")
         if kind in _FRAMES:
             self.thread = self.thread or record.get("thread")

@@ -78,7 +78,6 @@ class Summary:
 
     @property
     def is_transcript(self) -> bool:
-        """Whether it is a turn of a plain transcript."""
         return self.path == TRANSCRIPT
 
     @property
@@ -87,20 +86,17 @@ class Summary:
         return self.id.removeprefix("req_")[:8] if self.id.startswith("req_") else self.id
 
     def take_request(self, payload: Any) -> None:
-        """Read `client_request`."""
         self.path, body = _text(member(payload, "path")), member(payload, "body")
         wishes = effective_meta(member(body, "payload", "meta"))
         self.requested_model = _text(member(body, "model") or wishes.get("model"))
 
     def take_start(self, payload: Any) -> None:
-        """Read `turn_start`."""
         if isinstance(payload, dict):
             self.model = _text(payload.get("model")) or self.model
             self.requested_model = _text(payload.get("requested_model")) or self.requested_model
             self.backend = _text(payload.get("backend"))
 
     def take_end(self, payload: Any) -> None:
-        """Read `turn_end`."""
         if not isinstance(payload, dict):
             return
         outcome = payload.get("outcome")
