@@ -22,11 +22,19 @@ SHORTEST_KEY = 8
 SHORTEST_NUMBER = 10_000_000
 """A smaller number under the name of a secret (`"password": 31415926`) is a count, a size or a time limit."""
 
-_SECRET_KEYS = (
-    "authorization", "apikey", "apikeys", "providerkey", "token", "secret", "secretkey", "password", "passwords",
-    "passwd", "passphrase", "cookie", "accesskey", "privatekey", "jwt", "credential", "credentials",
-)  # fmt: skip
-"""Endings of names, compared without case and separators: `ANTHROPIC_API_KEY`, `x-provider-key`, `refresh_token`."""
+_SECRET_NAMES: dict[bytes, tuple[bytes, ...]] = {
+    b"token": (b"token",),
+    b"secret": (b"secret",),
+    b"pass": (b"password", b"passwords", b"passwd", b"passphrase"),
+    b"key": (b"apikey", b"apikeys", b"providerkey", b"secretkey", b"secretkeys", b"accesskey", b"privatekey"),
+    b"authorization": (b"authorization",),
+    b"cookie": (b"cookie",),
+    b"jwt": (b"jwt",),
+    b"credential": (b"credential", b"credentials"),
+}
+"""Endings of names, compared without case and separators: `ANTHROPIC_API_KEY`, `x-provider-key`, `refresh_token`. What
+some of them have in common is searched first: that is several times faster than a regular expression."""
+_SECRET_KEYS = tuple(name.decode() for names in _SECRET_NAMES.values() for name in names)
 
 _ESCAPED = rb"(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4})|(?<=%[0-9a-fA-F]{2})|(?<=%25[0-9a-fA-F]{2})"
 _START = rb"(?:(?<![A-Za-z0-9_])|" + _ESCAPED + rb")"
@@ -91,21 +99,12 @@ _TEXT_DELTAS = (b'{"type":"response.output_text.delta"', b'{"op":"delta"')
 
 _LOWER, _SEPARATORS = bytes(range(256)).lower(), b"-_ "
 _NAMES_BEFORE_VALUES = tuple(
-    # A quote of any nesting, or none; white space; and what separates the name from its value.
-    (hint, re.compile(hint + ending + rb"""\\*(?:["']|%2[27])?(?:[\t\r\n]|\\+[nrt])*(?::|=|%3[ad])"""))
-    for hint, ending in (
-        (b"token", b""),
-        (b"secret", b""),
-        (b"pass", b"(?:words?|wd|phrase)"),
-        (b"key", rb"(?:(?<=apikey)|(?<=providerkey)|(?<=secretkey)|(?<=accesskey)|(?<=privatekey))s?"),
-        (b"authorization", b""),
-        (b"cookie", b""),
-        (b"jwt", b""),
-        (b"credential", b"s?"),
-    )
+    # The name, a quote of any nesting or none, white space, and what separates the name from its value.
+    (hint, re.compile(hint + b"(?:" + endings + rb""")\\*(?:["']|%2[27])?(?:[\t\r\n]|\\+[nrt])*(?::|=|%3[ad])"""))
+    for hint, names in _SECRET_NAMES.items()
+    for endings in [b"|".join(rb"(?<=%b%b)%b" % name.partition(hint) for name in names)]
 )
-"""How each of `_SECRET_KEYS`, and each name of `_NAME`, stands before a value in a text without case and separators.
-The hint is searched first: a search for bytes is several times faster than one for a regular expression."""
+"""How each of these names stands before a value in a text without case and separators."""
 _KELVIN = "\N{KELVIN SIGN}".encode()
 """Its lower case is an ASCII letter."""
 
@@ -318,7 +317,9 @@ def _may_have_name(data: bytes) -> bool:
     if not (b":" in data or b"=" in data or b"%3" in data):
         return False
     plain = data.translate(_LOWER, _SEPARATORS)
-    if any(hint in plain and name.search(plain) for hint, name in _NAMES_BEFORE_VALUES):
+    if any(map(plain.__contains__, _SECRET_NAMES)) and any(
+        hint in plain and name.search(plain) for hint, name in _NAMES_BEFORE_VALUES
+    ):
         return True
     # Its letters may be escaped.
     return (b"\\" in data and b"\\u" in data) or _KELVIN in data

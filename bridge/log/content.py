@@ -206,6 +206,7 @@ class BackendReader:
 
 
 def backend_text(recording: Recording) -> str:
+    """All text of the model, one message after the other."""
     return "\n\n".join(backend_messages(recording))
 
 

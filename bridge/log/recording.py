@@ -99,6 +99,7 @@ class Recording:
 
     @property
     def complete(self) -> bool:
+        """Whether the log has its end."""
         return self.end is not None
 
     def has_prompt(self, kind: str) -> bool:
@@ -154,6 +155,7 @@ class Recording:
             self.request = {"path": "/v1/responses", "body": body}
 
     def add(self, record: dict[str, Any], attempt: int) -> None:
+        """Add one of its records."""
         kind, payload = record["kind"], record.get("payload")
         if kind in _FRAMES:
             self.thread = self.thread or record.get("thread")

@@ -318,7 +318,8 @@ class Remover:
 
     def _header_for(self, entry: dict[str, Any]) -> dict[str, Any]:
         """A header for a copy whose first line, this one, is not a header."""
-        position = {name: entry[name] for name in ("ts", "mono", "seq")} if is_record(entry) else _NOWHERE
+        source = entry if is_record(entry) else {"ts": "", "mono": 0.0, "seq": 0}
+        position = {name: source[name] for name in ("ts", "mono", "seq")}
         run = {"run": entry["run"]} if isinstance(entry.get("run"), str) else {}
         about = {"phase": "header", "direction": "none", "kind": "header", "req_id": None, "format": FORMAT}
         return position | run | about | {"redacted": [self._done]}
@@ -354,9 +355,6 @@ class Remover:
             return head + exact_json.dumps(self.value(exact_json.loads(data))).decode()
         except orjson.JSONDecodeError:
             return head + (data if data == "[DONE]" else self._placeholder(data))
-
-
-_NOWHERE: dict[str, Any] = {"ts": "", "mono": 0.0, "seq": 0}
 
 
 def is_transcript_line(entry: Any) -> bool:
