@@ -90,8 +90,8 @@ class EventLog:
         """Raise LogFailed when the policy is to stop and a record has been lost."""
         if self._stops and self.writer.failure is not None:
             raise LogFailed(
-                f"The event log {self.writer.shown} could not be written: {self.writer.failure}. Nothing is done "
-                "unrecorded, so everything was stopped. Make room for the log, or write it elsewhere (--log-events)."
+                f"The event log {self.writer.shown} could not be written: {self.writer.failure}. Nothing may go "
+                "unrecorded, so the program stopped. Free disk space, or write the log elsewhere (--log-events)."
             )
         if self._stops and self.writer.deleted:
             raise LogFailed(

@@ -1,4 +1,4 @@
-"""Requests built from the records of a log: what the client asked, what the backend sent, what the client got."""
+"""Requests built from the records of a log: the client's request, the backend's messages, and the answer."""
 
 from __future__ import annotations
 
