@@ -43,24 +43,23 @@ _STRICT_START = rb"(?:(?<![A-Za-z0-9_-])|" + _ESCAPED + rb")"
 """No dash before it either: then a run of such letters has one start, and however long it is, it is read once."""
 
 
-_GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
-_SHAPED: tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...] = (
-    # (what each of them contains, how it begins, what follows, what stands before it)
-    (b"k-", (b"sk-", b"rk-", b"pk-"), rb"[A-Za-z0-9_-]{16,}", _START),  # provider keys
-    (b"cb-", (b"cb-",), rb"[A-Za-z0-9_-]{24,}", _START),  # our own keys
-    (b"eyJ", (b"eyJ",), rb"[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", _START),  # JWT
-    (b"eyJ", (b"eyJ",), rb"[A-Za-z0-9_-]{513,}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", _STRICT_START),
-    (b"gsk_", (b"gsk_",), rb"[A-Za-z0-9]{20,}", _START),  # Groq
-    (b"gh", _GITHUB, rb"[A-Za-z0-9]{20,}", _START),
-    (b"_pat_", (b"github_pat_",), rb"[A-Za-z0-9_]{20,}", _START),
-    (b"AIza", (b"AIza",), rb"[A-Za-z0-9_-]{30,}", _START),
-    (b"xox", (b"xoxa-", b"xoxb-", b"xoxp-", b"xoxr-", b"xoxs-"), rb"[A-Za-z0-9-]{10,}", _START),
+_SHAPED: tuple[tuple[bytes, bytes, tuple[bytes, ...], bytes, bytes], ...] = (
+    # (what each of them contains: first searched, then searched; how it begins, what follows, what stands before it)
+    (b"-", b"k-", (b"sk-", b"rk-", b"pk-"), rb"[A-Za-z0-9_-]{16,}", _START),  # provider keys
+    (b"-", b"cb-", (b"cb-",), rb"[A-Za-z0-9_-]{24,}", _START),  # our own keys
+    (b"J", b"eyJ", (b"eyJ",), rb"[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", _START),  # JWT
+    (b"J", b"eyJ", (b"eyJ",), rb"[A-Za-z0-9_-]{513,}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", _STRICT_START),
+    (b"_", b"gsk_", (b"gsk_",), rb"[A-Za-z0-9]{20,}", _START),  # Groq
+    *((b"gh", kind, (kind,), rb"[A-Za-z0-9]{20,}", _START) for kind in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")),
+    (b"_", b"_pat_", (b"github_pat_",), rb"[A-Za-z0-9_]{20,}", _START),
+    (b"z", b"AIza", (b"AIza",), rb"[A-Za-z0-9_-]{30,}", _START),
+    (b"-", b"xox", (b"xoxa-", b"xoxb-", b"xoxp-", b"xoxr-", b"xoxs-"), rb"[A-Za-z0-9-]{10,}", _START),
 )
 _SHAPES = re.compile(
     # The letters come first, then the test whether they begin a word: so the regex engine can skip to the letters.
     b"|".join(
         letters + rb"(?<=" + start + letters + rb")" + rest
-        for _, beginnings, rest, start in _SHAPED
+        for _, _, beginnings, rest, start in _SHAPED
         for letters in beginnings
     )
 )
@@ -304,17 +303,17 @@ def _secret_of(match: re.Match[bytes]) -> bytes | None:
     return None if match[2].startswith(_MARK) else match[2]
 
 
-_HINTS = tuple({hint for hint, *_ in _SHAPED} - {b"gh"})
+_HINTS = [(first, {then for each, then, *_ in _SHAPED if each == first}) for first in {first for first, *_ in _SHAPED}]
 
 
 def _may_have_shape(data: bytes) -> bool:
-    # "gh" is in many words.
-    return any(map(data.__contains__, _HINTS)) or (b"gh" in data and any(map(data.__contains__, _GITHUB)))
+    # A search for one byte is ten times as fast as one for several.
+    return any(first in data and any(map(data.__contains__, hints)) for first, hints in _HINTS)
 
 
 def _may_have_name(data: bytes) -> bool:
     """Whether the name of a secret may stand before a value, in any spelling."""
-    if not (b":" in data or b"=" in data or b"%3" in data):
+    if not (b":" in data or b"=" in data or (b"%" in data and b"%3" in data)):
         return False
     plain = data.translate(_LOWER, _SEPARATORS)
     if any(map(plain.__contains__, _SECRET_NAMES)) and any(
@@ -326,7 +325,7 @@ def _may_have_name(data: bytes) -> bool:
 
 
 def _may_have_query(data: bytes) -> bool:
-    return b"%3" in data or (b"=" in data and (b"?" in data or b"&" in data or b";" in data))
+    return (b"%" in data and b"%3" in data) or (b"=" in data and (b"?" in data or b"&" in data or b";" in data))
 
 
 _RULES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], bool]], ...] = (
