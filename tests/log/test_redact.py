@@ -286,6 +286,14 @@ def test_our_own_secrets_are_removed_where_they_are_escaped(written: str) -> Non
     assert Redactor(("a+b/c&d<e>",)).text(f"at {written}!".encode()) == f"at {mark(written)}!".encode()
 
 
+def test_a_text_that_was_clean_is_searched_again_for_a_new_secret() -> None:
+    """It is not searched twice otherwise."""
+    redactor = Redactor()
+    assert not redactor.suspicious("a new-word-1234")
+    redactor.learn(["new-word-1234"])
+    assert redactor.suspicious("a new-word-1234")
+
+
 @pytest.mark.parametrize("levels", [5, 127, 129, 300, 600, 1000, 5000])
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_no_nesting_is_too_deep(levels: int, times: int) -> None:
