@@ -6,9 +6,11 @@ A removed secret leaves a short hash, so that equal secrets stay equal and match
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -20,11 +22,19 @@ SHORTEST_KEY = 8
 SHORTEST_NUMBER = 10_000_000
 """A smaller number under the name of a secret (`"password": 31415926`) is a count, a size or a time limit."""
 
-_SECRET_KEYS = (
-    "authorization", "apikey", "apikeys", "providerkey", "token", "secret", "secretkey", "password", "passwords",
-    "passwd", "passphrase", "cookie", "accesskey", "privatekey", "jwt", "credential", "credentials",
-)  # fmt: skip
-"""Endings of names, compared without case and separators: `ANTHROPIC_API_KEY`, `x-provider-key`, `refresh_token`."""
+_SECRET_NAMES: dict[bytes, tuple[bytes, ...]] = {
+    b"token": (b"token",),
+    b"secret": (b"secret",),
+    b"pass": (b"password", b"passwords", b"passwd", b"passphrase"),
+    b"key": (b"apikey", b"apikeys", b"providerkey", b"secretkey", b"secretkeys", b"accesskey", b"privatekey"),
+    b"authorization": (b"authorization",),
+    b"cookie": (b"cookie",),
+    b"jwt": (b"jwt",),
+    b"credential": (b"credential", b"credentials"),
+}
+"""Endings of names, compared without case and separators: `ANTHROPIC_API_KEY`, `x-provider-key`, `refresh_token`. What
+some of them have in common is searched first: that is several times faster than a regular expression."""
+_SECRET_KEYS = tuple(name.decode() for names in _SECRET_NAMES.values() for name in names)
 
 _ESCAPED = rb"(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4})|(?<=%[0-9a-fA-F]{2})|(?<=%25[0-9a-fA-F]{2})"
 _START = rb"(?:(?<![A-Za-z0-9_])|" + _ESCAPED + rb")"
@@ -33,24 +43,24 @@ _STRICT_START = rb"(?:(?<![A-Za-z0-9_-])|" + _ESCAPED + rb")"
 """No dash before it either: then a run of such letters has one start, and however long it is, it is read once."""
 
 
-def _shape(beginning: bytes, rest: bytes, start: bytes = _START) -> bytes:
-    # The letters come first, then the test whether they begin a word: so the regex engine can skip to the letters.
-    return beginning + rb"(?<=" + start + beginning + rb")" + rest
-
-
+_SHAPED: tuple[tuple[bytes, bytes, tuple[bytes, ...], bytes, bytes], ...] = (
+    # (what each of them contains: first searched, then searched; how it begins, what follows, what stands before it)
+    (b"-", b"k-", (b"sk-", b"rk-", b"pk-"), rb"[A-Za-z0-9_-]{16,}", _START),  # provider keys
+    (b"-", b"cb-", (b"cb-",), rb"[A-Za-z0-9_-]{24,}", _START),  # our own keys
+    (b"J", b"eyJ", (b"eyJ",), rb"[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", _START),  # JWT
+    (b"J", b"eyJ", (b"eyJ",), rb"[A-Za-z0-9_-]{513,}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", _STRICT_START),
+    (b"_", b"gsk_", (b"gsk_",), rb"[A-Za-z0-9]{20,}", _START),  # Groq
+    *((b"gh", kind, (kind,), rb"[A-Za-z0-9]{20,}", _START) for kind in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")),
+    (b"_", b"_pat_", (b"github_pat_",), rb"[A-Za-z0-9_]{20,}", _START),
+    (b"z", b"AIza", (b"AIza",), rb"[A-Za-z0-9_-]{30,}", _START),
+    (b"-", b"xox", (b"xoxa-", b"xoxb-", b"xoxp-", b"xoxr-", b"xoxs-"), rb"[A-Za-z0-9-]{10,}", _START),
+)
 _SHAPES = re.compile(
+    # The letters come first, then the test whether they begin a word: so the regex engine can skip to the letters.
     b"|".join(
-        [
-            *(_shape(kind, rb"[A-Za-z0-9_-]{16,}") for kind in (b"sk-", b"rk-", b"pk-")),  # provider keys
-            _shape(b"cb-", rb"[A-Za-z0-9_-]{24,}"),  # our own keys
-            _shape(b"eyJ", rb"[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),  # JWT
-            _shape(b"eyJ", rb"[A-Za-z0-9_-]{513,}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", _STRICT_START),
-            _shape(b"gsk_", rb"[A-Za-z0-9]{20,}"),  # Groq
-            *(_shape(kind, rb"[A-Za-z0-9]{20,}") for kind in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")),
-            _shape(b"github_pat_", rb"[A-Za-z0-9_]{20,}"),
-            _shape(b"AIza", rb"[A-Za-z0-9_-]{30,}"),
-            *(_shape(kind, rb"[A-Za-z0-9-]{10,}") for kind in (b"xoxa-", b"xoxb-", b"xoxp-", b"xoxr-", b"xoxs-")),
-        ]
+        letters + rb"(?<=" + start + letters + rb")" + rest
+        for _, _, beginnings, rest, start in _SHAPED
+        for letters in beginnings
     )
 )
 _USERINFO = re.compile(rb"""(/)([^/\s:@"\\]{1,256}:[^/\s@"\\]{3,256})(?=@)""")
@@ -81,27 +91,19 @@ MAX_DEPTH = 128
 """Levels of a text that are searched for the names of secrets; orjson writes at most 254."""
 _MARK = b"[redacted:"
 _MARKED = re.compile(rb"\[redacted:[0-9a-f]{8}\]")
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
+"""A text of such characters is written in only one way."""
 
 _TEXT_DELTAS = (b'{"type":"response.output_text.delta"', b'{"op":"delta"')
-_GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
 
 _LOWER, _SEPARATORS = bytes(range(256)).lower(), b"-_ "
 _NAMES_BEFORE_VALUES = tuple(
-    # A quote of any nesting, or none; white space; and what separates the name from its value.
-    (hint, re.compile(hint + ending + rb"""\\*(?:["']|%2[27])?(?:[\t\r\n]|\\+[nrt])*(?::|=|%3[ad])"""))
-    for hint, ending in (
-        (b"token", b""),
-        (b"secret", b""),
-        (b"pass", b"(?:words?|wd|phrase)"),
-        (b"key", rb"(?:(?<=apikey)|(?<=providerkey)|(?<=secretkey)|(?<=accesskey)|(?<=privatekey))s?"),
-        (b"authorization", b""),
-        (b"cookie", b""),
-        (b"jwt", b""),
-        (b"credential", b"s?"),
-    )
+    # The name, a quote of any nesting or none, white space, and what separates the name from its value.
+    (hint, re.compile(hint + b"(?:" + endings + rb""")\\*(?:["']|%2[27])?(?:[\t\r\n]|\\+[nrt])*(?::|=|%3[ad])"""))
+    for hint, names in _SECRET_NAMES.items()
+    for endings in [b"|".join(rb"(?<=%b%b)%b" % name.partition(hint) for name in names)]
 )
-"""How each of `_SECRET_KEYS`, and each name of `_NAME`, stands before a value in a text without case and separators.
-The hint is searched first: a search for bytes is several times faster than one for a regular expression."""
+"""How each of these names stands before a value in a text without case and separators."""
 _KELVIN = "\N{KELVIN SIGN}".encode()
 """Its lower case is an ASCII letter."""
 
@@ -127,22 +129,32 @@ class Redactor:
         self._seen: set[bytes] = set()
         self._seen_size = 0
         self._known: list[bytes] = []
+        self._clean = ""
         self.learn(known)
         self.removed = 0
         """How many secrets have been removed so far."""
 
     def learn(self, known: Iterable[str]) -> None:
         """Also remove these from now on."""
-        forms = {form for secret in known if len(secret) >= self._shortest for form in _forms(secret)}
+        forms = {form for secret in known if len(secret) >= self._shortest for form in secret_forms(secret)}
         # The longest first: one may hold another.
-        self._known = sorted(forms.union(self._known), key=lambda form: (-len(form), form))
+        known_forms = {*self._known, *(form.encode() for form in forms)}
+        self._known = sorted(known_forms, key=lambda form: (-len(form), form))
+        self._clean = ""
 
-    def suspicious(self, data: bytes) -> bool:
+    def suspicious(self, text: str) -> bool:
         """A quick check of texts put together: False means that each of them is clean, by shape and by name."""
+        # What one read of the child gave is sent to the client as it is: most texts come here twice, one after another.
+        if text == self._clean:
+            return False
+        data = text.encode()
         if any(secret in data for secret in self._known):
             return True
         # Whether a shape begins a word is not known here: another text may stand before it.
-        return any(search is _SHAPES or search is _NAMED or search.search(data) for search in _searches(data))
+        if any(search is _SHAPES or search is _NAMED or search.search(data) for search in _searches(data)):
+            return True
+        self._clean = text
+        return False
 
     def json(self, data: bytes) -> bytes:
         """A JSON text with its secrets removed, by name and by shape; still the same JSON otherwise."""
@@ -227,34 +239,45 @@ def harmless(text: str) -> str:
     return Redactor().text(shown.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
-def secrets_in(data: bytes) -> list[bytes]:
+def secrets_in(text: str) -> list[str]:
     """The secrets that a redactor would remove from a text by their shape."""
-    found: list[bytes] = []
+    found: list[str] = []
 
     def note(match: re.Match[bytes]) -> bytes:
         if (secret := _secret_of(match)) is not None:
-            found.append(secret)
+            found.append(secret.decode("utf-8", "surrogatepass"))
         return _mark_found(match)
 
+    data = text.encode("utf-8", "surrogatepass")
     for search in _searches(data):
         data = search.sub(note, data)
     return found
 
 
-def _forms(secret: str) -> tuple[bytes, ...]:
-    """A secret as it is, and as written in JSON (where some escape slashes, too) and in JSON within JSON."""
-    once = orjson.dumps(secret)[1:-1]
-    return secret.encode(), once, once.replace(b"/", b"\\/"), orjson.dumps(once.decode())[1:-1]
+def secret_forms(secret: str) -> set[str]:
+    """A secret as it may be written: plain, in JSON, in JSON within JSON, with escaped slashes, in a URL."""
+    if _PLAIN.fullmatch(secret):
+        return {secret}
+    once = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    once |= {form.replace("/", "\\/") for form in once}
+    once |= {form.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026") for form in once}
+    twice = {json.dumps(form, ensure_ascii=False)[1:-1] for form in once}
+    return {secret, quote(secret, safe=""), *once, *twice}
+
+
+def mark(secret: str) -> str:
+    """What replaces a secret."""
+    return _mark(secret.encode("utf-8", "replace")).decode()
 
 
 def _mark(secret: bytes) -> bytes:
-    """What replaces a secret. What was removed before stays as it is: a log is read, and recorded, again."""
+    """What was removed before stays as it is: a log is read, and recorded, again."""
     if _MARKED.fullmatch(secret):
         return secret
     return _MARK + hashlib.sha256(secret).hexdigest()[:8].encode() + b"]"
 
 
-_TOO_DEEP = _mark(b"nested too deeply").decode()
+_TOO_DEEP = mark("nested too deeply")
 
 
 def _searches(data: bytes) -> list[re.Pattern[bytes]]:
@@ -262,29 +285,7 @@ def _searches(data: bytes) -> list[re.Pattern[bytes]]:
 
     `_NAMED` is among them wherever the name of a secret may stand before a value, even one without a shape.
     """
-    found = []
-    # Without a loop: this is done for everything that is written.
-    if (
-        b"k-" in data
-        or b"cb-" in data
-        or b"eyJ" in data
-        or b"AIza" in data
-        or b"xox" in data
-        or b"_pat_" in data
-        or b"gsk_" in data
-        or (b"gh" in data and any(hint in data for hint in _GITHUB))
-    ):
-        found.append(_SHAPES)
-    if b"bearer" in data.lower():
-        found.append(_BEARER)
-    if b"@" in data:
-        found.append(_USERINFO)
-    escaped = b"%" in data and b"%3" in data
-    if (escaped or b":" in data or b"=" in data) and _may_have_name(data):
-        found.append(_NAMED)
-    if escaped or (b"=" in data and (b"?" in data or b"&" in data or b";" in data)):
-        found.append(_QUERY)
-    return found
+    return [search for search, may_match in _RULES if may_match(data)]
 
 
 def _mark_found(match: re.Match[bytes]) -> bytes:
@@ -302,22 +303,39 @@ def _secret_of(match: re.Match[bytes]) -> bytes | None:
     return None if match[2].startswith(_MARK) else match[2]
 
 
+_HINTS = {first: {then for each, then, *_ in _SHAPED if each == first} for first, *_ in _SHAPED}
+
+
+def _may_have_shape(data: bytes) -> bool:
+    # A search for one byte is ten times as fast as one for several.
+    return any(first in data and any(map(data.__contains__, hints)) for first, hints in _HINTS.items())
+
+
 def _may_have_name(data: bytes) -> bool:
     """Whether the name of a secret may stand before a value, in any spelling."""
+    if not (b":" in data or b"=" in data or (b"%" in data and b"%3" in data)):
+        return False
     plain = data.translate(_LOWER, _SEPARATORS)
-    if (
-        b"token" in plain
-        or b"secret" in plain
-        or b"pass" in plain
-        or b"key" in plain
-        or b"authorization" in plain
-        or b"cookie" in plain
-        or b"jwt" in plain
-        or b"credential" in plain
-    ) and any(hint in plain and name.search(plain) for hint, name in _NAMES_BEFORE_VALUES):
+    if any(map(plain.__contains__, _SECRET_NAMES)) and any(
+        hint in plain and name.search(plain) for hint, name in _NAMES_BEFORE_VALUES
+    ):
         return True
     # Its letters may be escaped.
     return (b"\\" in data and b"\\u" in data) or _KELVIN in data
+
+
+def _may_have_query(data: bytes) -> bool:
+    return (b"%" in data and b"%3" in data) or (b"=" in data and (b"?" in data or b"&" in data or b";" in data))
+
+
+_RULES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], bool]], ...] = (
+    (_SHAPES, _may_have_shape),
+    (_BEARER, lambda data: b"bearer" in data.lower()),
+    (_USERINFO, lambda data: b"@" in data),
+    (_NAMED, _may_have_name),
+    (_QUERY, _may_have_query),
+)
+"""What is searched for, in this order, each with a quick check whether a text can have it."""
 
 
 def _is_secret(key: str) -> bool:
@@ -357,7 +375,7 @@ def _scrub(value: Any, secret: bool = False, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_scrub(member, secret, depth + 1) for member in value]
     if secret and _can_hide(value):
-        return _mark(str(value).encode()).decode()
+        return mark(str(value))
     if isinstance(value, str) and (inner := _json_within(value)) is not None and _has_secret_key(inner):
         # Texts within texts count as levels, too.
         return exact_json.dumps(_scrub(inner, depth=depth + 1)).decode()

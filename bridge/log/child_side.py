@@ -33,13 +33,14 @@ _redactor = Redactor()
 
 def read_child(records: Iterable[tuple[Path, dict[str, Any]]]) -> RecordedChild:
     """Everything that the records contain about the child, or the children, of their runs."""
+    methods: dict[str, None] = {}
     runs: dict[str, _Run] = {}
     for order, (path, record) in enumerate(records, 1):
         # Transcripts have no times of day and no runs: each file is a run.
         name = record.get("run") or ("" if record["ts"] else str(path))
-        runs.setdefault(name, _Run()).add(order, path, record)
-    threads = sorted((thread for run in runs.values() for thread in run.threads), key=lambda each: each.calls[0].order)
-    methods = sorted(((order, method) for run in runs.values() for method, order in run.methods.items()))
+        runs.setdefault(name, _Run(methods)).add(order, path, record)
+    threads = [thread for run in runs.values() for thread in run.threads]
+    threads.sort(key=lambda each: each.calls[0].call.order)
     handshakes = [handshake for run in runs.values() for handshake in run.handshakes]
     # The handshake of a Codex goes before that of the stand-in, which plays the mock models beside it.
     handshakes.sort(
@@ -55,7 +56,7 @@ def read_child(records: Iterable[tuple[Path, dict[str, Any]]]) -> RecordedChild:
         tuple(first.greeting),
         next((each.refusal for each in handshakes if each.refusal), None),
         answers,
-        tuple(dict.fromkeys(method for _, method in methods)),
+        tuple(methods),
     )
 
 
@@ -69,10 +70,6 @@ class _Call:
     """(order, step)."""
     others: int = 0
     """How many other calls have followed."""
-
-    @property
-    def order(self) -> int:
-        return self.call.order
 
     def add(
         self, order: int, mono: float, kind: StepKind, message: Message | None = None, *,
@@ -127,10 +124,10 @@ class _Pending:
 class _Run:
     """One run of a bridge. Its children may run side by side, and number their calls alike."""
 
+    methods: dict[str, None]
+    """The known methods of all runs, in the order of the first replies."""
     threads: list[_Thread] = field(default_factory=list)
     handshakes: list[_Handshake] = field(default_factory=list)
-    methods: dict[str, int] = field(default_factory=dict)
-    """The known methods, and where the first reply to each is."""
     _by_key: dict[str, _Thread] = field(default_factory=dict)
     _by_request: dict[tuple[str, str], _Thread] = field(default_factory=dict)
     _by_subscription: dict[str, _Thread] = field(default_factory=dict)
@@ -213,7 +210,7 @@ class _Run:
         reply = {name: value for name, value in payload.items() if name != "id"}
         message = text_of(member(payload, "error", "message"))
         if not (is_refusal(payload) and f"unknown variant `{method}`" in message):
-            self.methods.setdefault(method, order)
+            self.methods.setdefault(method)
         elif handshake is not None:
             handshake.refusal = handshake.refusal or message
             return

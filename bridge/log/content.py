@@ -86,8 +86,7 @@ class AnswerReader:
     """Reads an answer of any protocol, event by event. The form of its events tells which protocol it is."""
 
     def __init__(self) -> None:
-        self._cap = CapDecoder()
-        self._cap_content = _Content()
+        self._cap: CapDecoder | None = None
         self._cap_outcome: str | None = None
         self._choices = ChoicesBuffer(lambda: ChatBuffer(None))
         self._buffer: UpstreamBuffer | None = None
@@ -97,12 +96,9 @@ class AnswerReader:
     @property
     def has_begun(self) -> bool:
         """Whether the answer has any content."""
-        return bool(self._error or self._is_cap or any(each.has_begun for each in self._contents.values()))
-
-    @property
-    def _is_cap(self) -> bool:
         cap = self._cap
-        return bool(self._cap_content.has_begun or cap.unfinished_thoughts or cap.error or self._cap_outcome)
+        begun_cap = cap is not None and (cap.unfinished_thoughts or cap.error or self._cap_outcome)
+        return bool(self._error or begun_cap or any(each.has_begun for each in self._contents.values()))
 
     def take(self, event: Any) -> None:
         """Read the next event, or the whole body. Anything but an object has no content."""
@@ -112,7 +108,14 @@ class AnswerReader:
         if not isinstance(event, dict):
             return
         if kind_of(event) is not None:
-            self._take_cap(event)
+            self._cap = self._cap or CapDecoder()
+            for step in self._cap.feed(event):
+                if isinstance(step, Finished):
+                    self._cap_outcome = step.outcome
+                elif part := _cap_part(step):
+                    self._contents[0].insert(part)
+                elif not isinstance(step, Shown | Restarted):
+                    self._contents[0].add((step,))
             return
         kind = text_of(event.get("type"))
         if isinstance(event.get("choices"), list):
@@ -131,13 +134,12 @@ class AnswerReader:
         self._fold()
 
     def answer(self) -> Answer:
-        """The answer so far."""
-        if self._is_cap:
+        if self._cap is not None:
             thoughts = map(_cap_part, self._cap.unfinished_thoughts)
             metrics = self._cap.metrics or {}
             usage = {name: metrics[name] for name in _CAP_TOKENS if name in metrics}
-            choice = Choice([*self._cap_content.parts, *(part for part in thoughts if part)], self._cap_outcome)
-            return Answer([choice], error=self._cap.error, usage=usage or None)
+            parts = [*self._contents[0].parts, *(part for part in thoughts if part)]
+            return Answer([Choice(parts, self._cap_outcome)], error=self._cap.error, usage=usage or None)
         decoders = self._decoders() or {0: ResponsesBuffer()}
         first = decoders[min(decoders)]
         return Answer(
@@ -146,15 +148,6 @@ class AnswerReader:
             error=self._error or next((each.error_object for each in decoders.values() if each.error_object), None),
             usage=self._contents[min(self._contents)].usage,
         )
-
-    def _take_cap(self, message: dict[str, Any]) -> None:
-        for event in self._cap.feed(message):
-            if isinstance(event, Finished):
-                self._cap_outcome = event.outcome
-            elif part := _cap_part(event):
-                self._cap_content.insert(part)
-            elif not isinstance(event, Shown | Restarted):
-                self._cap_content.add((event,))
 
     def _decoder(self, make: Any) -> Any:
         self._buffer = self._buffer or make()
@@ -261,7 +254,6 @@ class _Content:
         return dict(zip(("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"), counts, strict=True))
 
     def add(self, events: Iterable[TurnEvent]) -> None:
-        """Add the next events."""
         for event in events:
             if isinstance(event, Restarted):
                 self.note("retry", event.message)
@@ -273,7 +265,6 @@ class _Content:
                 last.add((event,))
 
     def note(self, kind: str, message: Any) -> None:
-        """Add a message about the answer."""
         if isinstance(message, str) and message:
             self.insert(Part("assistant", kind, message))
 

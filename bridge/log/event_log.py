@@ -40,8 +40,8 @@ RETRY = 5.0
 LAST_WRITES = 5.0
 """Seconds that a disk that does not answer can delay the end of the program."""
 
-Head = Callable[[str | None], None]
-"""Writes the first line of a file; called with the name of the file that it continues."""
+Head = Callable[[str | None], bytes]
+"""Makes the first line of a file from the name of the file that it continues."""
 OnError = Literal["drop", "stop"]
 
 
@@ -68,13 +68,11 @@ class EventLog:
         self._about = about
         self.redactor = redactor
         self._stops = on_error == "stop"
-        self._failed: Callable[[], None] = lambda: None
         self.writer = LogWriter(
             files,
             max_bytes=files.default_max_bytes if max_bytes is None else max_bytes,
             max_age=max_age,
             keep=keep,
-            on_drop=(lambda: self._failed()) if self._stops else None,
         )
         self.recorder = Recorder(self.writer.write, now, redactor, run)
 
@@ -84,24 +82,25 @@ class EventLog:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Write records until cancelled, then the remaining ones. Reports started when the header has been written."""
-        self._failed = failed
+        if self._stops:
+            self.writer.on_drop = failed
         await self.writer.run(self._head, task_status)
 
     def check(self) -> None:
         """Raise LogFailed when the policy is to stop and a record has been lost."""
         if self._stops and self.writer.failure is not None:
             raise LogFailed(
-                f"The event log {self.writer.shown} could not be written: {self.writer.failure}. Nothing is done "
-                "unrecorded, so everything was stopped. Make room for the log, or write it elsewhere (--log-events)."
+                f"The event log {self.writer.shown} could not be written: {self.writer.failure}. Nothing may go "
+                "unrecorded, so the program stopped. Free disk space, or write the log elsewhere (--log-events)."
             )
         if self._stops and self.writer.deleted:
             raise LogFailed(
                 f"The event log {self.writer.shown} was deleted while it was written. What was recorded before is lost."
             )
 
-    def _head(self, continues: str | None) -> None:
+    def _head(self, continues: str | None) -> bytes:
         later = {} if continues is None else {"continues": continues}
-        self.recorder.header(**self._about, **later)
+        return self.recorder.header(**self._about, **later)
 
 
 def about(settings: Settings) -> dict[str, Any]:
@@ -111,7 +110,6 @@ def about(settings: Settings) -> dict[str, Any]:
 
 
 def now() -> tuple[str, float]:
-    """(the time, monotonic seconds) of a record."""
     seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
     return f"{_iso(seconds)}.{microseconds:06}Z", time.monotonic()
 
@@ -148,18 +146,16 @@ class LogWriter:
         self.deleted = False
         """Whether a file was deleted while it was written, with all of its records."""
         self._opened = 0
-        """The number of files so far."""
         self._files = files
         self._max_bytes = max_bytes or inf
         self._max_age = max_age or inf
         self._keep = keep
         self._max_queued = max_queued
-        self._on_drop = on_drop
+        self.on_drop = on_drop
         self._queue: list[bytes | Part] = []
         self._size = 0
         self._wakeup = trio.Event()
         self._head: Head | None = None
-        self._heading = False
         self._ending = False
         self._first_record: float | None = None
         self._wanted: Callable[[Part], Part | None] | None = None
@@ -178,15 +174,10 @@ class LogWriter:
 
     @property
     def exists(self) -> bool:
-        """Whether the last file still exists."""
         return self._last.path.exists()
 
     def write(self, lines: bytes) -> None:
         """Queue whole lines."""
-        if self._heading:
-            self._last.header = lines
-            self._last.size += len(lines)
-            return
         if self._size > self._max_queued:
             self._drop(lines.count(b"\n"), "the disk is too slow")
             return
@@ -209,10 +200,10 @@ class LogWriter:
     ) -> None:
         """Append queued lines until cancelled; those queued by then are still written, within `LAST_WRITES` seconds.
 
-        `head` is called for each file and calls `write` once. Reports started when the first line has been written.
+        `head` is called for each file. Reports started when the first line has been written.
         """
         self._head = head
-        self._write_head(self._last)
+        self._make_head(self._last)
         # Shielded, because a write must not be lost when this task is cancelled, unless it takes too long.
         writing = trio.CancelScope(shield=True)
         async with trio.open_nursery() as nursery:
@@ -270,14 +261,13 @@ class LogWriter:
         if part is not None:
             self._last, self._first_record = part, None
             self._enqueue(part)
-            self._write_head(part)
+            self._make_head(part)
 
-    def _write_head(self, part: Part) -> None:
+    def _make_head(self, part: Part) -> None:
         self._opened += 1
         if self._head is not None:
-            self._heading = True
-            self._head(part.continues)
-            self._heading = False
+            part.header = self._head(part.continues)
+            part.size += len(part.header)
 
     def _begin_again(self, lines: list[bytes]) -> OSError | None:
         """Open a file that replaces a deleted one, for these lines and those after them."""
@@ -290,7 +280,7 @@ class LogWriter:
         if gone is self._last:
             part.size += sum(map(len, lines))
             self._last = part
-            self._write_head(part)
+            self._make_head(part)
         os.close(gone.descriptor)
         self._current = part
         return None
@@ -356,13 +346,13 @@ class LogWriter:
                 log.error("event log %s: cannot delete old files: %s", self._files.shown, error.strerror)
 
     def _drop(self, count: int, why: str) -> None:
-        if self._on_drop is None and self.fault != why:
+        if self.on_drop is None and self.fault != why:
             log.error("event log %s: records are being dropped: %s", self._files.shown, why)
         self.fault = why
         self.failure = self.failure or why
         self.dropped += count
-        if self._on_drop is not None:
-            self._on_drop()
+        if self.on_drop is not None:
+            self.on_drop()
 
 
 def _is_deleted(part: Part) -> bool:

@@ -17,7 +17,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -31,7 +31,6 @@ from bridge.errors import ConfigError
 from bridge.log.read import (
     RecordReader,
     Trouble,
-    continues,
     log_files,
     parse_record,
     read_blocks,
@@ -42,7 +41,7 @@ from bridge.log.recording import AFTER, EXIT, ends_turn, is_crash
 from bridge.log.summary import Run, Scanner, Span, Summary, summary_from_json
 
 _EXIT = f'"kind":"{EXIT}"'.encode()
-VERSION = 4
+VERSION = 5
 WORTH_KEEPING = 4 * 1024 * 1024
 """A smaller file is read again as quickly."""
 BLOCK = 1024 * 1024
@@ -100,7 +99,10 @@ class Log:
                 else:
                     yield timed(summary)
             yield from self._carry(scan, wanted)
-            self._compare_numbers(file, scan.scanner.runs, runs)
+            for name, run in scan.scanner.runs.items():
+                if name and (name in runs or not run.continues):  # else the file before it is not in this log
+                    self.trouble.gaps += max(0, run.first - runs.get(name, 0))
+                runs[name] = run.next
             is_log = is_log or bool(runs or scan.scanner.turns)
         if not is_log:
             refuse_other_files(self.path, self.files, self.trouble)
@@ -121,14 +123,6 @@ class Log:
             elif before is not None:
                 yield before
             self.pending[name] = summary
-
-    def _compare_numbers(self, file: Path, found: dict[str, Run], runs: dict[str, int]) -> None:
-        """Count the records that are missing between files. `runs` has the next number of each run."""
-        for name, run in found.items():
-            expected = runs.get(name, 0)
-            if name and run.first > expected and (name in runs or not _continues_another(file)):
-                self.trouble.gaps += run.first - expected
-            runs[name] = run.next
 
     # One request
 
@@ -190,11 +184,6 @@ def timed(summary: Summary) -> Summary:
     return summary
 
 
-def _continues_another(file: Path) -> bool:
-    with file.open("rb") as lines:
-        return continues(parse_record(lines.readline(BLOCK)))
-
-
 def _records_with(needle: bytes, block: bytes) -> Iterator[dict[str, Any]]:
     """The records of the lines that contain these bytes."""
     at = block.find(needle)
@@ -209,12 +198,10 @@ def _records_with(needle: bytes, block: bytes) -> Iterator[dict[str, Any]]:
 
 
 def cache_dir() -> Path:
-    """The directory of all indexes."""
     return Path(platformdirs.user_cache_path(APP)) / "log-index"
 
 
 def index_path(log: Path, cache: Path) -> Path:
-    """The index of a log file."""
     return cache / (hashlib.sha256(os.fsencode(log.resolve())).hexdigest()[:32] + ".index")
 
 
@@ -265,7 +252,7 @@ class FileScan:
             if not _describes(state, self.path):
                 return
             opened = {summary["id"]: self._summary(summary) for summary in state["open"]}
-            runs = {name: Run(*numbers) for name, numbers in state["runs"].items()}
+            runs = {name: Run(**run) for name, run in state["runs"].items()}
             self.scanner = Scanner(self.path.name, opened, runs, Trouble(**state["trouble"]))
             self.position = state["scanned"]
             for name, summary in index.execute("SELECT id, summary FROM request ORDER BY rowid"):
@@ -325,7 +312,6 @@ class _IndexWriter:
             self.discard()
 
     def add(self, summaries: list[Summary]) -> None:
-        """Store the requests that ended next."""
         if self._database is not None and summaries:
             try:
                 rows = [(summary.id, exact_json.dumps(summary)) for summary in summaries]
@@ -346,8 +332,8 @@ class _IndexWriter:
                     "scanned": scanned,
                     "identity": _identity(self._log, scanned),
                     "trouble": scanner.trouble,
-                    "runs": {name: (run.first, run.next) for name, run in scanner.runs.items()},
-                    "open": [asdict(summary) for summary in scanner.open.values()],
+                    "runs": scanner.runs,
+                    "open": list(scanner.open.values()),
                 }
                 self._database.execute("INSERT INTO scan VALUES (?)", [exact_json.dumps(state)])
                 self._database.commit()

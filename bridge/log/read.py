@@ -46,17 +46,14 @@ class Trouble:
     """Records that their writer counted but that are missing."""
 
     def note_foreign(self, file: str, offset: int) -> None:
-        """Count a line that is not a record."""
         self.foreign += 1
         self.first = self.first or f"at byte {offset} of {file}"
 
     def note_format(self, record: dict[str, Any]) -> None:
-        """Count a header of a format of the future."""
         if record["kind"] == "header" and isinstance(record.get("format"), int) and record["format"] > FORMAT:
             self.newer += 1
 
     def add(self, other: Trouble) -> None:
-        """Count the faults of one more file."""
         self.foreign += other.foreign
         self.torn += other.torn
         self.newer += other.newer
@@ -64,7 +61,6 @@ class Trouble:
         self.gaps += other.gaps
 
     def sentences(self) -> list[str]:
-        """The faults as sentences for the user."""
         found = []
         if self.foreign:
             found.append(f"{self.foreign} line(s) are not event log records and were skipped; first {self.first}")
@@ -151,7 +147,6 @@ def read_blocks(
 
 
 def read_lines(path: Path, trouble: Trouble, *, start: int = 0, end: int | None = None) -> Iterator[Line]:
-    """Each line with its offset."""
     for offset, block in read_blocks(path, trouble, start=start, end=end):
         at = offset
         for line in block.split(b"\n")[:-1]:
@@ -171,7 +166,6 @@ class RecordReader:
 
     @property
     def found_nothing(self) -> bool:
-        """Whether no line was a record."""
         return not self._next
 
     def __iter__(self) -> Iterator[tuple[Path, dict[str, Any]]]:

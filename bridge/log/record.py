@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -50,12 +50,12 @@ class Recorder:
         self._owners: dict[str, str] = {}
         self._delta_heads: dict[str, bytes] = {}
 
-    def header(self, **members: Any) -> None:
-        """The first line of a file."""
+    def header(self, **members: Any) -> bytes:
         self._restamp()
         about = {"format": FORMAT, "program": f"turnbridge {__version__}", "redaction": POLICY, **members}
         head = {"phase": "header", "direction": "none", "kind": "header", "req_id": None}
-        self._line(orjson.dumps(head | about)[1:-1])
+        self._seq += 1
+        return b"%b%d,%b}\n" % (self._stamp, self._seq - 1, orjson.dumps(head | about)[1:-1])
 
     # The child
 
@@ -69,13 +69,11 @@ class Recorder:
         self._flush()
 
     def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
-        stamp, seq = self._stamp, self._seq
         suspicious = self._redactor.suspicious
         # Everything else in these lines is ids; one search of the joined texts is enough for most of them.
-        if suspicious("".join(texts).encode()):
+        if suspicious("".join(texts)):
             lines = [
-                self._redactor.json(line) if suspicious(text.encode()) else line
-                for line, text in zip(lines, texts, strict=True)
+                self._redactor.json(line) if suspicious(text) else line for line, text in zip(lines, texts, strict=True)
             ]
         first, count = owners[0], len(owners)
         if owners[-1] is first and owners.count(first) == count:
@@ -86,12 +84,13 @@ class Recorder:
             except KeyError:
                 heads = list(map(self._delta_head, lines, owners))
         # All pieces are joined once: building each line on its own would take twice the time.
-        pieces = [stamp] * (5 * count)
-        pieces[1::5] = orjson.dumps(list(range(seq, seq + count)))[1:-1].split(b",")
-        pieces[2::5] = heads
-        pieces[3::5] = lines
-        pieces[4::5] = [b"}\n"] * count
+        pieces = [b"}\n" + self._stamp] * (4 * count)
+        pieces[0] = self._stamp
+        pieces[1::4] = orjson.dumps(list(range(self._seq, self._seq + count)))[1:-1].split(b",")
+        pieces[2::4] = heads
+        pieces[3::4] = lines
         self._parts += pieces
+        self._parts.append(b"}\n")
         self._seq += count
 
     def _delta_head(self, line: bytes, owner: Owner) -> bytes:
@@ -99,7 +98,8 @@ class Recorder:
         head = self._delta_heads.get(key)
         if head is None:
             method = orjson.loads(line)["method"]
-            head = b"," + self._head("in", "rpc_notification", method, owner.key, owner.req_id) + b',"payload":'
+            about = {"method": method, "conversation_id": owner.key}
+            head = b"," + _head("backend_io", "in", "rpc_notification", owner.req_id, **about)
             self._delta_heads[key] = head
         return head
 
@@ -114,18 +114,18 @@ class Recorder:
         key: str | None = None,
         req_id: str | None = None,
     ) -> None:
-        if not self._reading:
-            self._restamp()
         if key is not None:
             if req_id is None:
                 req_id = self._owners.get(key)
             else:
                 self._owners[key] = req_id
-        head = self._head(direction, kind, method, key, req_id)
-        if rpc_id is not None:
-            head += b',"rpc_id":' + orjson.dumps(rpc_id)
-        line = self._redactor.json(line)
-        self._line(head, *_payload(line, kind))
+        line, cut = self._redactor.json(line), None
+        if kind == "garbage":
+            cut = len(line) if len(line) > GARBAGE_KEPT else None
+            line = orjson.dumps(line[:GARBAGE_KEPT].decode("utf-8", "replace"))
+        about = {"method": method, "conversation_id": key, "rpc_id": rpc_id, "truncated": cut and True, "length": cut}
+        phase = "backend_submission" if kind == "rpc_request" else "backend_io"
+        self._add(phase, direction, kind, req_id, line, **about)
 
     def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
         self.event("backend_lifecycle", "none", kind, None, payload)
@@ -134,13 +134,10 @@ class Recorder:
 
     def event(self, phase: str, direction: str, kind: str, req_id: str | None, payload: Any) -> None:
         """Record a payload that is not encoded yet."""
-        if not self._reading:
-            self._restamp()
         if kind == "turn_end":
             self.turns += 1
             self.failed += payload["outcome"] == "failed"
-        head = orjson.dumps({"phase": phase, "direction": direction, "kind": kind, "req_id": req_id})[1:-1]
-        self._line(head, b',"payload":', self._redactor.json(exact_json.dumps(payload)))
+        self._add(phase, direction, kind, req_id, self._redactor.json(exact_json.dumps(payload)))
 
     def tool_calls(self, req_id: str) -> Callable[[str, dict[str, Any]], None]:
         """The function that records the notes on calls in the text of a request's answer."""
@@ -148,37 +145,29 @@ class Recorder:
 
     def upstream(self, req_id: str, direction: str, data: bytes) -> None:
         """Record a body that goes to a provider (`out`), or an event that came from it (`in`)."""
-        self._restamp()
         try:
             payload = exact_json.dumps(exact_json.loads(data))
         except orjson.JSONDecodeError:
             payload = orjson.dumps(data[:GARBAGE_KEPT].decode("utf-8", "replace"))
-        phase, kind = (
-            ("backend_submission", "upstream_request") if direction == "out" else ("backend_io", "upstream_event")
-        )
-        head = {"phase": phase, "direction": direction, "kind": kind, "req_id": req_id}
-        self._line(orjson.dumps(head)[1:-1], b',"payload":', self._redactor.json(payload))
+        is_request = direction == "out"
+        phase = "backend_submission" if is_request else "backend_io"
+        kind = "upstream_request" if is_request else "upstream_event"
+        self._add(phase, direction, kind, req_id, self._redactor.json(payload))
 
     def client_json(self, req_id: str, body: bytes) -> None:
-        """Record a whole JSON answer to the client."""
-        self._client("client_json", req_id, self._redactor.json(body))
+        self._add("client_egress", "out", "client_json", req_id, self._redactor.json(body))
 
     def client_line(self, req_id: str, line: bytes) -> None:
         """Record one line of `exec --json`, without its newline."""
-        self._client("client_line", req_id, self._redactor.json(line))
+        self._add("client_egress", "out", "client_line", req_id, self._redactor.json(line))
 
     def client_sse(self, req_id: str, chunk: bytes, text: str | None = None) -> None:
         """Record one chunk of a stream to the client. `text`, where known, is the only text in it that is not ours."""
         if text is None:
             chunk = self._redactor.sse(chunk)
-        elif self._redactor.suspicious(text.encode()):
+        elif self._redactor.suspicious(text):
             chunk = self._redactor.text(chunk)
-        self._client("client_sse", req_id, orjson.dumps(chunk.decode()))
-
-    def _client(self, kind: str, req_id: str, payload: bytes) -> None:
-        self._restamp()
-        head = {"phase": "client_egress", "direction": "out", "kind": kind, "req_id": req_id}
-        self._line(orjson.dumps(head)[1:-1], b',"payload":', payload)
+        self._add("client_egress", "out", "client_sse", req_id, orjson.dumps(chunk.decode()))
 
     @property
     def threads(self) -> int:
@@ -194,18 +183,14 @@ class Recorder:
         self._owners.pop(key, None)
         self._delta_heads.pop(key, None)
 
-    def _head(self, direction: str, kind: str, method: str | None, key: str | None, req_id: str | None) -> bytes:
-        phase = "backend_submission" if kind == "rpc_request" else "backend_io"
-        members: dict[str, Any] = {"phase": phase, "direction": direction, "kind": kind, "req_id": req_id}
-        if method is not None:
-            members["method"] = method
-        if key is not None:
-            members["conversation_id"] = key
-        return orjson.dumps(members)[1:-1]
-
     def _restamp(self, more: bytes = b"") -> None:
         iso, mono = self._now()
         self._stamp = b'{"ts":"%b","mono":%.6f,"run":"%b",%b"seq":' % (iso.encode(), mono, self._run, more)
+
+    def _add(self, phase: str, direction: str, kind: str, req_id: str | None, payload: bytes, **more: Any) -> None:
+        if not self._reading:
+            self._restamp()
+        self._line(_head(phase, direction, kind, req_id, **more), payload)
 
     def _line(self, *members: bytes) -> None:
         # Payloads may be megabytes: they are joined once, in `_flush`.
@@ -220,13 +205,10 @@ class Recorder:
             self._write(b"".join(parts))
 
 
-def _payload(line: bytes, kind: str) -> tuple[bytes, ...]:
-    """The message itself; garbage as a string, marked as truncated if it is long."""
-    if kind != "garbage":
-        return b',"payload":', line
-    text = orjson.dumps(line[:GARBAGE_KEPT].decode("utf-8", "replace"))
-    mark = b',"truncated":true,"length":%d' % len(line) if len(line) > GARBAGE_KEPT else b""
-    return mark, b',"payload":', text
+def _head(phase: str, direction: str, kind: str, req_id: str | None, **more: Any) -> bytes:
+    members = {"phase": phase, "direction": direction, "kind": kind, "req_id": req_id}
+    members |= {name: value for name, value in more.items() if value is not None}
+    return orjson.dumps(members)[1:-1] + b',"payload":'
 
 
 class LogObserver(Observer):
@@ -246,7 +228,6 @@ class LogObserver(Observer):
 
 
 def turn_start(facts: TurnFacts) -> dict[str, Any]:
-    """The payload of `turn_start`."""
     turn = facts.turn
     assert turn is not None
     return {
@@ -285,29 +266,26 @@ def turn_end(facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -
 
 
 def calls_in(events: list[TurnEvent]) -> tuple[ToolCall, ...]:
-    """The calls among events, in each choice too."""
-    found: list[ToolCall] = []
+    """The calls among events."""
+    return tuple(event for event in _in_choices(events) if isinstance(event, ToolCall))
+
+
+def rerouted_in(events: list[TurnEvent]) -> str | None:
+    """The model that answers instead of the requested one, if these events name it."""
+    return next((event.model for event in _in_choices(events) if isinstance(event, Rerouted)), None)
+
+
+def _in_choices(events: list[TurnEvent]) -> Iterator[TurnEvent]:
     for event in events:
-        if isinstance(event, ToolCall):
-            found.append(event)
-        elif isinstance(event, Choice):
-            found += calls_in(event.events)
-    return tuple(found)
+        if isinstance(event, Choice):
+            yield from _in_choices(event.events)
+        else:
+            yield event
 
 
 def invalid_arguments(calls: Sequence[ToolCall]) -> list[str]:
     """The tools that were called with arguments that are not JSON. A custom tool accepts any text."""
     return [call.name for call in calls if not call.custom and not is_json(call.arguments)]
-
-
-def rerouted_in(events: list[TurnEvent]) -> str | None:
-    """The model that answers instead of the requested one, if these events name it."""
-    for event in events:
-        found = rerouted_in(event.events) if isinstance(event, Choice) else None
-        found = event.model if isinstance(event, Rerouted) else found
-        if found is not None:
-            return found
-    return None
 
 
 def error_record(error: BridgeError) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Requests built from the records of a log: what the client asked, what the backend sent, what the client got."""
+"""Requests built from the records of a log: the client's request, the backend's messages, and the answer."""
 
 from __future__ import annotations
 
@@ -120,13 +120,11 @@ class Recording:
 
     @property
     def status(self) -> int | None:
-        """The HTTP status of the answer, if recorded."""
         status = self.head.get("status")
         return status if isinstance(status, int) else None
 
     @property
     def headers(self) -> list[tuple[str, str]] | None:
-        """The response headers, if recorded."""
         headers = self.head.get("headers")
         if not isinstance(headers, list):
             return None
@@ -134,7 +132,6 @@ class Recording:
         return [(text_of(name), text_of(value)) for name, value in pairs]
 
     def client_header(self, name: str) -> str | None:
-        """A header of the answer, if recorded."""
         return next((value for header, value in self.headers or () if header == name), None)
 
     @property

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 from bisect import bisect_right
 from collections import defaultdict, deque
@@ -22,14 +21,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import orjson
 
 from bridge import __version__, exact_json
 from bridge.log.read import is_record
 from bridge.log.record import FORMAT
-from bridge.redact import secrets_in
+from bridge.log.record_texts import Cut, Key, RecordTexts
+from bridge.redact import mark, secret_forms, secrets_in
 
 SHORTEST = 4
 """A secret of fewer characters would be found everywhere."""
@@ -63,37 +62,12 @@ _CONTENT = frozenset(
     {"arguments", "const", "default", "enum", "example", "examples", "input", "metadata", "source", "user"}
 )
 """Names under which everything is content, at any depth. A request's `input` is a list, so it is not meant."""
-_IDENTITY = frozenset(
-    {
-        "item_id", "itemId", "output_index", "content_index", "summary_index", "index", "threadId", "conversationId",
-        "turnId",
-    }
-)  # fmt: skip
-"""Members that distinguish texts of the same name from each other."""
 _WHOLE = frozenset({"http_ingress", "backend_submission"})
 """Phases that are not recorded in pieces: secrets with a known shape were removed when they were written."""
 _WORD = re.compile(r"[A-Za-z0-9_.:/#@+=-]{1,200}")
 _NAME = re.compile(r"[A-Za-z0-9_.$:/-]{1,64}")
 _HASHED = 16
 """Texts of at least this length leave a digest."""
-
-Key = tuple[Any, ...]
-Cut = tuple[int, int, int, str]
-"""The number of a text in its record, the start and end of a part of it, and what replaces that part."""
-
-
-def mark(secret: str) -> str:
-    """What replaces a secret."""
-    return f"[redacted:{hashlib.sha256(secret.encode('utf-8', 'replace')).hexdigest()[:8]}]"
-
-
-def secret_forms(secret: str) -> set[str]:
-    """A secret as it may be written: plain, in JSON, in JSON within JSON, with escaped slashes, in a URL."""
-    once = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    once |= {form.replace("/", "\\/") for form in once}
-    once |= {form.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026") for form in once}
-    twice = {json.dumps(form, ensure_ascii=False)[1:-1] for form in once}
-    return {secret, quote(secret, safe=""), *once, *twice}
 
 
 class Forms:
@@ -128,83 +102,6 @@ class Forms:
         if nested:
             forms |= {written for form in self.plain for written in secret_forms(form)}
         return re.compile(b"|".join(re.escape(form.encode()) for form in sorted(forms))) if forms else None
-
-
-class RecordTexts:
-    """The texts of a record's payload, or of a transcript's message, in order.
-
-    Each has a key that says which longer text it is a piece of: texts under the same member names, in records of the
-    same kind, request and item, follow each other. So deltas of every protocol can be joined without knowing it. A
-    recorded piece of an event stream (SSE, or one JSON event per line) is parsed; its unchanged lines keep their bytes.
-    """
-
-    def __init__(self, record: dict[str, Any]) -> None:
-        self.slots: list[tuple[Key, Any, Any, int]] = []
-        """The key, the object or list that holds the text, its name there, and the line of the event stream."""
-        self._record = record
-        self._lines: list[str] = []
-        self._events: dict[int, Any] = {}
-        key = (record.get("req_id"), record.get("kind"), record.get("method"))
-        payload = record.get("payload")
-        if record.get("kind") != "client_sse" or not isinstance(payload, str):
-            for name in ("payload", "msg"):
-                if isinstance(record.get(name), str):
-                    self.slots.append(((*key, name), record, name, -1))
-                else:
-                    self._walk(record.get(name), (*key, name), -1)
-            return
-        self._lines = payload.split("\n")
-        for number, line in enumerate(self._lines):
-            if line.startswith(("data:", "{")):
-                try:
-                    event = self._events[number] = exact_json.loads(line.removeprefix("data:"))
-                except orjson.JSONDecodeError:
-                    continue
-                kind = event.get("type") if isinstance(event, dict) else None
-                self._walk(event, (*key, "event", kind if isinstance(kind, str) else None), number)
-
-    def cut(self, cuts: Iterable[Cut]) -> None:
-        """Replace parts of the texts. Where parts overlap, all of them are gone."""
-        merged: list[Cut] = []
-        for cut in sorted(cuts):
-            index, start, end, replacement = cut
-            if merged and merged[-1][0] == index and start < merged[-1][2]:
-                _, first, last, mark_before = merged[-1]
-                merged[-1] = index, first, max(end, last), mark_before + replacement
-            else:
-                merged.append(cut)
-        for index, start, end, replacement in reversed(merged):
-            _, holder, name, number = self.slots[index]
-            text = holder[name]
-            holder[name] = text[:start] + replacement + text[end:]
-            if number >= 0:
-                field = "" if self._lines[number].startswith("{") else "data: "
-                self._lines[number] = field + exact_json.dumps(self._events[number]).decode()
-        if self._lines:
-            self._record["payload"] = "\n".join(self._lines)
-
-    def _walk(self, value: Any, key: Key, line: int) -> None:
-        stack = [(value, key)]
-        while stack:
-            node, key = stack.pop()
-            deeper = []
-            if isinstance(node, dict):
-                if not _IDENTITY.isdisjoint(node):
-                    key += tuple(
-                        member for name, member in node.items() if name in _IDENTITY and isinstance(member, str | int)
-                    )
-                for name, member in node.items():
-                    if isinstance(member, str):
-                        self.slots.append(((*key, name), node, name, line))
-                    elif isinstance(member, dict | list):
-                        deeper.append((member, (*key, name)))
-            elif isinstance(node, list):
-                for index, member in enumerate(node):
-                    if isinstance(member, str):
-                        self.slots.append((key, node, index, line))
-                    elif isinstance(member, dict | list):
-                        deeper.append((member, key))
-            stack += reversed(deeper)
 
 
 class _Piece(NamedTuple):
@@ -303,7 +200,7 @@ class SplitSecretFinder:
     def _search(self, text: _Text) -> None:
         joined = "".join(piece.text for piece in text.pieces)
         if text.is_content:
-            for secret in shaped_in(joined):
+            for secret in secrets_in(joined):
                 self.shaped.update(dict.fromkeys(_parts(secret)))
         in_events = text.key[3] == "event"
         if len(text.pieces) < 2 and not in_events:
@@ -311,20 +208,17 @@ class SplitSecretFinder:
         ends = list(accumulate(len(piece.text) for piece in text.pieces))
         for pattern in self._patterns if text.is_content else ():
             for found in pattern.finditer(joined):
-                first, last = bisect_right(ends, found.start()), bisect_right(ends, found.end() - 1)
-                if first != last:
+                if _is_split(ends, *found.span()):
                     self.matched.update(dict.fromkeys(_parts(found[0])))
                 elif in_events:
                     # Within one piece the pattern is applied directly, but there to an event stream, which is escaped.
-                    self._locate(text, ends, found[0], found.start(), found.end(), first, last)
+                    self._locate(text, ends, found[0], *found.span())
         for secret, start, stop in self._forms.spans(joined):
-            first, last = bisect_right(ends, start), bisect_right(ends, stop - 1)
-            if first != last:
-                self._locate(text, ends, secret, start, stop, first, last)
+            if _is_split(ends, start, stop):
+                self._locate(text, ends, secret, start, stop)
 
-    def _locate(
-        self, text: _Text, ends: list[int], secret: str, begin: int, finish: int, first: int, last: int
-    ) -> None:
+    def _locate(self, text: _Text, ends: list[int], secret: str, begin: int, finish: int) -> None:
+        first, last = bisect_right(ends, begin), bisect_right(ends, finish - 1)
         replacement = mark(secret)
         for piece, end in zip(text.pieces[first : last + 1], ends[first : last + 1], strict=True):
             before = end - len(piece.text) - piece.start  # of the record's text in the joined one
@@ -335,9 +229,8 @@ class SplitSecretFinder:
             replacement = ""
 
 
-def shaped_in(text: str) -> list[str]:
-    """The secrets that the redactor would remove from a text."""
-    return [secret.decode("utf-8", "surrogatepass") for secret in secrets_in(text.encode("utf-8", "surrogatepass"))]
+def _is_split(ends: list[int], start: int, stop: int) -> bool:
+    return bisect_right(ends, start) != bisect_right(ends, stop - 1)
 
 
 def _parts(secret: str) -> Iterator[str]:
@@ -425,7 +318,8 @@ class Remover:
 
     def _header_for(self, entry: dict[str, Any]) -> dict[str, Any]:
         """A header for a copy whose first line, this one, is not a header."""
-        position = {name: entry[name] for name in ("ts", "mono", "seq")} if is_record(entry) else _NOWHERE
+        source = entry if is_record(entry) else {"ts": "", "mono": 0.0, "seq": 0}
+        position = {name: source[name] for name in ("ts", "mono", "seq")}
         run = {"run": entry["run"]} if isinstance(entry.get("run"), str) else {}
         about = {"phase": "header", "direction": "none", "kind": "header", "req_id": None, "format": FORMAT}
         return position | run | about | {"redacted": [self._done]}
@@ -461,9 +355,6 @@ class Remover:
             return head + exact_json.dumps(self.value(exact_json.loads(data))).decode()
         except orjson.JSONDecodeError:
             return head + (data if data == "[DONE]" else self._placeholder(data))
-
-
-_NOWHERE: dict[str, Any] = {"ts": "", "mono": 0.0, "seq": 0}
 
 
 def is_transcript_line(entry: Any) -> bool:

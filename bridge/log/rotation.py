@@ -48,7 +48,6 @@ class FileNames:
         self._number = 1
 
     def next(self) -> str:
-        """A new name."""
         stamp = self._now().strftime("%Y%m%dT%H%M%S")
         if stamp > self._stamp:
             self._stamp, self._number = stamp, 1
@@ -85,11 +84,9 @@ class LogFile:
         self._names = FileNames(lambda stamp, later: f"{path.stem}-{stamp}{later}{path.suffix}", now)
 
     def begin(self) -> Part:
-        """Open the first file."""
         return open_part(self._path)
 
     def rotate(self, part: Part) -> Part:
-        """Open a new file after this one."""
         # Through a link: it then points to the new file.
         real = self._path.resolve()
         with _alone_in(real.parent):

@@ -16,7 +16,7 @@ from typing import Any
 
 from bridge.appserver.dialect import PROMPTS
 from bridge.log.json_access import member
-from bridge.log.read import Trouble, parse_record, request_of
+from bridge.log.read import Trouble, continues, parse_record, request_of
 from bridge.log.transcript import COUNTS, TranscriptReader, total_used
 from bridge.protocols.cap.decoder import effective_meta
 
@@ -78,7 +78,6 @@ class Summary:
 
     @property
     def is_transcript(self) -> bool:
-        """Whether it is a turn of a plain transcript."""
         return self.path == TRANSCRIPT
 
     @property
@@ -87,20 +86,17 @@ class Summary:
         return self.id.removeprefix("req_")[:8] if self.id.startswith("req_") else self.id
 
     def take_request(self, payload: Any) -> None:
-        """Read `client_request`."""
         self.path, body = _text(member(payload, "path")), member(payload, "body")
         wishes = effective_meta(member(body, "payload", "meta"))
         self.requested_model = _text(member(body, "model") or wishes.get("model"))
 
     def take_start(self, payload: Any) -> None:
-        """Read `turn_start`."""
         if isinstance(payload, dict):
             self.model = _text(payload.get("model")) or self.model
             self.requested_model = _text(payload.get("requested_model")) or self.requested_model
             self.backend = _text(payload.get("backend"))
 
     def take_end(self, payload: Any) -> None:
-        """Read `turn_end`."""
         if not isinstance(payload, dict):
             return
         outcome = payload.get("outcome")
@@ -167,6 +163,8 @@ class Run:
 
     first: int
     next: int
+    continues: bool
+    """Whether its records begin in another file."""
 
 
 @dataclass(slots=True)
@@ -234,7 +232,7 @@ class Scanner:
                 self._read_transcript(record)
             return
         run, seq = record.get("run", ""), record["seq"]
-        known = self.runs.setdefault(run, Run(seq, seq))
+        known = self.runs.setdefault(run, Run(seq, seq, continues(record)))
         self.trouble.gaps += max(0, seq - known.next)
         known.next = seq + 1
         self._read_record(record, run, at, at + len(line) + 1)

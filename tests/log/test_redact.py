@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.redact import Redactor
+from bridge.redact import Redactor, mark
 
 KNOWN = 'our "own" key\\9'
 MARK = re.compile(r"\[redacted:[0-9a-f]{8}\]")
@@ -278,6 +278,20 @@ def test_our_own_secrets_alone_are_removed(write: Any) -> None:
     told = write(f"a response: {KNOWN}, a/b/c/d/e/f, a/b/c/d/e/f/g, sk-{'a' * 24}")
     clean = redactor.without_known(told if isinstance(told, bytes) else told.encode()).decode()
     assert clean.strip('"') == f"a response: [redacted], [redacted], [redacted], sk-{'a' * 24}"
+
+
+@pytest.mark.parametrize("written", ["a%2Bb%2Fc%26d%3Ce%3E", "a+b/c\\u0026d\\u003ce\\u003e", "a+b\\/c&d<e>"])
+def test_our_own_secrets_are_removed_where_they_are_escaped(written: str) -> None:
+    """As in a URL, and as in JSON that is safe within HTML."""
+    assert Redactor(("a+b/c&d<e>",)).text(f"at {written}!".encode()) == f"at {mark(written)}!".encode()
+
+
+def test_a_text_that_was_clean_is_searched_again_for_a_new_secret() -> None:
+    """It is not searched twice otherwise."""
+    redactor = Redactor()
+    assert not redactor.suspicious("a new-word-1234")
+    redactor.learn(["new-word-1234"])
+    assert redactor.suspicious("a new-word-1234")
 
 
 @pytest.mark.parametrize("levels", [5, 127, 129, 300, 600, 1000, 5000])

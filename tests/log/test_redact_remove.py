@@ -11,7 +11,8 @@ import pytest
 from harness import ROOT
 from log.export.making import LogMaker, recordings
 
-from bridge.log.redact import Remover, mark
+from bridge.log.redact import Remover
+from bridge.redact import mark
 
 SECRET = 'Zürich/"47\n'
 BODY = {

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.log import redact
-from bridge.log.redact import RecordTexts, Remover, SplitSecretFinder, find_leaks, mark
+from bridge.log.record_texts import RecordTexts
+from bridge.log.redact import Remover, SplitSecretFinder, find_leaks
+from bridge.redact import mark
 
 SECRET = "abracadabra"
 

@@ -82,7 +82,7 @@ async def test_the_header_is_written_before_anything_else_happens(tmp_path: Path
     writer = writer_of(path)
     writer.write(b"early\n")
     async with trio.open_nursery() as nursery:
-        await nursery.start(writer.run, lambda continues: writer.write(b"header\n"))
+        await nursery.start(writer.run, lambda continues: b"header\n")
         assert path.read_bytes() == b"header\nearly\n"
         nursery.cancel_scope.cancel()
 

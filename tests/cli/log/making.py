@@ -43,7 +43,7 @@ class LogMaker:
         self.lines: list[bytes] = []
         self._seconds = 0.0
         self.recorder = Recorder(self._write, self._now, Redactor(), run)
-        self.recorder.header(dialect="auto", settings={})
+        self._write(self.recorder.header(dialect="auto", settings={}))
 
     def _write(self, data: bytes) -> None:
         self.lines += [line + b"\n" for line in data.split(b"\n")[:-1]]

@@ -28,7 +28,7 @@ class LogMaker:
     def __post_init__(self) -> None:
         self._file = self.path.open("wb")
         self.recorder = Recorder(self._file.write, self._now, Redactor(), "0badcafe")
-        self.recorder.header(dialect="current", settings={})
+        self._file.write(self.recorder.header(dialect="current", settings={}))
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""

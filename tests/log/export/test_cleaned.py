@@ -13,7 +13,7 @@ from bridge.log.content import backend_text
 from bridge.log.export.har import har_pieces
 from bridge.log.export.html import PageTurns
 from bridge.log.export.turn import cleaned, jsonl_row
-from bridge.log.redact import mark
+from bridge.redact import mark
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 PIECES = ["the key ", "sk-pr", "oj-abcdef", "ghijklm", "nopqrstuvwxyz", "0123456789", " it is"]
