@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
@@ -31,7 +31,7 @@ def setting_flags(names: Sequence[str] = (), *, grouped: bool = False) -> Callab
     def values(typed: Flags) -> Flags:
         return {name: _SWITCHED.get(name, value) if value else value for name, value in typed.items()}
 
-    return lambda command: _with_flags(command, [_setting(SETTINGS[name], grouped) for name in wanted], values)
+    return lambda command: with_options(command, [_setting(SETTINGS[name], grouped) for name in wanted], values)
 
 
 def dataclass_flags(declared: type[Any]) -> Callable[[_Command], _Command]:
@@ -43,31 +43,34 @@ def dataclass_flags(declared: type[Any]) -> Callable[[_Command], _Command]:
         kind, option = get_args(annotation)
         if get_origin(kind) is tuple:
             annotation, default = Annotated[list[str] | None, option], None
-        options.append(_parameter(field.name, annotation, default))
+        options.append(parameter(field.name, annotation, default))
     defaults = {field.name: field.default for field in fields(declared)}
 
     def values(typed: Flags) -> Flags:
         return {name: defaults[name] if value is None else value for name, value in typed.items()}
 
-    return lambda command: _with_flags(command, options, values)
+    return lambda command: with_options(command, options, values)
 
 
-def _with_flags(command: _Command, options: Sequence[inspect.Parameter], values: Callable[[Flags], Flags]) -> _Command:
-    """The command with these options in place of its parameter `flags`; typer reads them from the signature."""
+def with_options(
+    command: _Command, options: Sequence[inspect.Parameter], values: Callable[[Flags], Any], name: str = "flags"
+) -> _Command:
+    """The command with these options in place of its parameter `name`; typer reads them from the signature."""
     names = [option.name for option in options]
 
     def run(**typed: Any) -> Any:
-        given = {name: _tuple(typed.pop(name)) for name in names}
-        return command(flags=values(given), **typed)
+        given = {option: _tuple(typed.pop(option)) for option in names}
+        return command(**{name: values(given)}, **typed)
 
-    own: Iterable[inspect.Parameter] = inspect.signature(command, eval_str=True).parameters.values()
-    kept = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each.name != "flags"]
+    parameters: list[inspect.Parameter] = []
+    for each in inspect.signature(command, eval_str=True).parameters.values():
+        parameters += options if each.name == name else [each.replace(kind=each.KEYWORD_ONLY)]
     run.__doc__, run.__name__, run.__module__ = command.__doc__, command.__name__, command.__module__
-    run.__signature__ = inspect.Signature([*options, *kept])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
 
 
-def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+def parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -87,7 +90,7 @@ def _setting(setting: Setting, grouped: bool) -> inspect.Parameter:
         rich_help_panel=setting.group if grouped else None,
         autocompletion=(lambda: list(choices)) if choices else None,
     )
-    return _parameter(setting.name, Annotated[_type(setting, switch), option])
+    return parameter(setting.name, Annotated[_type(setting, switch), option])
 
 
 def _type(setting: Setting, switch: bool) -> Any:

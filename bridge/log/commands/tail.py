@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import ConfigError
-from bridge.log.commands.options import chosen
-from bridge.log.commands.requests import Table, local_time
+from bridge.log.commands.requests import Table, chosen, local_time
 from bridge.log.commands.show import show_record
 from bridge.log.commands.terminal import Screen
 from bridge.log.filters import Filters
