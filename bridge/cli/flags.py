@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
@@ -31,7 +31,7 @@ def setting_flags(names: Sequence[str] = (), *, grouped: bool = False) -> Callab
     def values(typed: Flags) -> Flags:
         return {name: _SWITCHED.get(name, value) if value else value for name, value in typed.items()}
 
-    return lambda command: with_options(command, [_setting(SETTINGS[name], grouped) for name in wanted], values)
+    return lambda command: _with_flags(command, [_setting(SETTINGS[name], grouped) for name in wanted], values)
 
 
 def dataclass_flags(declared: type[Any]) -> Callable[[_Command], _Command]:
@@ -43,16 +43,22 @@ def dataclass_flags(declared: type[Any]) -> Callable[[_Command], _Command]:
         kind, option = get_args(annotation)
         if get_origin(kind) is tuple:
             annotation, default = Annotated[list[str] | None, option], None
-        options.append(parameter(field.name, annotation, default))
+        options.append(_parameter(field.name, annotation, default))
     defaults = {field.name: field.default for field in fields(declared)}
 
     def values(typed: Flags) -> Flags:
         return {name: defaults[name] if value is None else value for name, value in typed.items()}
 
-    return lambda command: with_options(command, options, values)
+    return lambda command: _with_flags(command, options, values)
 
 
-def with_options(
+def text_flags(options: Mapping[str, Any], values: Callable[[Flags], Any], name: str) -> Callable[[_Command], _Command]:
+    """Decorate a command: it gets these options with a text each, and what `values` makes of them as `name`."""
+    parameters = [_parameter(option, Annotated[str | None, declared]) for option, declared in options.items()]
+    return lambda command: _with_flags(command, parameters, values, name)
+
+
+def _with_flags(
     command: _Command, options: Sequence[inspect.Parameter], values: Callable[[Flags], Any], name: str = "flags"
 ) -> _Command:
     """The command with these options in place of its parameter `name`; typer reads them from the signature."""
@@ -70,7 +76,7 @@ def with_options(
     return run
 
 
-def parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -90,7 +96,7 @@ def _setting(setting: Setting, grouped: bool) -> inspect.Parameter:
         rich_help_panel=setting.group if grouped else None,
         autocompletion=(lambda: list(choices)) if choices else None,
     )
-    return parameter(setting.name, Annotated[_type(setting, switch), option])
+    return _parameter(setting.name, Annotated[_type(setting, switch), option])
 
 
 def _type(setting: Setting, switch: bool) -> Any:

@@ -116,13 +116,9 @@ class ReplayBackend(Backend):
             playback = UpstreamPlayback(turn, frames, self.name)
         else:
             playback = ChildPlayback(turn, frames, recording.used)
-
-        def note(kind: str, payload: dict[str, Any]) -> None:
-            if recorder is not None:
-                recorder.event("tool_parse", "none", kind, req_id, payload)
-
         stage = None
         if playback.in_text and turn.parses_tool_calls and not turn.verbatim:
+            note = (lambda kind, payload: None) if recorder is None else recorder.tool_calls(req_id)
             stage = ToolStage(turn, self._new_id, note)
         copy = None if recorder is None else _FrameCopy(recorder, req_id)
         return _RecordedStream(recording, attempt, playback, stage, pace, self._order, copy)

@@ -30,8 +30,7 @@ class RecordedIds:
         # In CAP only a header has the id of a conversation.
         ids = [value for name, value in recording.headers or () if name == "x-conversation-id"]
         ids += _ids_in(sent, lambda name: name in ("id", "item_id", "call_id"))
-        frames = (frame for frames in recording.attempts.values() for frame in frames if frame.direction == "in")
-        given = [*(frame.payload for frame in frames), recording.body]
+        given = [*(frame.payload for frame in recording.frames if frame.direction == "in"), recording.body]
         foreign = set(_ids_in(given, lambda name: name.lower().endswith("id")))
         for name in dict.fromkeys(ids):
             prefix, _, rest = name.replace("-", "_", 1).partition("_")

@@ -142,7 +142,7 @@ def _print(log: Path, filters: Filters, wanted: str | None) -> None:
     """Write what each client would get to stdout, after a comment that names the request."""
     from bridge.errors import BridgeError
     from bridge.log.commands.terminal import printing
-    from bridge.replay.verify import PROTOCOLS, translate
+    from bridge.replay.verify import translate
     from bridge.terminal import say
 
     code = 0
@@ -151,8 +151,7 @@ def _print(log: Path, filters: Filters, wanted: str | None) -> None:
         async def show(verifier: Verifier, recording: Recording) -> None:
             nonlocal code
             # A transcript has no client whose protocol it could be.
-            name = wanted or (None if recording.client else "responses")
-            protocol = next((known for known in PROTOCOLS if known == name), None)
+            protocol = wanted or (None if recording.client else "responses")
             try:
                 if protocol is not None:
                     out = await translate(recording, protocol)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from bridge.cli.flags import parameter, with_options
+from bridge.cli.flags import text_flags
 
 if TYPE_CHECKING:
     from bridge.log.filters import Filters as Filters
@@ -36,15 +35,13 @@ _FILTERS: dict[str, Any] = {
 }
 
 
-def filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of all filters; it gets them as one parameter, `filters`."""
+def _parse_filters(typed: dict[str, Any]) -> Filters:
+    from datetime import datetime
 
-    def parse(typed: dict[str, Any]) -> Filters:
-        from datetime import datetime
+    from bridge.log.filters import parse_filters
 
-        from bridge.log.filters import parse_filters
+    return parse_filters(datetime.now().astimezone(), **typed)
 
-        return parse_filters(datetime.now().astimezone(), **typed)
 
-    options = [parameter(name, Annotated[str | None, option]) for name, option in _FILTERS.items()]
-    return with_options(command, options, parse, name="filters")
+filtered = text_flags(_FILTERS, _parse_filters, "filters")
+"""Decorates a command: it gets the options of all filters, and its parameter `filters`."""

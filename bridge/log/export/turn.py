@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from bridge.log.content import Answer, AnswerReader, Choice, backend_text, sent_values
+from bridge.log.content import Answer, Choice, backend_text, client_answer
 from bridge.log.filters import Filters
 from bridge.log.json_access import dump, loads, member
 from bridge.log.recording import EGRESS, Frame, Piece, Recording
@@ -120,11 +120,7 @@ def _records(recording: Recording) -> Iterator[dict[str, Any]]:
 
 def collect_answer(recording: Recording) -> Answer:
     """The final answer of a recording, as much of it as was sent; where nothing of it was, as much as arrived."""
-    reader = AnswerReader()
-    for piece in recording.client:
-        for value in sent_values(piece.kind, piece.payload):
-            reader.take(value)
-    answer = reader.answer()
+    answer = client_answer(recording)
     end = recording.end or {}
     # A transcript has no client; one that asked for an answer in the background got nothing but its name; and one that
     # wanted it whole gets nothing of an answer that fails.
