@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from bridge.app.admission import Slot, resolve_visible
-from bridge.app.answers import start_answer
+from bridge.app.answers import OnlyEnd, start_answer
 from bridge.app.rate_limits import add_reset_time, limit_headers
 from bridge.app.service import AnswerSettings, Service
 from bridge.core.backend import Backend, EventStream
@@ -152,7 +152,7 @@ class Exchange:
         for observer in service.observers:
             observer.starting(facts)
         self.turn, self.encoder, self._backend = turn, encoder, backend
-        self._stream = await start_answer(backend, turn, self.id) if generate else _Silence()
+        self._stream = await start_answer(backend, turn, self.id) if generate else OnlyEnd(Finished("completed"))
         facts.begun = trio.current_time()
         for observer in service.observers:
             observer.started(facts)
@@ -332,13 +332,3 @@ async def wait_for_model(router: Router, model: Any) -> None:
     """Wait until the model's name can be resolved: names may be unknown until a child has listed its models."""
     if isinstance(model, str):
         await router.wait_for(model)
-
-
-class _Silence:
-    """The events of a request that asks for no answer."""
-
-    async def next(self) -> list[TurnEvent]:
-        return [Finished("completed")]
-
-    def close(self) -> None:
-        pass

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import trio
 
 from bridge import exact_json
+from bridge.app.answers import OnlyEnd
 from bridge.core.backend import Abilities, Backend, EventStream
 from bridge.core.events import Finished, Outcome, TurnEvent
 from bridge.core.models import ModelChoice, effort_in_name
@@ -109,7 +110,7 @@ class ReplayBackend(Backend):
                 await pace.until(recording.end_mono)
             end = recorded_end(recording)
             if end.outcome in ("completed", "cancelled") and end.error is None:
-                return _NoAnswer(end)
+                return OnlyEnd(end)
             raise end.error or BackendProtocolError("The recording has no message of a backend.")
         playback: ChildPlayback | UpstreamPlayback
         if any(frame.kind.startswith("upstream") for frame in frames):
@@ -197,20 +198,6 @@ class _RecordedStream:
         if self._copy is not None:
             self._copy.end()
         self._order.leave(self._attempt)
-
-
-class _NoAnswer:
-    """The answer to a request for which no backend was asked."""
-
-    def __init__(self, end: Finished) -> None:
-        self._end = end
-
-    async def next(self) -> list[TurnEvent]:
-        await trio.lowlevel.checkpoint()
-        return [self._end]
-
-    def close(self) -> None:
-        pass
 
 
 class _FrameCopy:

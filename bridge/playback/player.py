@@ -147,7 +147,7 @@ class LogPlayer:
         return play(service, recording, self._speed)
 
     def _nearest(self, request: dict[str, Any]) -> Recording:
-        """The most similar recording. Raises NoRecording if there is none or a miss is an error."""
+        """The most similar recording. Raises NoRecording if the log is empty or a miss is an error."""
         recorded = (each for equal in self._recordings.values() for each in equal)
         nearest = min(recorded, key=lambda each: distance(each[1], request), default=None)
         if nearest is None:

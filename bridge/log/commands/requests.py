@@ -77,13 +77,14 @@ class MatchingRecordings:
         self._path, self._filters, self._screen = path, filters, screen
 
     def __iter__(self) -> Iterator[Recording]:
-        from bridge.log.export.turn import accepted
+        from bridge.log.export.turn import records_of, summary_of
 
-        reader, progress = self.reader, self._screen.progress
+        reader, filters, progress = self.reader, self._filters, self._screen.progress
         progress.size = sum(file.stat().st_size for file in reader.files)
-        for recording in accepted(read_recordings(reader), self._filters):
-            self.count += 1
-            yield recording
+        for recording in read_recordings(reader):
+            if filters.are_none or filters.accepts(summary_of(recording), lambda _: records_of(recording)):  # noqa: B023
+                self.count += 1
+                yield recording
         progress.clear()
         if reader.found_nothing:
             refuse_other_files(self._path, reader.files, reader.trouble)
@@ -92,7 +93,7 @@ class MatchingRecordings:
 def find_request(log: Log, prefix: str | None, filters: Filters = NO_FILTERS) -> Summary:
     """The request whose id begins with `prefix`, or the last one, of those that match the filters.
 
-    Raises UsageError when there is none, or several. The same request twice (a log that was copied to another) is not
+    Raises UsageError when none or several match. The same request twice (a log that was copied to another) is not
     ambiguous: the later one is meant.
     """
     matching = "" if filters.are_none else " that matches the filters"

@@ -277,7 +277,7 @@ def _explain_error(error: dict[str, Any]) -> Iterator[str]:
         yield " · ".join(filter(None, about))
     wait = error.get("retry_after")
     if isinstance(wait, int | float):
-        yield f"What to do: try again after {wait:g} s; the client was told so."
+        yield f"What to do: try again after {wait:g} s, as the client was advised."
     elif error.get("severity") == "transient":
         yield "What to do: try again; it may go away by itself."
     elif kind == "invalid_request_error":

@@ -126,10 +126,7 @@ def _accepts(filters: Filters, record: dict[str, Any]) -> bool:
         return False
     if filters.grep is not None and filters.grep.casefold() not in str(record.get("payload")).casefold():
         return False
-    time = local_time(record["ts"])
-    if filters.since is not None and (time is None or time < filters.since):
-        return False
-    return filters.until is None or (time is not None and time <= filters.until)
+    return filters.fits_time(record["ts"])
 
 
 class Follower:

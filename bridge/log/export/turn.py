@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 from bridge.log.content import Answer, Choice, backend_text, client_answer
-from bridge.log.filters import Filters
 from bridge.log.json_access import dump, loads, member
 from bridge.log.recording import EGRESS, Frame, Piece, Recording
 from bridge.log.redact import Remover, SplitSecretFinder
@@ -103,15 +102,8 @@ def summary_of(recording: Recording) -> Summary:
     return summary
 
 
-def accepted(recordings: Iterable[Recording], filters: Filters) -> Iterator[Recording]:
-    """Those that match all filters."""
-    for recording in recordings:
-        if filters.are_none or filters.accepts(summary_of(recording), lambda _, held=recording: _records(held)):  # type: ignore[misc]
-            yield recording
-
-
-def _records(recording: Recording) -> Iterator[dict[str, Any]]:
-    """What `--grep` searches."""
+def records_of(recording: Recording) -> Iterator[dict[str, Any]]:
+    """The records with what the client sent and got and what the backend sent: what `--grep` searches."""
     yield {"phase": "http_ingress", "kind": "client_request", "payload": recording.request}
     for _, part in _parts(recording):
         yield _record(recording.id, part)
