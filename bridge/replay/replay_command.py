@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from bridge.log.commands.terminal import Screen
     from bridge.log.recording import Recording
     from bridge.replay.compare import Comparison
-    from bridge.replay.verify import Verifier
 
 
 @filtered
@@ -60,23 +59,25 @@ def command(
 
 def run_verify(log: Path, filters: Filters, *, update: bool, verbose: bool) -> None:
     """Compare every answer and report differences. Exits with 1 if there are any, or nothing was compared."""
+    import trio
+
     from bridge.log.commands.terminal import printing
+    from bridge.log.read import log_files
     from bridge.replay.compare import update_log
+    from bridge.replay.verify import Verifier
     from bridge.terminal import say
 
     counts: Counter[str] = Counter()
     changed: list[tuple[Recording, Recording]] = []
     with printing() as screen:
-
-        async def compare(verifier: Verifier, recording: Recording) -> None:
-            found = await verifier.verify(recording)
+        verifier = Verifier()
+        for recording in _recordings(log, filters, screen):
+            found = trio.run(verifier.verify, recording)
             counts[found.outcome] += 1
             if found.outcome == "different" and found.now is not None:
                 changed.append((recording, found.now))
             if verbose or found.outcome == "different":
                 _show(found, screen)
-
-        files = _for_each(log, filters, screen, compare)
         words = {"same": "the same", "different": "different", "not_played": "not played"}
         screen.line(
             f"{counts.total()} request(s): " + ", ".join(f"{counts[name]} {word}" for name, word in words.items())
@@ -88,41 +89,26 @@ def run_verify(log: Path, filters: Filters, *, update: bool, verbose: bool) -> N
             screen.flush()
             say("error", "nothing was compared: none of the requests can be played")
         elif update and changed:
-            update_log(files, changed)
+            update_log(log_files(log), changed)
             counts["different"] -= len(changed)
             screen.line(f"{log} now contains the answers of the current code.")
     raise typer.Exit(int(nothing or counts["different"] > 0))
 
 
-def _for_each(
-    log: Path, filters: Filters, screen: Screen, handle: Callable[[Verifier, Recording], Awaitable[None]]
-) -> list[Path]:
-    """Handle the matching requests in the order in which they ended. Returns the files of the log.
-
-    Raises UsageError when there is no such request.
-    """
+def _recordings(log: Path, filters: Filters, screen: Screen) -> Iterator[Recording]:
+    """The matching requests in the order in which they ended. Raises UsageError when there is none."""
     import logging
-
-    import trio
 
     from bridge.errors import UsageError
     from bridge.log.commands.requests import MatchingRecordings, report
-    from bridge.replay.verify import Verifier
 
     # What the code cannot read appears as a difference. A traceback would only show that a log is hostile.
     logging.getLogger("bridge.server").setLevel(logging.CRITICAL)
     matching = MatchingRecordings(log, filters, screen)
-
-    async def play() -> None:
-        verifier = Verifier()
-        for recording in matching:
-            await handle(verifier, recording)
-
-    trio.run(play)
+    yield from matching
     if not matching.count:
         raise UsageError(f"{log} contains no request{'' if filters.are_none else ' that matches'}.")
     report(screen, matching.reader.trouble)
-    return matching.reader.files
 
 
 def _show(found: Comparison, screen: Screen) -> None:
@@ -140,34 +126,32 @@ def _show(found: Comparison, screen: Screen) -> None:
 
 def _print(log: Path, filters: Filters, wanted: str | None) -> None:
     """Write what each client would get to stdout, after a comment that names the request."""
+    import trio
+
     from bridge.errors import BridgeError
     from bridge.log.commands.terminal import printing
-    from bridge.replay.verify import translate
+    from bridge.replay.verify import Verifier, translate
     from bridge.terminal import say
 
-    code = 0
+    verifier, code = Verifier(), 0
     with printing() as screen:
-
-        async def show(verifier: Verifier, recording: Recording) -> None:
-            nonlocal code
+        for recording in _recordings(log, filters, screen):
             # A transcript has no client whose protocol it could be.
             protocol = wanted or (None if recording.client else "responses")
             try:
                 if protocol is not None:
-                    out = await translate(recording, protocol)
+                    out = trio.run(translate, recording, protocol)
                 else:
-                    found = await verifier.verify(recording)
+                    found = trio.run(verifier.verify, recording)
                     if found.now is None:
                         say("note", f"{recording.id}: {' '.join(found.lines)}")
-                        return
+                        continue
                     out = found.now.sent
             except BridgeError as error:
                 say("error", f"{recording.id}: {error.message}")
                 code = 1
-                return
+                continue
             if protocol not in ("text", "wire", "cap"):
                 screen.write(f": {recording.id} {recording.path}\n\n".encode("utf-8", "replace"))
             screen.write(out if out.endswith(b"\n") else out + b"\n")
-
-        _for_each(log, filters, screen, show)
     raise typer.Exit(code)

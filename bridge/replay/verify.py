@@ -272,7 +272,7 @@ async def _translate(recording: Recording, protocol: str) -> bytes:
         # A CAP request has no members that a response could repeat.
         turn, body, request_id, events = assist.turn, {}, request.request_id, assist.events
     else:
-        turn = parse_request(with_calls(body), spoken)
+        turn = _CLIENTS[spoken].parse(with_calls(body), ())
         turn = turn.for_model(backend.resolve(turn.model))
     turn = replace(turn, n=None, stream=True, include_usage=True)
     stream = await start_answer(backend, turn, recording.id)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,6 +103,17 @@ def test_a_file_that_is_not_a_log_is_rejected(tmp_path: Path, command: str) -> N
 def test_an_empty_log_contains_no_request(tmp_path: Path) -> None:
     (tmp_path / "notes.ndjson").touch()
     assert "notes.ndjson contains no request." in run_command("replay", tmp_path / "notes.ndjson").stderr
+
+
+@pytest.mark.parametrize("command", ["replay --verify", "log export --jsonl -"])
+def test_a_log_may_come_through_a_pipe(tmp_path: Path, command: str) -> None:
+    pipe = tmp_path / "log.ndjson"
+    os.mkfifo(pipe)
+    content = (LOGS / "text-history.ndjson").read_bytes()
+    threading.Thread(target=pipe.write_bytes, args=(content,), daemon=True).start()
+    ran = run_command(*command.split(), pipe)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("18 request(s): 18 the same" if command == "replay --verify" else '{"id":"req_')
 
 
 @pytest.mark.parametrize("protocol", ["responses", "chat", "wire", "cap"])
