@@ -44,6 +44,20 @@ async def _start_one(backend: Backend, turn: Turn, req_id: str) -> EventStream:
     return stream.then(stages) if isinstance(stream, StagedStream) else StagedStream(stream, stages)
 
 
+class OnlyEnd:
+    """The stream of an answer that has nothing but its end."""
+
+    def __init__(self, end: Finished) -> None:
+        self._end = end
+
+    async def next(self) -> list[TurnEvent]:
+        await trio.lowlevel.checkpoint()
+        return [self._end]
+
+    def close(self) -> None:
+        pass
+
+
 class ChoicesStream:
     """Several turns at once. Each batch is of one of them; it ends when all have ended, or one has failed."""
 

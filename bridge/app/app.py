@@ -151,8 +151,8 @@ class App:
             async with trio.open_nursery() as children:
                 for runner in self.runners:
                     children.start_soon(runner.run)
-                # Until they run, they take no turns. trio runs the tasks of one pass in any order, so the first pass may
-                # reach this task before them; the second comes after all of them.
+                # Until they run, they take no turns. trio runs the tasks of one pass in any order, so the first pass
+                # may reach this task before them; the second comes after all of them.
                 await trio.lowlevel.checkpoint()
                 await trio.lowlevel.checkpoint()
                 yield

@@ -15,9 +15,9 @@ from typing import Any
 import trio
 
 from bridge.app.admission import Slot, resolve_visible
-from bridge.app.answers import start_answer
+from bridge.app.answers import OnlyEnd, start_answer
 from bridge.app.rate_limits import add_reset_time, limit_headers
-from bridge.app.service import Service
+from bridge.app.service import AnswerSettings, Service
 from bridge.core.backend import Backend, EventStream
 from bridge.core.events import CANCELLED, CLIENT_GONE, Finished, TurnEvent
 from bridge.core.models import ModelChoice
@@ -55,6 +55,7 @@ class Exchange:
         "_ready",
         "_recorder",
         "_service",
+        "_settings",
         "_slot",
         "_stream",
         "_url",
@@ -76,6 +77,7 @@ class Exchange:
         self.encoder: Encoder | None = None
         self.turn: Turn | None = None
         self._service = service
+        self._settings: AnswerSettings = service
         self._key = key
         self._url = url
         self.provider_key = provider_key
@@ -112,15 +114,14 @@ class Exchange:
             observer.arrived(self._facts, {"path": self._url, **what})
 
     def _choose(self, spoken: str, data: dict[str, Any]) -> None:
-        """Where recordings are played, serve the rest of this request from its recording."""
+        """Where recordings are played, answer this request from its recording."""
         if self._service.player is not None:
-            self._service = self._service.player.choose(self._service, spoken, data)
+            self._settings = self._service.player.choose(self._service, spoken, data)
 
     def _resolve(self, name: str) -> ModelChoice:
         """The model behind a name, as this client may use it. Raises ModelNotFound."""
-        service = self._service
-        key = service.admission.key(self._key)
-        return resolve_visible(service.router, key, name, keyed=self.provider_key is not None)
+        key = self._service.admission.key(self._key)
+        return resolve_visible(self._settings.router, key, name, keyed=self.provider_key is not None)
 
     async def _start(
         self, turn: Turn, encoder: Encoder, backend: Backend, dropped: Iterable[str], *, generate: bool = True
@@ -136,8 +137,8 @@ class Exchange:
         names = list(dict.fromkeys([*dropped, *turn.client_names(await backend.drops(turn))]))
         if self.provider_key is not None and not backend.takes.provider_key:
             names.append("x-provider-key")
-        apply_policy(self._service.policy, names)
-        self._service.memory.check()
+        apply_policy(self._settings.policy, names)
+        service.memory.check()
         if names:
             self.headers.append((HEADER, ",".join(names).encode()))
         self.headers += limit_headers(backend.rate_limits())
@@ -151,7 +152,7 @@ class Exchange:
         for observer in service.observers:
             observer.starting(facts)
         self.turn, self.encoder, self._backend = turn, encoder, backend
-        self._stream = await start_answer(backend, turn, self.id) if generate else _Silence()
+        self._stream = await start_answer(backend, turn, self.id) if generate else OnlyEnd(Finished("completed"))
         facts.begun = trio.current_time()
         for observer in service.observers:
             observer.started(facts)
@@ -175,7 +176,7 @@ class Exchange:
         """
         assert self.encoder is not None
         out = self.encoder.begin()
-        held_until = trio.current_time() + self._service.hold
+        held_until = trio.current_time() + self._settings.hold
         while not self.encoder.visible and not self.finished and (patience := held_until - trio.current_time()) > 0:
             out += (await self.next(patience))[0]
         if self.encoder.failure is not None and not self.encoder.visible:
@@ -223,7 +224,7 @@ class Exchange:
             self._end = end
             self._release_slot()  # however long the client takes to read the rest
             if end.error is not None and self._backend is not None:
-                add_reset_time(end.error, self._backend.rate_limits(), self._service.now())
+                add_reset_time(end.error, self._backend.rate_limits(), self._settings.now())
 
     def _note_reroute(self, events: list[TurnEvent]) -> None:
         """Report to the client and the log that another model than the requested one answers.
@@ -331,13 +332,3 @@ async def wait_for_model(router: Router, model: Any) -> None:
     """Wait until the model's name can be resolved: names may be unknown until a child has listed its models."""
     if isinstance(model, str):
         await router.wait_for(model)
-
-
-class _Silence:
-    """The events of a request that asks for no answer."""
-
-    async def next(self) -> list[TurnEvent]:
-        return [Finished("completed")]
-
-    def close(self) -> None:
-        pass

@@ -82,25 +82,25 @@ class OpenAiExchange(Exchange):
         Without `generate` there is no answer: the input is only stored, so that another request can continue it.
         """
         self._choose(self._protocol.name, data)
-        service = self._service
+        service, settings = self._service, self._settings
         self._keeps = self._protocol.keeps_answers and service.keeps_responses and data.get("store") is not False
         if self._protocol.keeps_answers:
             _check_background(data, keeps=self._keeps)
-        await wait_for_model(service.router, data.get("model"))
+        await wait_for_model(settings.router, data.get("model"))
         continuation = known or await self._find_continuation(data)
         turn = self._protocol.parse(data, continuation.context)
         choice = self._resolve(turn.model)
-        backend = service.router.backend(choice.backend)
+        backend = settings.router.backend(choice.backend)
         takes = backend.takes
         turn = turn.for_model(
             choice,
-            stream=service.stream_default if turn.stream is None else turn.stream,
+            stream=settings.stream_default if turn.stream is None else turn.stream,
             session=session_of(data, turn, self._key),
             provider_key=self.provider_key if takes.provider_key else None,
         )
         self._data, self._continued = data, continuation
         dropped = self._protocol.dropped_fields(data, turn, takes)
-        context = AnswerContext(service.new_id, service.now, service.reasoning, self._keeps)
+        context = AnswerContext(settings.new_id, settings.now, settings.reasoning, self._keeps)
         encoder = self._protocol.make_encoder(turn, data, context)
         await self._start(turn, encoder, backend, dropped, generate=generate)
         if isinstance(encoder, ResponsesEncoder):
@@ -111,7 +111,7 @@ class OpenAiExchange(Exchange):
         try:
             return await find_continuation(service.store, self._key, data, enabled=service.keeps_responses)
         except InvalidRequest:
-            if not service.forgiving:
+            if not self._settings.forgiving:
                 raise
             return NOTHING
 
@@ -172,7 +172,7 @@ class OpenAiExchange(Exchange):
         """The request's own input, each item with an id."""
         assert self.turn is not None
         if self._own_items is None:
-            new_id = self._service.new_id
+            new_id = self._settings.new_id
             # The turn has the tools that these offer. They are kept for the requests that continue this one.
             offers = [{**item, "id": new_id("item")} for item in tool_items(self._data.get("input"))]
             self._own_items = offers + build_stored_items(self.turn.items[self._continued.count :], new_id)

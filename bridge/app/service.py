@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,8 +36,8 @@ class Player(Protocol):
     def check(self, path: str) -> None:
         """Raise a BridgeError if requests to this path can neither be played nor answered live."""
 
-    def choose(self, service: Service, spoken: str, data: dict[str, Any]) -> Service:
-        """The service that plays the recorded answer to a body, or `service` itself if it is to be answered live.
+    def choose(self, service: Service, spoken: str, data: dict[str, Any]) -> AnswerSettings:
+        """The settings that give the recorded answer to a body, or `service` itself if it is to be answered live.
 
         Raises a BridgeError if there is no recording.
         """
@@ -56,35 +56,42 @@ class Recordings(Player, Protocol):
 
 
 @dataclass(slots=True)
-class Service:
-    """What every request needs."""
+class AnswerSettings:
+    """What decides about an answer besides its request: the operator's settings, or those of a recording."""
 
     router: Router
     new_id: NewId
+    _: KW_ONLY
+    now: Callable[[], float] = time
+    hold: float = 2.0
+    """Seconds for which the status stays open while nothing is visible: a failure can still be an HTTP error."""
+    stream_default: bool = False
+    policy: Policy = "drop"
+    reasoning: ReasoningDisplay = "content"
+    cap: CapOptions = field(default_factory=CapOptions)
+    forgiving: bool = False
+    """The answer is a recorded one: what the request continues need not exist, and its time is not measured."""
+
+
+@dataclass(slots=True)
+class Service(AnswerSettings):
+    """What every request needs, and the operator's settings."""
+
     max_body: int
     keepalive: float
     store: Store
     keeps_responses: bool = True
-    stream_default: bool = False
     lists_aliases: bool = True
     """Whether GET /v1/models has aliases and names with efforts beside the models."""
     tool_modes: ToolModes = field(default_factory=ToolModes)
     """How tools are offered, by model and key."""
-    policy: Policy = "drop"
-    reasoning: ReasoningDisplay = "content"
     recorder: Recorder | None = None
-    now: Callable[[], float] = time
-    hold: float = 2.0
-    """Seconds for which the status stays open while nothing is visible: a failure can still be an HTTP error."""
     player: Player | None = None
-    forgiving: bool = False
-    """The answer is a recorded one: what the request continues need not exist, and its time is not measured."""
     running: dict[tuple[str, str], OpenAiExchange] = field(default_factory=dict)
     """The responses in progress, by key and id."""
     background: trio.Nursery | None = None
     """Runs background responses; None before the bridge runs and while it stops."""
     admission: Admission = field(default_factory=Admission)
-    cap: CapOptions = field(default_factory=CapOptions)
     counts: Counts = field(default_factory=Counts)
     memory: MemoryLimit = field(default_factory=lambda: MemoryLimit(0))
     metrics: Metrics = field(default_factory=Metrics)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
-from bridge.core.backend import EventStream
+from bridge.app.answers import attempt_id
+from bridge.core.backend import Backend, EventStream
 from bridge.core.collect import ReasoningOutput, Result, TextOutput
 from bridge.core.events import Finished, ToolCall, TurnEvent, Usage, UsageUpdate
 from bridge.core.items import FunctionCall, FunctionOutput, Item, Message, RawItem, Text
@@ -122,3 +124,31 @@ class ToolLoop:
             f"The model still calls tools after {self._steps} step{'s' if self._steps > 1 else ''}. Allow more steps."
         )
         return [*usage, Finished("failed", error=error)]
+
+
+def answer_calls(
+    backend: Backend,
+    turn: Turn,
+    req_id: str,
+    outputs: Mapping[str, str],
+    *,
+    max_steps: int = MAX_STEPS,
+    on_missing: Callable[[str], None] = lambda name: None,
+) -> ToolLoop:
+    """A turn whose tools have these outputs, by name; `$args` is the arguments of the call. Each step is an attempt.
+
+    `on_missing` gets the name of a tool without an output.
+    """
+    attempts = (attempt_id(req_id, index) for index in count())
+
+    async def start(step: Turn) -> EventStream:
+        return await backend.start(step, next(attempts))
+
+    async def handle(call: ToolCall) -> str:
+        output = outputs.get(call.name)
+        if not isinstance(output, str):
+            on_missing(call.name)
+            raise LookupError(f"there is no output for {call.name}")
+        return call.arguments if output == "$args" else output
+
+    return ToolLoop(start, turn, handle, max_steps=max_steps)

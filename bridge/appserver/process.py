@@ -83,19 +83,21 @@ class Process:
         """Wait for its end and reap it."""
         async with self._reaping:
             while (code := self._popen.poll()) is None:
-                await self._wait_for_exit()
+                await wait_for_exit(self.pid)
         return code
 
-    async def _wait_for_exit(self) -> None:
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # not Linux, or an old one
-            await trio.to_thread.run_sync(self._popen.wait, abandon_on_cancel=True)
-            return
-        try:
-            await trio.lowlevel.wait_readable(descriptor)
-        finally:
-            os.close(descriptor)
+
+async def wait_for_exit(pid: int) -> None:
+    """Wait for the end of a child without reaping it."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux, or an old one
+        await trio.to_thread.run_sync(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT, abandon_on_cancel=True)
+        return
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 async def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None) -> Process:
@@ -116,7 +118,7 @@ async def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None 
             bufsize=0,
             start_new_session=True,
             umask=0o077,
-            preexec_fn=_die_with_parent(),
+            preexec_fn=die_with_parent(),
         )
     except (OSError, subprocess.SubprocessError) as error:
         # A client may read it: where the program lies is not its business.
@@ -177,7 +179,7 @@ def signal_group(process: Process, number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
     """On Linux: run in the child before exec, so that the kernel kills it when we are killed.
 
     A Codex leaves by itself when its stdin closes; this is for programs that do not look.

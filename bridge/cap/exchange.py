@@ -136,14 +136,14 @@ class AssistExchange(Exchange):
     def refuse(self, error: BridgeError) -> None:
         """The request ended before its turn could: record the answer that its client gets."""
         self.fail(error)
-        failure = failure_from(error, now=self._service.now(), request_id=self.request.request_id)
+        failure = failure_from(error, now=self._settings.now(), request_id=self.request.request_id)
         self.record_start(failure.status, [*HEADERS, *self.headers])
         self.record_json(failure.body)
 
     @property
     def hold(self) -> float:
         """Seconds for which an answer is held back, so that a failure can be an HTTP status."""
-        return self._service.hold
+        return self._settings.hold
 
     def find_recording(self) -> None:
         """Choose the recording that answers, if recordings are replayed. Called first. Raises BridgeError."""
@@ -151,9 +151,9 @@ class AssistExchange(Exchange):
 
     def time_limit(self) -> float:
         """Seconds that the answer may take; no limit in a replay, which ends as recorded. Raises BridgeError."""
-        if self._service.forgiving:
+        if self._settings.forgiving:
             return math.inf
-        return time_limit(self.request, self._service.cap.rules)
+        return time_limit(self.request, self._settings.cap.rules)
 
     async def open(self) -> None:
         """Parse the request and start its turn. If it is `cut` meanwhile, the answer is only its end."""
@@ -164,19 +164,19 @@ class AssistExchange(Exchange):
             self.encoder = self._new_encoder()
 
     async def _open(self) -> None:
-        service, request = self._service, self.request
-        rules = service.cap.rules
+        settings, request = self._settings, self.request
+        rules = settings.cap.rules
         name = wanted_model(request, rules)
         if name is None:
-            name = await service.router.default_model()
+            name = await settings.router.default_model()
             rules = replace(rules, default_model=name)
-        await wait_for_model(service.router, name)
+        await wait_for_model(settings.router, name)
         context = await self._begin_conversation(conversation_of(request))
         assist = parse_assist(request, self._resolve, rules, context, data=self._data)
         if self._conversation is not None:
             names = (b"x-conversation-id", b"x-conversation")
             self.headers += zip(names, map(str.encode, self._conversation), strict=True)
-        backend = service.router.backend(assist.turn.backend)
+        backend = settings.router.backend(assist.turn.backend)
         turn = replace(
             assist.turn,
             stream=self.form != "json",
@@ -186,26 +186,26 @@ class AssistExchange(Exchange):
         await self._start(turn, self._new_encoder(assist.events), backend, assist.ignored)
 
     def _new_encoder(self, events: frozenset[str] = frozenset()) -> CapEncoder:
-        service = self._service
+        settings = self._settings
         return CapEncoder(
             self.request.request_id,
-            now=service.now,
-            started_at=service.now(),
+            now=settings.now,
+            started_at=settings.now(),
             form=self.form,
             events=events,
             conversation=self._conversation,
-            keeps_empty=service.cap.keeps_empty,
+            keeps_empty=settings.cap.keeps_empty,
         )
 
     @property
     def _conversation(self) -> tuple[str, ConversationState] | None:
         # A replay gives the recorded state, even if the earlier turns are not in the log.
-        state = self._service.cap.recorded_state or ("continued" if self._continues else "new")
+        state = self._settings.cap.recorded_state or ("continued" if self._continues else "new")
         return None if self.conversation is None else (self.conversation, state)
 
     async def _begin_conversation(self, name: str | None) -> list[dict[str, Any]]:
         """The items of the conversation, which is reserved for this request until its end."""
-        service = self._service
+        service, settings = self._service, self._settings
         if not service.keeps_responses:
             if name is None:
                 return []
@@ -215,10 +215,10 @@ class AssistExchange(Exchange):
                 code="unsupported_parameter",
                 http_status=422,
             )
-        self.conversation = name or service.new_id("conv")
+        self.conversation = name or settings.new_id("conv")
         while name is None and (self._owner, self.conversation) in self._busy:
             # A replay gives the recorded id to every client that sends the same request.
-            self.conversation = service.new_id("conv")
+            self.conversation = settings.new_id("conv")
         if (self._owner, self.conversation) in self._busy:
             self.conversation = None
             raise BridgeError(
@@ -235,8 +235,8 @@ class AssistExchange(Exchange):
         self._known = items is not None
         self._continues = bool(items)
         # A client that sends an id made by the bridge means an existing conversation, not an empty one.
-        must_exist = name is not None and (service.cap.strict or is_ours(name, "conv"))
-        if items is None and must_exist and not service.forgiving:
+        must_exist = name is not None and (settings.cap.strict or is_ours(name, "conv"))
+        if items is None and must_exist and not settings.forgiving:
             raise InvalidRequest(
                 "Unknown or expired conversation, or one of another user or session. Leave 'payload.conversation_id' "
                 "out to begin a new one.",
@@ -293,13 +293,13 @@ class AssistExchange(Exchange):
         texts = [out.text for out in encoder.result.outputs if isinstance(out, TextOutput) and out.text]
         answer = [Message("assistant", (Text(text),)) for text in texts]
         new = [self.turn.items[-1], *answer] if is_kept else []
-        items = [orjson.dumps(item) for item in build_stored_items(new, self._service.new_id)]
+        items = [orjson.dumps(item) for item in build_stored_items(new, self._settings.new_id)]
         store = self._service.store
         try:
             if self._known:
                 await store.add_items(self._owner, self.conversation, items)
             else:
-                begun = Conversation(self.conversation, int(self._service.now()), {})
+                begun = Conversation(self.conversation, int(self._settings.now()), {})
                 await store.create_conversation(self._owner, begun, items)
                 self._known = True
         except NotReady as error:

@@ -300,9 +300,8 @@ class Assists:
         exchange = AssistExchange(service, key, url, request, data, form, self._busy)
         exchange.provider_key = provider_key
         exchange.arrived({"body": data, "form": form})
-        # A replay gives the recorded ids, whatever was replayed before.
-        attempt = 1 if service.forgiving else self._next_attempt(name)
-        live = self._running[name] = LiveAssist(exchange, grace=service.cap.grace, attempt=attempt)
+        live = LiveAssist(exchange, grace=service.cap.grace, attempt=self._next_attempt(name))
+        self._running[name] = live
         service.background.start_soon(self._run, name, live)
         return live
 

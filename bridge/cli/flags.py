@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_origin, get_type_hints
@@ -64,18 +64,27 @@ def dataclass_flags(declared: type[Any]) -> Callable[[_Command], _Command]:
     return lambda command: _with_flags(command, options, values)
 
 
-def _with_flags(command: _Command, options: Sequence[inspect.Parameter], values: Callable[[Flags], Flags]) -> _Command:
-    """The command with these options in place of its parameter `flags`; typer reads them from the signature."""
+def text_flags(options: Mapping[str, Any], values: Callable[[Flags], Any], name: str) -> Callable[[_Command], _Command]:
+    """Decorate a command: it gets these options with a text each, and what `values` makes of them as `name`."""
+    parameters = [_parameter(option, Annotated[str | None, declared]) for option, declared in options.items()]
+    return lambda command: _with_flags(command, parameters, values, name)
+
+
+def _with_flags(
+    command: _Command, options: Sequence[inspect.Parameter], values: Callable[[Flags], Any], name: str = "flags"
+) -> _Command:
+    """The command with these options in place of its parameter `name`; typer reads them from the signature."""
     names = [option.name for option in options]
 
     def run(**typed: Any) -> Any:
-        given = {name: _tuple(typed.pop(name)) for name in names}
-        return command(flags=values(given), **typed)
+        given = {option: _tuple(typed.pop(option)) for option in names}
+        return command(**{name: values(given)}, **typed)
 
-    own: Iterable[inspect.Parameter] = inspect.signature(command, eval_str=True).parameters.values()
-    kept = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each.name != "flags"]
+    parameters: list[inspect.Parameter] = []
+    for each in inspect.signature(command, eval_str=True).parameters.values():
+        parameters += options if each.name == name else [each.replace(kind=each.KEYWORD_ONLY)]
     run.__doc__, run.__name__, run.__module__ = command.__doc__, command.__name__, command.__module__
-    run.__signature__ = inspect.Signature([*options, *kept])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
 
 

@@ -212,13 +212,27 @@ def backend_text(recording: Recording) -> str:
 
 def backend_messages(recording: Recording) -> list[str]:
     """The text of each assistant message, as its backend sent it. Empty where the frames are not understood."""
-    found: list[str] = []
-    for _, frames in sorted(recording.attempts.items()):
+    return [part.text for parts in backend_answers(recording).values() for part in parts if part.kind == "text"]
+
+
+def backend_answers(recording: Recording) -> dict[int, list[Part]]:
+    """What the backend sent, by attempt, without those in which it sent nothing."""
+    found = {}
+    for attempt, frames in sorted(recording.attempts.items()):
         reader = BackendReader()
         for frame in frames:
             reader.add(frame.kind, frame.payload)
-        found += [part.text for part in reader.parts if part.kind == "text"]
-    return found
+        found[attempt] = reader.parts
+    return {attempt: parts for attempt, parts in found.items() if parts}
+
+
+def client_answer(recording: Recording) -> Answer:
+    """What the client got."""
+    reader = AnswerReader()
+    for piece in recording.client:
+        for value in sent_values(piece.kind, piece.payload):
+            reader.take(value)
+    return reader.answer()
 
 
 class _Content:

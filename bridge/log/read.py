@@ -118,7 +118,8 @@ def read_blocks(
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     with file:
-        file.seek(start)
+        if start:  # not for a pipe, which has no positions
+            file.seek(start)
         offset, kept = start, [b""]
         while end is None or offset < end:
             data = file.read(size if end is None else min(size, end - offset - sum(map(len, kept))))

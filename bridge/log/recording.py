@@ -7,6 +7,7 @@ import signal
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,14 @@ class Recording:
         """Whether the log has its end."""
         return self.end is not None
 
+    @property
+    def frames(self) -> Iterator[Frame]:
+        """The messages of all attempts."""
+        return chain.from_iterable(self.attempts.values())
+
     def has_prompt(self, kind: str) -> bool:
         """Whether it has a call of this kind (`rpc_request`, or its `rpc_response`) that prompts the model."""
-        frames = (frame for frames in self.attempts.values() for frame in frames)
-        return any(frame.kind == kind and frame.method in PARTS | PROMPTS for frame in frames)
+        return any(frame.kind == kind and frame.method in PARTS | PROMPTS for frame in self.frames)
 
     @property
     def streamed(self) -> bool:
@@ -147,12 +152,10 @@ class Recording:
                 parts.append(exact_json.dumps(piece.payload) + b"\n")
         return b"".join(parts)
 
-    def make_up_request(self) -> None:
-        """Make up the request of a turn that was not sent over HTTP, from the calls of a transcript."""
-        frames = self.attempts.get(0, [])
-        calls = [frame.payload for frame in frames if frame.kind == "rpc_request" and isinstance(frame.payload, dict)]
-        if (body := body_from_calls(calls, self.thread)) is not None:
-            self.request = {"path": "/v1/responses", "body": body}
+    def made_up_body(self) -> dict[str, Any] | None:
+        """The body of a request that would have led to the calls to the child; None if none of them prompts."""
+        calls = [each.payload for each in self.frames if each.kind == "rpc_request" and isinstance(each.payload, dict)]
+        return body_from_calls(calls, self.thread)
 
     def add(self, record: dict[str, Any], attempt: int) -> None:
         """Add one of its records."""
@@ -244,8 +247,9 @@ class Assembler:
         rest = [*self._left, *self._open.values()]
         self._left, self._open = [], {}
         for recording in sorted(rest, key=lambda recording: recording.number):
-            if recording.request is None:
-                recording.make_up_request()
+            if recording.request is None and (body := recording.made_up_body()) is not None:
+                # A turn of a transcript, which has no clients.
+                recording.request = {"path": "/v1/responses", "body": body}
             yield recording
 
     def _follow_thread(self, run: str, record: dict[str, Any], recording: Recording) -> None:

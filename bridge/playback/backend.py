@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import trio
 
 from bridge import exact_json
+from bridge.app.answers import OnlyEnd
 from bridge.core.backend import Abilities, Backend, EventStream
 from bridge.core.events import Finished, Outcome, TurnEvent
 from bridge.core.models import ModelChoice, effort_in_name
@@ -93,39 +94,22 @@ class ReplayBackend(Backend):
         self._start = recording.start or {}
         self.name = str(self._start.get("backend") or "replay")
         self.takes = Abilities(sampling=True, counts_tokens=self._start.get("counts_tokens") is True, hosted_tools=True)
-        self._recording = recording
-        self._new_id = new_id
-        self._speed = speed
-        self._recorder = recorder
-        self._order = Order()
+        self.recording = recording
+        self.new_id = new_id
+        self.speed = speed
+        self.recorder = recorder
+        self.order = Order()
 
     async def start(self, turn: Turn, req_id: str) -> EventStream:
-        recording, recorder = self._recording, self._recorder
-        attempt = request_of(req_id)[1]
-        frames = recording.attempts.get(attempt, [])
-        pace = Pace(self._speed, recording.at, trio.current_time())
-        if not frames:
-            if recording.end_mono is not None:
-                await pace.until(recording.end_mono)
-            end = recorded_end(recording)
-            if end.outcome in ("completed", "cancelled") and end.error is None:
-                return _NoAnswer(end)
-            raise end.error or BackendProtocolError("The recording has no message of a backend.")
-        playback: ChildPlayback | UpstreamPlayback
-        if any(frame.kind.startswith("upstream") for frame in frames):
-            playback = UpstreamPlayback(turn, frames, self.name)
-        else:
-            playback = ChildPlayback(turn, frames, recording.used)
-
-        def note(kind: str, payload: dict[str, Any]) -> None:
-            if recorder is not None:
-                recorder.event("tool_parse", "none", kind, req_id, payload)
-
-        stage = None
-        if playback.in_text and turn.parses_tool_calls and not turn.verbatim:
-            stage = ToolStage(turn, self._new_id, note)
-        copy = None if recorder is None else _FrameCopy(recorder, req_id)
-        return _RecordedStream(recording, attempt, playback, stage, pace, self._order, copy)
+        recording, attempt = self.recording, request_of(req_id)[1]
+        if recording.attempts.get(attempt):
+            return _RecordedStream(self, turn, req_id, attempt)
+        if recording.end_mono is not None:
+            await Pace(self.speed, recording.at, trio.current_time()).until(recording.end_mono)
+        end = recorded_end(recording)
+        if end.outcome in ("completed", "cancelled") and end.error is None:
+            return OnlyEnd(end)
+        raise end.error or BackendProtocolError("The recording has no message of a backend.")
 
     def models(self) -> list[str]:
         return [str(self._start[name]) for name in ("requested_model", "model") if self._start.get(name)]
@@ -133,8 +117,8 @@ class ReplayBackend(Backend):
     def resolve(self, name: str) -> ModelChoice:
         """The model of the recorded request, whatever its name now. Raises the error with which it was refused."""
         start = self._start
-        if self._recording.start is None and self._recording.end is not None:
-            error = recorded_end(self._recording).error
+        if self.recording.start is None and self.recording.end is not None:
+            error = recorded_end(self.recording).error
             if error is not None and error.code in ("model_not_found", "backend_not_ready"):
                 raise error
         effort = start["effort"] if "effort" in start else effort_in_name(name)[1]
@@ -146,33 +130,32 @@ class ReplayBackend(Backend):
         return [name for name in dropped if isinstance(name, str)] if isinstance(dropped, list) else []
 
     def rate_limits(self) -> Mapping[str, Any] | None:
-        return self._recording.limits
+        return self.recording.limits
 
 
 class _RecordedStream:
     """The events of one recorded turn, one read of its messages at a time."""
 
-    def __init__(
-        self,
-        recording: Recording,
-        attempt: int,
-        playback: ChildPlayback | UpstreamPlayback,
-        stage: ToolStage | None,
-        pace: Pace,
-        order: Order,
-        copy: _FrameCopy | None,
-    ) -> None:
+    def __init__(self, backend: ReplayBackend, turn: Turn, req_id: str, attempt: int) -> None:
+        recording, recorder = backend.recording, backend.recorder
+        frames = recording.attempts[attempt]
         self._recording = recording
         self._attempt = attempt
         # What came with one read was handed on together.
-        reads = groupby(recording.attempts[attempt], lambda frame: frame.chunk or frame.mono)
-        self._reads = [list(read) for _, read in reads][::-1]
-        self._playback = playback
-        self._stage = stage
-        self._pace = pace
-        self._order = order
-        self._copy = copy
-        order.join(attempt)
+        self._reads = [list(read) for _, read in groupby(frames, lambda frame: frame.chunk or frame.mono)][::-1]
+        self._playback: ChildPlayback | UpstreamPlayback
+        if any(frame.kind.startswith("upstream") for frame in frames):
+            self._playback = UpstreamPlayback(turn, frames, backend.name)
+        else:
+            self._playback = ChildPlayback(turn, frames, recording.used)
+        self._stage = None
+        if self._playback.in_text and turn.parses_tool_calls and not turn.verbatim:
+            note = (lambda kind, payload: None) if recorder is None else recorder.tool_calls(req_id)
+            self._stage = ToolStage(turn, backend.new_id, note)
+        self._copy = None if recorder is None else _FrameCopy(recorder, req_id)
+        self._pace = Pace(backend.speed, recording.at, trio.current_time())
+        self._order = backend.order
+        self._order.join(attempt)
 
     async def next(self) -> list[TurnEvent]:
         while True:
@@ -201,20 +184,6 @@ class _RecordedStream:
         if self._copy is not None:
             self._copy.end()
         self._order.leave(self._attempt)
-
-
-class _NoAnswer:
-    """The answer to a request for which no backend was asked."""
-
-    def __init__(self, end: Finished) -> None:
-        self._end = end
-
-    async def next(self) -> list[TurnEvent]:
-        await trio.lowlevel.checkpoint()
-        return [self._end]
-
-    def close(self) -> None:
-        pass
 
 
 class _FrameCopy:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from bridge import exact_json
-from bridge.app.service import Service
+from bridge.app.service import AnswerSettings, Service
 from bridge.appserver.standin.matching import describe, differences, distance
 from bridge.cap import ASSIST_PATHS, RUN, SOCKET_PATH
 from bridge.core.backend import Backend, EventStream
@@ -42,18 +42,25 @@ PATHS: Mapping[str, str] = {
 """The paths whose answers can be played, and the protocol of each."""
 
 
-def request_body(recording: Recording) -> dict[str, Any] | None:
+def request_body(recording: Recording) -> dict[str, Any]:
     """The body of a recorded request; over the WebSocket of the Responses API it may be wrapped."""
     body = recording.body or {}
     nested = body.get("response")
-    wrapped = isinstance(nested, dict) and "input" not in body and PATHS.get(recording.path) == "responses"
-    return nested if wrapped else recording.body
+    may_be_wrapped = "input" not in body and PATHS.get(recording.path) == "responses"
+    return nested if may_be_wrapped and isinstance(nested, dict) else body
 
 
-def used_no_backend(recording: Recording) -> bool:
-    """Whether no backend answered, as in `exec --mock`."""
-    used = recording.attempts or (recording.start or {}).get("backend") != "mock"
-    return recording.path == "exec" and not used
+def why_unplayable(recording: Recording) -> str | None:
+    """Why a recording cannot be played, or None."""
+    if recording.request is None:
+        return "its request is not in the log"
+    if recording.path not in PATHS:
+        return f"answers of {recording.path or 'this kind'} are not played"
+    if recording.body is None:
+        return "its body could not be read"
+    if recording.path == "exec" and not recording.attempts and (recording.start or {}).get("backend") == "mock":
+        return "the mock of exec has no backend to play"
+    return None
 
 
 def recorded_settings(recording: Recording) -> dict[str, Any]:
@@ -94,9 +101,8 @@ class LogPlayer:
         """Recordings and their normalised requests, by fingerprint."""
         self._played: Counter[bytes] = Counter()
         for recording in recordings:
-            protocol, body = PATHS.get(recording.path), request_body(recording)
-            if protocol is not None and body is not None and not used_no_backend(recording):
-                request = normalise(body, protocol, self._ignore)
+            if why_unplayable(recording) is None:
+                request = normalise(request_body(recording), PATHS[recording.path], self._ignore)
                 self._recordings.setdefault(fingerprint(request), []).append((recording, request))
 
     @property
@@ -121,7 +127,7 @@ class LogPlayer:
         if path not in PATHS and not self.forwards:
             raise NoRecording(f"Answers of {path} cannot be replayed.")
 
-    def choose(self, service: Service, spoken: str, data: dict[str, Any]) -> Service:
+    def choose(self, service: Service, spoken: str, data: dict[str, Any]) -> AnswerSettings:
         body = exact_json.loads(self._redactor.json(exact_json.dumps(data)))
         request = normalise(body, spoken, self._ignore)
         key = fingerprint(request)
@@ -141,7 +147,7 @@ class LogPlayer:
         return play(service, recording, self._speed)
 
     def _nearest(self, request: dict[str, Any]) -> Recording:
-        """The most similar recording. Raises NoRecording if there is none or a miss is an error."""
+        """The most similar recording. Raises NoRecording if the log is empty or a miss is an error."""
         recorded = (each for equal in self._recordings.values() for each in equal)
         nearest = min(recorded, key=lambda each: distance(each[1], request), default=None)
         if nearest is None:
@@ -157,8 +163,8 @@ class LogPlayer:
         return recording
 
 
-def play(service: Service, recording: Recording, speed: float = 0, *, copies: bool = True) -> Service:
-    """A service that plays this recording, with its ids and times, for any request.
+def play(service: Service, recording: Recording, speed: float = 0, *, copies: bool = True) -> AnswerSettings:
+    """The settings with which any request gets the answer of this recording, with its ids and times.
 
     `copies`: whether the backend's messages are recorded again. Raises the error with which a CAP request was refused,
     if reading it again cannot raise that.
@@ -171,16 +177,13 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
     backend = ReplayBackend(recording, new_id=names.new_id, speed=speed, recorder=recorder)
     settings = recorded_settings(recording)
     reasoning, state = settings.get("reasoning"), recording.client_header("x-conversation")
-    return replace(
-        service,
-        router=RecordedRouter(backend),
-        new_id=names.new_id,
+    return AnswerSettings(
+        RecordedRouter(backend),
+        names.new_id,
         now=names.now,
         hold=_hold(recording, speed),
         reasoning=reasoning if reasoning in ("content", "think", "hidden") else service.reasoning,
         stream_default=bool(settings.get("stream_default", service.stream_default)),
-        policy="drop",
-        player=None,
         cap=replace(
             service.cap,
             rules=recorded_rules(service.cap.rules, recording),

@@ -12,8 +12,7 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
-import orjson
-
+from bridge.log.content import sent_values
 from bridge.log.json_access import member
 from bridge.log.recording import Recording
 from bridge.protocols.cap.decoder import clock_readings
@@ -26,12 +25,12 @@ class RecordedIds:
         self._recording = recording.id
         self._made = Counter[str]()
         self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
-        sent = [event for event in parse_stream(recording.sent) if isinstance(event, dict)]
+        values = (value for piece in recording.client for value in sent_values(piece.kind, piece.payload))
+        sent = [value for value in values if isinstance(value, dict)]
         # In CAP only a header has the id of a conversation.
         ids = [value for name, value in recording.headers or () if name == "x-conversation-id"]
         ids += _ids_in(sent, lambda name: name in ("id", "item_id", "call_id"))
-        frames = (frame for frames in recording.attempts.values() for frame in frames if frame.direction == "in")
-        given = [*(frame.payload for frame in frames), recording.body]
+        given = [*(frame.payload for frame in recording.frames if frame.direction == "in"), recording.body]
         foreign = set(_ids_in(given, lambda name: name.lower().endswith("id")))
         for name in dict.fromkeys(ids):
             prefix, _, rest = name.replace("-", "_", 1).partition("_")
@@ -51,15 +50,6 @@ class RecordedIds:
     def now(self) -> float:
         """The next recorded time; the last one repeats."""
         return self._times.popleft() if len(self._times) > 1 else self._times[0]
-
-
-def parse_stream(stream: bytes) -> Iterator[Any]:
-    """The JSON of each event of a stream, or of each line, or of a body. Anything else is skipped."""
-    for line in stream.split(b"\n"):
-        try:
-            yield orjson.loads(line.removeprefix(b"data: "))
-        except orjson.JSONDecodeError:
-            continue
 
 
 def _ids_in(value: Any, is_id: Callable[[str], bool]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from typing import Any
 import trio
 
 from bridge.app.app import App
+from bridge.appserver.process import die_with_parent, wait_for_exit
 from bridge.errors import BridgeError, LogFailed
 from bridge.http.sockets import open_sockets
 from bridge.log.event_log import EventLog
@@ -34,7 +35,7 @@ FAILED, NOT_RUNNABLE, NOT_FOUND, BY_SIGNAL = 1, 126, 127, 128
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 
 Signals = AsyncIterator[int]
 
@@ -161,6 +162,7 @@ class Command:
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         # Looked up before the fork: between fork and exec nothing may take a lock.
         prctl: Any = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
+        die_with_us = die_with_parent()
         if prctl is not None:
             # Orphans of the command become our children, so that we can wait for their end.
             prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -168,13 +170,11 @@ class Command:
         if self._terminal is not None:
             # A background process that takes the terminal back would be stopped.
             signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        parent, given = os.getpid(), self._terminal if os.isatty(0) and os.isatty(1) else None
+        given = self._terminal if os.isatty(0) and os.isatty(1) else None
 
         def prepare() -> None:
-            if prctl is not None:
-                prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                if os.getppid() != parent:
-                    os._exit(1)
+            if die_with_us is not None:
+                die_with_us()
             if given is not None:
                 with suppress(OSError):
                     os.tcsetpgrp(given, os.getpid())
@@ -195,16 +195,7 @@ class Command:
 
     async def wait(self) -> None:
         """Wait for the end of the command itself."""
-        try:
-            descriptor = os.pidfd_open(self._pid)
-        except (AttributeError, OSError):  # not Linux, or an old one
-            ended = os.WEXITED | os.WNOWAIT
-            await trio.to_thread.run_sync(os.waitid, os.P_PID, self._pid, ended, abandon_on_cancel=True)
-            return
-        try:
-            await trio.lowlevel.wait_readable(descriptor)
-        finally:
-            os.close(descriptor)
+        await wait_for_exit(self._pid)
 
     def follow_stop(self) -> None:
         """On SIGCHLD: a command that was stopped from its terminal (Ctrl-Z) stops us, until both are continued.

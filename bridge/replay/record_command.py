@@ -6,14 +6,17 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from bridge.cli.flags import Flags, setting_flags
 
 CONTEXT = {"allow_interspersed_args": False}
 """Options after the command belong to the command."""
 
 
+@setting_flags(["mock_only", "codex_bin", "codex_home", "dialect", "tool_mode", "native_tools", "config"])
 def command(
     argv: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run, with its arguments.")],
     log_events: Annotated[
@@ -24,16 +27,9 @@ def command(
             "[./turnbridge-TIME.ndjson]",
         ),
     ] = None,
-    mock_only: Annotated[bool | None, typer.Option("--mock-only", help="As for serve. [PROXY_MOCK_ONLY]")] = None,
-    codex_bin: Annotated[str | None, typer.Option(help="As for serve. [CODEX_BIN]")] = None,
-    codex_home: Annotated[Path | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None,
-    dialect: Annotated[str | None, typer.Option(help="As for serve. [PROXY_DIALECT]")] = None,
-    tool_mode: Annotated[str | None, typer.Option(help="As for serve. [PROXY_TOOL_MODE]")] = None,
-    native_tools: Annotated[
-        bool | None, typer.Option("--native-tools", help="As for serve. [PROXY_NATIVE_TOOLS]")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="As for serve. [PROXY_CONFIG]")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more on stderr.")] = False,
+    *,
+    flags: Flags,
 ) -> None:
     """Run a command with a bridge of its own, and keep a log of all its requests and their answers.
 
@@ -50,23 +46,9 @@ def command(
     from bridge.settings.file import load_configuration
     from bridge.terminal import say
 
-    flags: dict[str, Any] = {
-        "host": "127.0.0.1",
-        "port": 0,
-        "codex_bin": codex_bin,
-        "codex_home": codex_home,
-        "mock_only": mock_only,
-        "dialect": dialect,
-        "tool_mode": tool_mode,
-        "native_tools": native_tools,
-        "config": config,
-        # One complete log for one run.
-        "log_max_bytes": 0,
-        "log_max_age": 0,
-        "log_keep": 0,
-        "log_on_error": "stop",
-    }
-    settings, file = load_configuration(**flags)
+    # One complete log for one run.
+    log_settings: Flags = {"log_max_bytes": 0, "log_max_age": 0, "log_keep": 0, "log_on_error": "stop"}
+    settings, file = load_configuration(host="127.0.0.1", port=0, **log_settings, **flags)
     if verbose:
         logging.getLogger("bridge").setLevel(logging.DEBUG)
     try:

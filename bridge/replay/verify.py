@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from time import time
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 from uuid import NAMESPACE_OID, uuid5
 
 import trio
 
 from bridge import exact_json
-from bridge.app.answers import attempt_id, start_answer
+from bridge.app.answers import start_answer
 from bridge.app.continuation import find_continuation
 from bridge.app.openai_exchange import OpenAiExchange
-from bridge.app.service import Service
-from bridge.app.tool_loop import MAX_STEPS, ToolLoop
+from bridge.app.service import AnswerSettings, Service
+from bridge.app.tool_loop import MAX_STEPS, answer_calls
 from bridge.cap.endpoint import AssistEndpoint
 from bridge.core.backend import EventStream
 from bridge.core.events import Finished, TextDelta, ToolCall, TurnEvent
-from bridge.core.turn import Turn
 from bridge.errors import BackendProtocolError, BridgeError, InvalidRequest
 from bridge.http.head import Head
 from bridge.http.request import Headers, Request
@@ -38,17 +37,16 @@ from bridge.playback.player import (
     recorded_settings,
     refuse_again,
     request_body,
-    used_no_backend,
+    why_unplayable,
 )
 from bridge.playback.recorded_ids import RecordedIds
 from bridge.protocols import registry
 from bridge.protocols.cap import AssistRules
 from bridge.protocols.cap.encoder import CapEncoder, Form
 from bridge.protocols.cap.request import parse_assist, parse_service_request
-from bridge.protocols.chat.encoder import ChatEncoder
+from bridge.protocols.client import AnswerContext, Encoder
 from bridge.protocols.reading import parse_request
-from bridge.protocols.responses.encoder import RESPONSES, ResponsesEncoder
-from bridge.protocols.responses.response import echo_of
+from bridge.protocols.responses.encoder import RESPONSES
 from bridge.protocols.wire.encoder import WireEncoder, error_line
 from bridge.redact import Redactor
 from bridge.replay.compare import Comparison, compare
@@ -61,19 +59,6 @@ EXEC_TIMEOUT = "timeout"
 """The error code of `exec` after its --timeout."""
 
 
-def why_unplayable(recording: Recording, *, needs_answer: bool = True) -> str | None:
-    """Why a recording cannot be played, or None. `needs_answer`: it is to be compared with what its client got."""
-    if recording.request is None:
-        return "its request is not in the log"
-    if recording.path not in PATHS:
-        return f"answers of {recording.path or 'this kind'} are not played"
-    if recording.body is None:
-        return "its body could not be read"
-    if needs_answer and not recording.client:
-        return "the log does not contain its client's answer"
-    return "the mock of exec has no backend to play" if used_no_backend(recording) else None
-
-
 class Verifier:
     """Plays the recordings of a log one after the other: a later one may continue what an earlier one stored."""
 
@@ -83,6 +68,8 @@ class Verifier:
     async def verify(self, recording: Recording) -> Comparison:
         """Answer a recorded request again, and compare."""
         why = why_unplayable(recording)
+        if why is None and not recording.client:
+            why = "the log does not contain its client's answer"
         if why is not None:
             return Comparison(recording, "not_played", (why,))
         now = Recording(recording.id, recording.file)
@@ -153,7 +140,7 @@ class _SinglePlayer:
     def check(self, path: str) -> None:
         pass
 
-    def choose(self, service: Service, path: str, data: dict[str, Any]) -> Service:
+    def choose(self, service: Service, path: str, data: dict[str, Any]) -> AnswerSettings:
         return play(service, self._recording, copies=False)
 
 
@@ -175,7 +162,7 @@ class _NoClient:
 
 def _sent_body(recording: Recording) -> dict[str, Any]:
     """The request; one that came over a WebSocket, which has no status, is always streamed."""
-    body = dict(request_body(recording) or {})
+    body = dict(request_body(recording))
     known_format = recording.header.get("format")
     if recording.streamed and recording.status is None and isinstance(known_format, int) and known_format > 1:
         for name in ("stream_id", "background", "generate"):
@@ -220,7 +207,7 @@ async def _answer_cap(recording: Recording, endpoint: AssistEndpoint) -> None:
 
 async def _run_exec(recording: Recording, recorder: Recorder) -> None:
     """A run of `exec`, with the tools' recorded outputs."""
-    names = RecordedIds(recording)
+    names, request = RecordedIds(recording), recording.request or {}
     backend = ReplayBackend(recording, new_id=names.new_id)
     encoder: WireEncoder | None = None
     end = recorded_end(recording)
@@ -235,7 +222,13 @@ async def _run_exec(recording: Recording, recorder: Recorder) -> None:
         turn = parse_request(recording.body or {}, "responses")
         turn = turn.for_model(backend.resolve(turn.model))
         encoder = WireEncoder(turn.requested_model, names.new_id)
-        stream = await _start_exec(recording, backend, turn)
+        stream: EventStream
+        if isinstance(outputs := request.get("tool_outputs"), dict):
+            limit = request.get("max_steps")
+            max_steps = limit if isinstance(limit, int) else MAX_STEPS
+            stream = answer_calls(backend, turn, recording.id, outputs, max_steps=max_steps)
+        else:
+            stream = await backend.start(turn, recording.id)
         write(encoder.begin())
         while not encoder.finished:
             events = await stream.next()
@@ -245,37 +238,18 @@ async def _run_exec(recording: Recording, recorder: Recorder) -> None:
         write([error_line(error)] if encoder is None else encoder.fail(error))
 
 
-async def _start_exec(recording: Recording, backend: ReplayBackend, turn: Turn) -> EventStream:
-    request = recording.request or {}
-    outputs, limit = request.get("tool_outputs"), request.get("max_steps")
-    if not isinstance(outputs, dict):
-        return await backend.start(turn, recording.id)
-    steps = iter(range(2**31))
-
-    async def start(step: Turn) -> EventStream:
-        return await backend.start(step, attempt_id(recording.id, next(steps)))
-
-    async def handle(call: ToolCall) -> str:
-        output = outputs.get(call.name)
-        if not isinstance(output, str):
-            raise LookupError(f"there is no output for {call.name}")
-        return call.arguments if output == "$args" else output
-
-    return ToolLoop(start, turn, handle, max_steps=limit if isinstance(limit, int) else MAX_STEPS)
-
-
 # A recorded answer in a protocol of the reader's choice
 
-Protocol = Literal["responses", "chat", "wire", "cap", "text"]
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+_CLIENTS = {protocol.name: protocol for protocol in registry.PROTOCOLS.values()}
+PROTOCOLS = (*_CLIENTS, "wire", "cap", "text")
 
 
-async def translate(recording: Recording, protocol: Protocol) -> bytes:
+async def translate(recording: Recording, protocol: str) -> bytes:
     """What a client of this protocol would get of a recorded answer, streamed; of several choices the first.
 
     Raises a BridgeError for a request that was, or is now, refused.
     """
-    why = why_unplayable(recording, needs_answer=False)
+    why = why_unplayable(recording)
     if why is not None:
         raise InvalidRequest(f"This request cannot be played: {why}.")
     try:
@@ -286,10 +260,10 @@ async def translate(recording: Recording, protocol: Protocol) -> bytes:
         raise BackendProtocolError(f"The recorded answer cannot be read: {error!r}") from None
 
 
-async def _translate(recording: Recording, protocol: Protocol) -> bytes:
+async def _translate(recording: Recording, protocol: str) -> bytes:
     names = RecordedIds(recording)
     backend = ReplayBackend(recording, new_id=names.new_id)
-    body, request_id = request_body(recording) or {}, uuid5(NAMESPACE_OID, recording.id)
+    body, request_id = request_body(recording), uuid5(NAMESPACE_OID, recording.id)
     events, spoken = frozenset({"tool_call"}), PATHS[recording.path]
     if spoken == "cap":
         refuse_again(recording)
@@ -298,30 +272,26 @@ async def _translate(recording: Recording, protocol: Protocol) -> bytes:
         # A CAP request has no members that a response could repeat.
         turn, body, request_id, events = assist.turn, {}, request.request_id, assist.events
     else:
-        turn = parse_request(with_calls(body), spoken)
+        turn = _CLIENTS[spoken].parse(with_calls(body), ())
         turn = turn.for_model(backend.resolve(turn.model))
-    stream = await start_answer(backend, replace(turn, n=None, stream=True), recording.id)
+    turn = replace(turn, n=None, stream=True, include_usage=True)
+    stream = await start_answer(backend, turn, recording.id)
+    encoder: Encoder | WireEncoder
     if protocol in ("wire", "text"):
-        wire, text = WireEncoder(turn.requested_model, names.new_id), list[str]()
-        lines = wire.begin()
-        while not wire.finished:
-            said = await stream.next()
-            lines += wire.feed(said)
-            text += map(_plain, said)
-        return b"".join(line + b"\n" for line in lines) if protocol == "wire" else "".join(text).encode() + b"\n"
-    started = names.now()
-    encoder: CapEncoder | ResponsesEncoder | ChatEncoder
-    if protocol == "cap":
+        encoder = WireEncoder(turn.requested_model, names.new_id)
+    elif protocol == "cap":
+        started = names.now()
         encoder = CapEncoder(request_id, now=names.now, started_at=started, form="ndjson", events=events)
-    elif protocol == "responses":
-        echo = echo_of(body, turn, store=False)
-        encoder = ResponsesEncoder(echo, names.new_id, created_at=int(started), now=names.now)
     else:
-        encoder = ChatEncoder(turn.requested_model, names.new_id, created_at=int(started), include_usage=True)
-    out = [encoder.begin()]
+        encoder = _CLIENTS[protocol].make_encoder(turn, body, AnswerContext(names.new_id, names.now))
+    out, text = [encoder.begin()], list[str]()
     while not encoder.finished:
-        out.append(encoder.feed(await stream.next()))
-    return b"".join(out)
+        said = await stream.next()
+        out.append(encoder.feed(said))
+        text += map(_plain, said)
+    if protocol == "text":
+        return "".join(text).encode() + b"\n"
+    return b"".join(piece if isinstance(piece, bytes) else b"\n".join([*piece, b""]) for piece in out)
 
 
 def _plain(event: TurnEvent) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,24 +85,35 @@ def test_invalid_options_are_reported(tools_log: Path, words: tuple[str, ...], t
     assert told in ran.stderr
 
 
-@pytest.mark.parametrize("command", ["ls", "tail", "stats", "show", "export --jsonl -"])
+@pytest.mark.parametrize("command", ["log ls", "log tail", "log stats", "log show", "log export --jsonl -", "replay"])
 def test_a_file_that_is_not_a_log_is_rejected(tmp_path: Path, command: str) -> None:
     """Whatever is in it. An empty file may become one."""
     words = command.split()
+    empty = tmp_path / "empty.ndjson"
+    empty.touch()
     for number, content in enumerate(("no log\n", "no end", '{"some": "json"}\n', "\x00\x01\n\x02")):
         other = tmp_path / f"{number}.txt"
         other.write_text(content)
-        ran = run_command("log", words[0], other, *words[1:])
+        ran = run_command(*words, other)
         assert ran.returncode == 2
         assert f"{other} is not an event log" in ran.stderr
-    if command != "show":
-        (tmp_path / "empty.ndjson").touch()
-        assert run_command("log", words[0], tmp_path / "empty.ndjson", *words[1:]).returncode == 0
+    assert run_command(*words, empty).returncode == (2 if command in ("log show", "replay") else 0)
 
 
-def test_a_file_that_is_not_a_log_contains_no_request(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("no log\n")
-    assert "notes.txt contains no request." in run_command("replay", tmp_path / "notes.txt").stderr
+def test_an_empty_log_contains_no_request(tmp_path: Path) -> None:
+    (tmp_path / "notes.ndjson").touch()
+    assert "notes.ndjson contains no request." in run_command("replay", tmp_path / "notes.ndjson").stderr
+
+
+@pytest.mark.parametrize("command", ["replay --verify", "log export --jsonl -"])
+def test_a_log_may_come_through_a_pipe(tmp_path: Path, command: str) -> None:
+    pipe = tmp_path / "log.ndjson"
+    os.mkfifo(pipe)
+    content = (LOGS / "text-history.ndjson").read_bytes()
+    threading.Thread(target=pipe.write_bytes, args=(content,), daemon=True).start()
+    ran = run_command(*command.split(), pipe)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("18 request(s): 18 the same" if command == "replay --verify" else '{"id":"req_')
 
 
 @pytest.mark.parametrize("protocol", ["responses", "chat", "wire", "cap"])

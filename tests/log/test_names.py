@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from log.replayed import recordings_in
 
 from bridge.log.recording import Frame, Piece, Recording
-from bridge.playback.recorded_ids import RecordedIds, parse_stream
+from bridge.playback.recorded_ids import RecordedIds
 
 LOG = Path("log.ndjson")
 
@@ -110,7 +110,13 @@ def test_no_recording_gives_out_an_id_twice() -> None:
         assert len(set(given_out)) == len(given_out)
 
 
-def test_a_stream_lines_and_a_body_are_parsed_alike() -> None:
-    assert list(parse_stream(b'event: a\ndata: {"a": 1}\n\n: keepalive\n\ndata: [DONE]\n\n')) == [{"a": 1}]
-    assert list(parse_stream(b'{"a": 1}\n{"b": 2}\n')) == [{"a": 1}, {"b": 2}]
-    assert list(parse_stream(b"")) == []
+def test_a_stream_lines_and_a_body_are_read_alike() -> None:
+    stream = 'event: a\ndata: {"id": "msg_1"}\n\n: keepalive\n\ndata: [DONE]\n\n'
+    for piece in (
+        Piece(0.0, "client_sse", stream),
+        Piece(0.0, "client_sse", '{"id": "msg_1"}\n{"b": 2}\n'),
+        Piece(0.0, "client_line", {"id": "msg_1"}),
+        Piece(0.0, "client_json", {"output": [{"id": "msg_1"}]}),
+    ):
+        assert RecordedIds(Recording("req_1", LOG, client=[piece])).new_id("msg") == "msg_1"
+    assert RecordedIds(Recording("req_1", LOG, client=[Piece(0.0, "client_sse", "")])).new_id("msg") != "msg_1"

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ from typing import Any
 import orjson
 
 from bridge import exact_json
-from bridge.log.commands.options import chosen, open_log, report_trouble
-from bridge.log.commands.requests import find_request
+from bridge.log.commands.requests import chosen, find_request
 from bridge.log.commands.show import Conversation
 from bridge.log.commands.terminal import Screen
 from bridge.log.content import sent_values
@@ -49,22 +48,19 @@ View = dict[str, list[str]]
 """The parts of a request, each as lines to compare, by title."""
 
 
-def compare_requests(screen: Screen, left: tuple[str, str], right: tuple[str, str], *, no_index: bool) -> bool:
+def compare_requests(screen: Screen, logs: Sequence[Log], names: Sequence[str]) -> bool:
     """Show how two requests differ. Returns whether they are the same."""
-    logs = [open_log(Path(name), screen, no_index=no_index) for name, _ in (left, right)]
-    found = [find_request(log, request) for log, (_, request) in zip(logs, (left, right), strict=True)]
+    left, right = [(log, find_request(log, name)) for log, name in zip(logs, names, strict=True)]
     screen.progress.clear()
-    same = _show(screen, (logs[0], found[0]), (logs[1], found[1]))
+    same = _show(screen, left, right)
     if same:
         screen.line("no difference")
-    for log in {log.path: log for log in logs}.values():
-        report_trouble(log.trouble, screen)
     return same
 
 
-def compare_logs(screen: Screen, left: str, right: str, filters: Filters, *, no_index: bool) -> bool:
+def compare_logs(screen: Screen, logs: Sequence[Log], filters: Filters) -> bool:
     """Show how the requests of two logs differ, in pairs. Returns whether all are the same."""
-    first, second = (open_log(Path(name), screen, no_index=no_index) for name in (left, right))
+    first, second = logs
     partners: defaultdict[tuple[str, str], deque[Summary]] = defaultdict(deque)
     for summary in chosen(second, filters):
         partners[summary.path, summary.requested_model or summary.model].append(summary)
@@ -78,20 +74,18 @@ def compare_logs(screen: Screen, left: str, right: str, filters: Filters, *, no_
             alone.append(summary)
     rest = [summary for queue in partners.values() for summary in queue]
     screen.progress.clear()
-    for name, summaries in ((left, alone), (right, rest)):
+    for log, summaries in ((first, alone), (second, rest)):
         for summary in summaries:
-            screen.line(screen.style(f"only in {escape_line(name)}: {_title(summary)}", "yellow"))
+            screen.line(screen.style(f"only in {escape_line(str(log.path))}: {_title(summary)}", "yellow"))
     counts = f"{pairs:,} pairs, {pairs - different:,} without a difference, {different:,} with"
     screen.line(f"{counts}; {len(alone):,} only in the first log, {len(rest):,} only in the second")
-    for log in (first, second):
-        report_trouble(log.trouble, screen)
     return not (different or alone or rest)
 
 
-def split_name(text: str) -> tuple[str, str]:
+def split_name(text: str) -> tuple[Path, str]:
     """The log and the request (or nothing) of LOG[:REQUEST]. The name of a file may contain a colon."""
     log, colon, request = text.rpartition(":")
-    return (log, request) if colon and log and not os.path.exists(text) else (text, "")
+    return (Path(log), request) if colon and log and not os.path.exists(text) else (Path(text), "")
 
 
 def _show(screen: Screen, left: tuple[Log, Summary], right: tuple[Log, Summary]) -> bool:

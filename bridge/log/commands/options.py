@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from bridge.cli.flags import text_flags
+
 if TYPE_CHECKING:
-    from bridge.log.commands.terminal import Screen
-    from bridge.log.filters import Filters
-    from bridge.log.log import Log
-    from bridge.log.read import Trouble
-    from bridge.log.summary import Summary
+    from bridge.log.filters import Filters as Filters
+else:
+    Filters: TypeAlias = Any
+    """typer evaluates the annotations of commands. The module itself would load with every `--help`."""
 
 LogPath = Annotated[
     Path, typer.Argument(metavar="LOG", help="An event log: a file, or a directory of them.", show_default=False)
@@ -37,57 +35,13 @@ _FILTERS: dict[str, Any] = {
 }
 
 
-def filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of all filters; it gets them as one parameter, `filters`."""
-    hints = get_type_hints(command, localns={"Filters": object}, include_extras=True)
-    parameters = [
-        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name != "filters"
-    ]
-    for name, option in _FILTERS.items():
-        annotation = Annotated[str | None, option]
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+def _parse_filters(typed: dict[str, Any]) -> Filters:
+    from datetime import datetime
 
-    @functools.wraps(command)
-    def with_filters(**given: Any) -> None:
-        from datetime import datetime
+    from bridge.log.filters import parse_filters
 
-        from bridge.log.filters import parse_filters
-
-        typed = {name: given.pop(name) for name in _FILTERS}
-        command(**given, filters=parse_filters(datetime.now().astimezone(), **typed))
-
-    with_filters.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_filters.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    del with_filters.__wrapped__
-    return with_filters
+    return parse_filters(datetime.now().astimezone(), **typed)
 
 
-def open_log(path: Path, screen: Screen, *, no_index: bool = False) -> Log:
-    """Open a log, with a progress bar while it is read."""
-    from bridge.log.log import Log, cache_dir
-
-    log = Log(path, None if no_index else cache_dir(), on_read=screen.progress.advance)
-    screen.progress.size = log.size
-    return log
-
-
-def chosen(log: Log, filters: Filters) -> Iterator[Summary]:
-    """The requests that match the filters."""
-    if filters.are_none:
-        yield from log.summaries()
-        return
-    for summary in log.summaries(filters.wants_id):
-        if filters.accepts(summary, log.records):
-            yield summary
-
-
-def report_trouble(trouble: Trouble, screen: Screen) -> None:
-    """Report the faults of a log on stderr."""
-    from bridge.terminal import say
-
-    screen.flush()
-    screen.progress.clear()
-    for sentence in trouble.sentences():
-        say("note", f"{sentence}.")
+filtered = text_flags(_FILTERS, _parse_filters, "filters")
+"""Decorates a command: it gets the options of all filters, and its parameter `filters`."""

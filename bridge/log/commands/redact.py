@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bridge.log.commands.options import LogPath, filtered
+from bridge.log.commands.options import Filters, LogPath, filtered
 
 if TYPE_CHECKING:
     import re
 
-    from bridge.log.filters import Filters
     from bridge.log.read import RecordReader
 
 SHOWN = 10
@@ -29,7 +28,6 @@ Selection = dict[str, str]
 @filtered
 def command(
     log: LogPath,
-    filters: Filters,
     output: Annotated[Path, typer.Option(metavar="FILE", help="File to write the copy to.", show_default=False)],
     secret: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Remove this text everywhere. May be repeated.")
@@ -44,6 +42,8 @@ def command(
     texts: Annotated[
         bool, typer.Option("--texts", help="Remove all content; keep times and the shapes of events.")
     ] = False,
+    *,
+    filters: Filters,
 ) -> None:
     """Copy a log, or some of its requests, with more removed.
 
@@ -119,7 +119,7 @@ def command(
 def _selection(log: Path, filters: Filters) -> Selection:
     """The requests that match. Raises UsageError when none does."""
     from bridge.errors import UsageError
-    from bridge.log.commands.options import chosen
+    from bridge.log.commands.requests import chosen
     from bridge.log.log import Log
 
     found = {summary.id: summary.run for summary in chosen(Log(log), filters)}

@@ -1,40 +1,108 @@
-"""Requests as lines of a table, as wide as the terminal, and the one request that the user means."""
+"""The requests of a log: those that the user means, and one line for each, as wide as the terminal."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 
 from bridge.errors import UsageError
-from bridge.log.commands.options import chosen
-from bridge.log.commands.terminal import Screen, fit, show_count, show_seconds
+from bridge.log.commands.terminal import Screen, fit, printing, show_count, show_seconds
 from bridge.log.filters import Filters, parse_log_time
-from bridge.log.log import Log
+from bridge.log.log import Log, cache_dir
+from bridge.log.read import RecordReader, Trouble, log_files, refuse_other_files
+from bridge.log.recording import Recording, read_recordings
 from bridge.log.summary import Summary
-from bridge.terminal import escape_line
+from bridge.terminal import escape_line, say
 
+NO_FILTERS = Filters()
 LISTED = 12
 """Ids that are listed when a beginning is ambiguous."""
 _STYLES = {"failed": "red", "cancelled": "yellow", "incomplete": "yellow", "unfinished": "magenta"}
 
 
-def find_request(log: Log, prefix: str | None, filters: Filters | None = None) -> Summary:
+@contextmanager
+def reading(*paths: Path, no_index: bool) -> Iterator[tuple[Screen, list[Log]]]:
+    """A screen and logs. The faults of the logs are reported at the end, also when a request is not found."""
+    with printing() as screen:
+        logs = [Log(path, None if no_index else cache_dir(), on_read=screen.progress.advance) for path in paths]
+        screen.progress.size = sum(log.size for log in logs)
+        troubles = {log.path: log.trouble for log in logs}.values()
+        try:
+            yield screen, logs
+        except UsageError:
+            report(screen, *troubles)
+            raise
+        report(screen, *troubles)
+
+
+def report(screen: Screen, *troubles: Trouble) -> None:
+    """Report the faults of logs on stderr."""
+    screen.flush()
+    screen.progress.clear()
+    for trouble in troubles:
+        for sentence in trouble.sentences():
+            say("note", f"{sentence}.")
+
+
+def report_none(filters: Filters) -> None:
+    """Report on stderr that there is nothing to show."""
+    say("note", "the log contains no requests." if filters.are_none else "no request matches the filters.")
+
+
+def chosen(log: Log, filters: Filters) -> Iterator[Summary]:
+    """The requests that match the filters."""
+    if filters.are_none:
+        yield from log.summaries()
+        return
+    for summary in log.summaries(filters.wants_id):
+        if filters.accepts(summary, log.records):
+            yield summary
+
+
+class MatchingRecordings:
+    """The requests of a log that match the filters, whole, in the order in which they ended.
+
+    The iteration raises ConfigError at its end if no line of the log is a record.
+    """
+
+    def __init__(self, path: Path, filters: Filters, screen: Screen) -> None:
+        self.reader = RecordReader(log_files(path), on_read=screen.progress.advance)
+        self.count = 0
+        """How many there were so far."""
+        self._path, self._filters, self._screen = path, filters, screen
+
+    def __iter__(self) -> Iterator[Recording]:
+        from bridge.log.export.turn import records_of, summary_of
+
+        reader, filters, progress = self.reader, self._filters, self._screen.progress
+        progress.size = sum(file.stat().st_size for file in reader.files)
+        for recording in read_recordings(reader):
+            if filters.are_none or filters.accepts(summary_of(recording), lambda _: records_of(recording)):  # noqa: B023
+                self.count += 1
+                yield recording
+        progress.clear()
+        if reader.found_nothing:
+            refuse_other_files(self._path, reader.files, reader.trouble)
+
+
+def find_request(log: Log, prefix: str | None, filters: Filters = NO_FILTERS) -> Summary:
     """The request whose id begins with `prefix`, or the last one, of those that match the filters.
 
-    Raises UsageError when there is none, or several. The same request twice (a log that was copied to another) is not
+    Raises UsageError when none or several match. The same request twice (a log that was copied to another) is not
     ambiguous: the later one is meant.
     """
-    matching = "" if filters is None or filters.are_none else " that matches the filters"
+    matching = "" if filters.are_none else " that matches the filters"
     if prefix is None:
-        last = deque(chosen(log, filters or Filters()), maxlen=1)
+        last = deque(chosen(log, filters), maxlen=1)
         if not last:
             raise UsageError(f"{log.path} holds no request{matching}.")
         return last.pop()
     wanted = prefix.strip().partition("#")[0]
-    found = log.find(wanted) if wanted else []
-    if filters is not None:
-        found = [summary for summary in found if filters.accepts(summary, log.records)]
+    found = [summary for summary in log.find(wanted) if filters.accepts(summary, log.records)] if wanted else []
     found = [summary for summary in found if summary.id in (wanted, f"req_{wanted}")] or found
     if not found:
         raise UsageError(f"No request{matching} in {log.path} begins with {prefix!r}. `log ls` lists them.")

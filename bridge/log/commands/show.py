@@ -11,13 +11,12 @@ from typing import Any
 from bridge import exact_json
 from bridge.log.commands.requests import local_time, show_outcome, show_time
 from bridge.log.commands.terminal import Screen, cells, fit
-from bridge.log.content import AnswerReader, BackendReader, sent_values
+from bridge.log.content import backend_answers, client_answer
 from bridge.log.json_access import dumps, is_json, loads, member
 from bridge.log.log import Log
 from bridge.log.recording import EXIT, Recording, exit_cause, last_words, read_recordings
 from bridge.log.request import Part, messages_from_body, tools_offered
 from bridge.log.summary import Summary
-from bridge.log.transcript import body_from_calls
 from bridge.terminal import escape_block, escape_line
 from bridge.tools.payload import CLOSE_TAG, OPEN_TAG
 
@@ -102,24 +101,11 @@ class Conversation:
         self.recording.exit = next((each.get("payload") for each in records if each["kind"] == EXIT), None)
         self.request, self.start = self.recording.request or {}, self.recording.start or {}
         self.end = self.recording.end or {}
-        frames = [frame for frames in self.recording.attempts.values() for frame in frames]
-        calls = [frame.payload for frame in frames if frame.kind == "rpc_request" and isinstance(frame.payload, dict)]
-        made_up = None if self.request else body_from_calls(calls, self.recording.thread)
+        made_up = None if self.request else self.recording.made_up_body()
         self.body = self.recording.body or made_up or {}
         """The input; made up from the calls to the child if no client is in the log."""
-        self.answers: dict[int, list[Part]] = {}
-        """What each attempt's backend said."""
-        for attempt, frames in sorted(self.recording.attempts.items()):
-            backend = BackendReader()
-            for frame in frames:
-                backend.add(frame.kind, frame.payload)
-            if parts := backend.parts:
-                self.answers[attempt] = parts
-        client = AnswerReader()
-        for piece in self.recording.client:
-            for value in sent_values(piece.kind, piece.payload):
-                client.take(value)
-        self.client = client.answer().parts
+        self.answers = backend_answers(self.recording)
+        self.client = client_answer(self.recording).parts
 
 
 def show_conversation(screen: Screen, conversation: Conversation) -> None:
@@ -291,7 +277,7 @@ def _explain_error(error: dict[str, Any]) -> Iterator[str]:
         yield " · ".join(filter(None, about))
     wait = error.get("retry_after")
     if isinstance(wait, int | float):
-        yield f"What to do: try again after {wait:g} s; the client was told so."
+        yield f"What to do: try again after {wait:g} s, as the client was advised."
     elif error.get("severity") == "transient":
         yield "What to do: try again; it may go away by itself."
     elif kind == "invalid_request_error":

@@ -43,23 +43,21 @@ class Latency:
 
     def __init__(self) -> None:
         self._values = array("d")
-        self._sorted = True
 
     def add(self, seconds: float | None) -> None:
         if seconds is not None:
             self._values.append(seconds)
-            self._sorted = False
 
     @property
     def values(self) -> array[float]:
         """All of them, sorted."""
-        if not self._sorted:
-            self._values, self._sorted = array("d", sorted(self._values)), True
+        self._values = array("d", sorted(self._values))  # a single pass if they are sorted already
         return self._values
 
     def percentile(self, share: int) -> float | None:
         """The smallest value that `share` per cent of the values do not exceed."""
-        return self.values[max(0, ceil(len(self.values) * share / 100) - 1)] if self.values else None
+        values = self.values
+        return values[max(0, ceil(len(values) * share / 100) - 1)] if values else None
 
     def as_json(self) -> dict[str, Any]:
         shares = {f"p{share}": self.percentile(share) for share in PERCENTILES}

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import ConfigError
-from bridge.log.commands.options import chosen
-from bridge.log.commands.requests import Table, local_time
+from bridge.log.commands.requests import Table, chosen, local_time
 from bridge.log.commands.show import show_record
 from bridge.log.commands.terminal import Screen
-from bridge.log.filters import Filters
+from bridge.log.filters import Filters, parse_log_time
 from bridge.log.log import Log, timed
 from bridge.log.read import log_files, parse_record
 from bridge.log.summary import Scanner, Summary
@@ -127,10 +126,7 @@ def _accepts(filters: Filters, record: dict[str, Any]) -> bool:
         return False
     if filters.grep is not None and filters.grep.casefold() not in str(record.get("payload")).casefold():
         return False
-    time = local_time(record["ts"])
-    if filters.since is not None and (time is None or time < filters.since):
-        return False
-    return filters.until is None or (time is not None and time <= filters.until)
+    return filters.accepts_time(parse_log_time(record["ts"]))
 
 
 class Follower:

@@ -58,8 +58,12 @@ class Screen:
 
     def line(self, text: str = "") -> None:
         """Write a line; what is recorded in it must be escaped."""
+        self.write(text.encode("utf-8", "backslashreplace") + b"\n")
+
+    def write(self, data: bytes) -> None:
+        """Write bytes as they are."""
         self.progress.clear(also=self.on_terminal)
-        self._out.write(text.encode("utf-8", "backslashreplace") + b"\n")
+        self._out.write(data)
         if self.on_terminal:
             self._out.flush()
 

@@ -6,7 +6,6 @@ The log has the path of a request, but neither its host nor its headers; an entr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +13,7 @@ import orjson
 
 from bridge import __version__
 from bridge.log.export.turn import ExportedTurn
+from bridge.log.filters import parse_log_time
 from bridge.log.json_access import dump, dumps
 from bridge.log.recording import Recording
 
@@ -105,11 +105,8 @@ def _milliseconds(seconds: float) -> float:
 
 def _time(ts: str) -> str | None:
     """A time of the log as HAR has them; None if it is not a time."""
-    try:
-        moment = datetime.fromisoformat(ts)
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat(timespec="milliseconds")
+    moment = parse_log_time(ts)
+    return None if moment is None else moment.isoformat(timespec="milliseconds")
 
 
 def _pair(name: str, value: str) -> dict[str, str]:

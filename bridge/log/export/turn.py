@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from bridge.log.content import Answer, AnswerReader, Choice, backend_text, sent_values
-from bridge.log.filters import Filters
+from bridge.log.content import Answer, Choice, backend_text, client_answer
 from bridge.log.json_access import dump, loads, member
 from bridge.log.recording import EGRESS, Frame, Piece, Recording
 from bridge.log.redact import Remover, SplitSecretFinder
@@ -103,15 +102,8 @@ def summary_of(recording: Recording) -> Summary:
     return summary
 
 
-def accepted(recordings: Iterable[Recording], filters: Filters) -> Iterator[Recording]:
-    """Those that match all filters."""
-    for recording in recordings:
-        if filters.accepts(summary_of(recording), lambda _, held=recording: _records(held)):  # type: ignore[misc]
-            yield recording
-
-
-def _records(recording: Recording) -> Iterator[dict[str, Any]]:
-    """What `--grep` searches."""
+def records_of(recording: Recording) -> Iterator[dict[str, Any]]:
+    """The records with what the client sent and got and what the backend sent: what `--grep` searches."""
     yield {"phase": "http_ingress", "kind": "client_request", "payload": recording.request}
     for _, part in _parts(recording):
         yield _record(recording.id, part)
@@ -120,11 +112,7 @@ def _records(recording: Recording) -> Iterator[dict[str, Any]]:
 
 def collect_answer(recording: Recording) -> Answer:
     """The final answer of a recording, as much of it as was sent; where nothing of it was, as much as arrived."""
-    reader = AnswerReader()
-    for piece in recording.client:
-        for value in sent_values(piece.kind, piece.payload):
-            reader.take(value)
-    answer = reader.answer()
+    answer = client_answer(recording)
     end = recording.end or {}
     # A transcript has no client; one that asked for an answer in the background got nothing but its name; and one that
     # wanted it whole gets nothing of an answer that fails.

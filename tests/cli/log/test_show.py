@@ -89,7 +89,7 @@ def test_a_failure_shows_what_to_do(log: LogCommand, path: Path) -> None:
         "failed:rate_limited, first event after 0.250 s, 1.500 s in all",
         "  It is rate_limited.",
         "  HTTP 429 · rate_limit_error",
-        "  What to do: try again after 7 s; the client was told so.",
+        "  What to do: try again after 7 s, as the client was advised.",
     ]
 
 
