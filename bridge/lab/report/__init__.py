@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import orjson
 
 from bridge.errors import UsageError
 from bridge.lab.case import Case
+from bridge.lab.options import Reports
 from bridge.lab.report.exports import FORMAT, csv_pieces, json_report, junit_pieces
 from bridge.lab.report.summary import Column, Share, Summary, summarise
 from bridge.lab.result import CountedResults, Only, ResultFile
@@ -31,57 +32,44 @@ Baseline = Mapping[Column, Mapping[str, Share]]
 """An earlier report: what passed of what was scored, by column and case. Errors do not count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reports:
-    """What to make of the results.
-
-    `files` are reports by format; `-` is stdout, and replaces the table. The limits are percentages that each model and
-    variant must keep. `baseline` is an earlier JSON report.
-    """
-
-    files: Mapping[str, Path]
-    min_pass: float | None = None
-    min_clean: float | None = None
-    max_errors: float = 100
-    baseline: Path | None = None
-
-    def check(self, source: Path) -> None:
-        """Raises UsageError for an unusable baseline, and for reports that would overwrite `source` or each other."""
-        if self.baseline is not None:
-            read_baseline(self.baseline)
-        taken: dict[Path, str] = {}
-        for name, path in self.files.items():
-            location = path if path == STDOUT else path.resolve()
-            if location in taken:
-                raise UsageError(f"--{name} and {taken[location]} cannot both be written to {path}.")
-            taken[location] = f"--{name}"
-            if path == STDOUT:
-                continue
-            if not location.parent.is_dir():
-                raise UsageError(f"--{name} {path}: no such directory: {path.parent}.")
-            for other, what in ((source, "the results themselves"), (self.baseline, "the baseline")):
-                same = other is not None and path.exists() and other.exists() and path.samefile(other)
-                if other is not None and (same or location == other.resolve()):
-                    raise UsageError(f"--{name} {path}: this file is {what}. Give the report another name.")
-
-    def missed(self, summary: Summary) -> Iterator[str]:
-        """One sentence per limit that was missed."""
-        if not summary.columns and (self.min_pass, self.min_clean, self.baseline) != (None, None, None):
-            yield "there are no results"
-        for column in summary.columns:
-            name, count = f"{column.model} {column.variant}", summary.counts[column]
-            passed, clean, errors = count.pass_share, count.clean_share, count.error_share
-            # If no call was made or expected, no form can be clean.
-            due = clean.whole or any(row.due and summary.cell(row, column).word != "-" for row in summary.rows)
-            if self.min_pass is not None and (passed.percent is None or passed.percent < self.min_pass):
-                yield f"{name}: {_share(passed)} passed; the minimum is {self.min_pass:g} %"
-            if self.min_clean is not None and due and (clean.percent is None or clean.percent < self.min_clean):
-                yield f"{name}: {_share(clean)} answers with calls are clean; the minimum is {self.min_clean:g} %"
-            if errors.percent is not None and errors.percent > self.max_errors:
-                yield f"{name}: {_share(errors)} requests failed; the maximum is {self.max_errors:g} %"
+def check_files(reports: Reports, source: Path) -> None:
+    """Raises UsageError for an unusable baseline, and for reports that would overwrite `source` or each other."""
+    if reports.baseline is not None:
+        read_baseline(reports.baseline)
+    taken: dict[Path, str] = {}
+    for name, path in reports.files.items():
+        location = path if path == STDOUT else path.resolve()
+        if location in taken:
+            raise UsageError(f"--{name} and {taken[location]} cannot both be written to {path}.")
+        taken[location] = f"--{name}"
+        if path == STDOUT:
+            continue
+        if not location.parent.is_dir():
+            raise UsageError(f"--{name} {path}: no such directory: {path.parent}.")
+        for other, what in ((source, "the results themselves"), (reports.baseline, "the baseline")):
+            same = other is not None and path.exists() and other.exists() and path.samefile(other)
+            if other is not None and (same or location == other.resolve()):
+                raise UsageError(f"--{name} {path}: this file is {what}. Give the report another name.")
 
 
-def report(
+def missed_thresholds(reports: Reports, summary: Summary) -> Iterator[str]:
+    """One sentence per threshold that a model and variant missed."""
+    if not summary.columns and (reports.min_pass, reports.min_clean, reports.baseline) != (None, None, None):
+        yield "there are no results"
+    for column in summary.columns:
+        name, count = " ".join(column), summary.counts[column]
+        passed, clean, errors = count.pass_share, count.clean_share, count.error_share
+        # If no call was made or expected, no form can be clean.
+        due = clean.whole or any(row.due and summary.cell(row, column).word != "-" for row in summary.rows)
+        if reports.min_pass is not None and (passed.percent is None or passed.percent < reports.min_pass):
+            yield f"{name}: {_share(passed)} passed; the minimum is {reports.min_pass:g} %"
+        if reports.min_clean is not None and due and (clean.percent is None or clean.percent < reports.min_clean):
+            yield f"{name}: {_share(clean)} answers with calls are clean; the minimum is {reports.min_clean:g} %"
+        if errors.percent is not None and errors.percent > reports.max_errors:
+            yield f"{name}: {_share(errors)} requests failed; the maximum is {reports.max_errors:g} %"
+
+
+def report_results(
     file: ResultFile,
     cases: Mapping[str, Case],
     variants: Mapping[str, LabVariant],
@@ -94,10 +82,9 @@ def report(
 
     `planned` is the number of results of a complete run; 0 if unknown.
     """
-    results = CountedResults(file, only)
-    order = [*variants, *file.known("variants")]
-    summary = summarise(results, cases, order, suite=str(file.header().get("suite") or ""), planned=planned)
-    worse, notes, missed = list[str](), list(summary.notes), list(reports.missed(summary))
+    results, about = CountedResults(file, only), file.about()
+    summary = summarise(results, cases, [*variants, *about.variants], suite=about.suite, planned=planned)
+    worse, notes, missed = list[str](), list(summary.notes), list(missed_thresholds(reports, summary))
     if reports.baseline is not None:
         baseline = read_baseline(reports.baseline)
         worse += regressions(summary, baseline)

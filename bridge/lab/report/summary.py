@@ -100,6 +100,10 @@ class Count:
         return Share(self.errors, self.asked)
 
     @property
+    def interval(self) -> tuple[float, float]:
+        return wilson(self.passed, self.scored)
+
+    @property
     def mean_seconds(self) -> float | None:
         return self.answer_seconds / self.scored if self.scored else None
 
@@ -176,7 +180,7 @@ class Summary:
 
     def cell_rates(self, count: Count) -> Rates:
         k, n = count.pass_share
-        return Rates(wilson(k, n), pass_at(n, k, self.repeats), pass_hat(n, k, self.repeats))
+        return Rates(count.interval, pass_at(n, k, self.repeats), pass_hat(n, k, self.repeats))
 
     def figures(self) -> dict[str, Any]:
         """All figures, as the JSON report and the page have them. A cell without results has the word `-`."""

@@ -14,7 +14,7 @@ from typing import Any
 from bridge.errors import UsageError
 from bridge.lab.case import Case, KeyPath
 from bridge.lab.suite.cases import Tools, read_cases, read_tools
-from bridge.lab.suite.document import ENDINGS, Document, Fault, Faults, did_you_mean, read_document
+from bridge.lab.suite.document import ENDINGS, Document, Fault, did_you_mean, raise_faults, read_document
 from bridge.lab.suite.models import shape_faults
 from bridge.tools.schema import NOTHING, plain_copy
 
@@ -37,7 +37,7 @@ def load_suite(path: Path | str) -> Suite:
     """The suite in a file, or in all files of a directory. Raises UsageError with one line per fault."""
     loader = _Loader()
     loader.load(Path(path))
-    loader.faults.raise_any()
+    raise_faults(loader.faults)
     if not loader.cases:
         raise UsageError(f"{path}: contains no cases")
     return Suite(tuple(loader.cases.values()), tuple(loader.files.values()))
@@ -45,12 +45,12 @@ def load_suite(path: Path | str) -> Suite:
 
 def case_from_dict(data: Mapping[str, Any], *, tools: Mapping[str, Mapping[str, Any]] | None = None) -> Case:
     """A case built by a program; `tools` are the shared tools. Raises UsageError with one line per fault."""
-    faults = Faults()
     content = plain_copy({"tools": tools or {}, "cases": [data]})
     if content is NOTHING:
         raise UsageError("the case holds a value that JSON cannot represent")
-    cases = list(read_cases(Document(None, content, hidden=("cases", 0)), faults))
-    faults.raise_any()
+    document = Document(None, content, [], hidden=("cases", 0))
+    cases = list(read_cases(document))
+    raise_faults(document.faults)
     return cases[0]
 
 
@@ -58,7 +58,7 @@ class _Loader:
     """Loads a suite file by file."""
 
     def __init__(self) -> None:
-        self.faults = Faults()
+        self.faults: list[Fault] = []
         self.cases: dict[str, Case] = {}
         self.ids: dict[str, Fault] = {}
         """Where each id was first used."""
@@ -88,19 +88,19 @@ class _Loader:
                     self.read(document, file, (*within, real))
 
     def read(self, document: Document, path: Path, within: tuple[Path, ...]) -> None:
-        for case in read_cases(document, self.faults, lambda name: self.tools_at(name, document, path)):
+        for case in read_cases(document, lambda name: self.tools_at(name, document, path)):
             self.cases.setdefault(case.id, case)
         data = document.data if isinstance(document.data, dict) else {}
         # Ids may clash with those of cases that have other faults.
         for index, entry in enumerate(_listed(data.get("cases"))):
             if isinstance(entry, dict) and isinstance(name := entry.get("id"), str):
-                here = document.fault(("cases", index), "")
+                here = document.fault(("cases", index))
                 if (first := self.ids.setdefault(name, here)) is not here:
                     message = f"duplicate id {name}; first used at {first.file}:{first.line}"
-                    self.faults.add(document.fault(("cases", index, "id"), message))
+                    document.report(("cases", index, "id"), message)
         for index, name in enumerate(_listed(data.get("include"))):
             if isinstance(name, str) and name:
-                self.load(_relative(path, name), document.fault(("include", index), ""), within)
+                self.load(_relative(path, name), document.fault(("include", index)), within)
 
     def tools_at(self, name: str, document: Document, path: Path) -> Tools | None:
         """The tools in another file, which is read once."""
@@ -109,25 +109,24 @@ class _Loader:
         if real in self.tools:
             return self.tools[real]
         if not target.exists():
-            self.refuse(target, document.fault(("tools",), ""), "no such file")
+            self.refuse(target, document.fault(("tools",)), "no such file")
             return None
         self.files[real], self.tools[real] = target, None
         found = read_document(target, self.faults)
         if found is not None:
-            report = found.report_to(self.faults)
             wrong: set[KeyPath] = set()
             for at, message in shape_faults(found.data, "tools"):
-                report(at, message)
+                found.report(at, message)
                 wrong.add(at[:1])
-            self.tools[real] = read_tools(found.data, (), wrong, report)
+            self.tools[real] = read_tools(found.data, (), wrong, found.report)
         return self.tools[real]
 
     def refuse(self, path: Path, origin: Fault | None, message: str) -> None:
         """Report a path where a file names it, or by itself if it came from the command line."""
-        if origin is None:
-            self.faults.add(Fault(path, 0, (), message))
-        else:
-            self.faults.add(Fault(origin.file, origin.line, origin.path, f"{path}: {message}"))
+        fault = Fault(path, 0, (), message)
+        if origin is not None:
+            fault = Fault(origin.file, origin.line, origin.path, f"{path}: {message}")
+        self.faults.append(fault)
 
 
 def _listed(value: Any) -> list[Any]:

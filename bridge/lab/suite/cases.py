@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bridge.core.items import FunctionTool, Item, ToolChoice
 from bridge.errors import InvalidRequest
 from bridge.lab.case import OTHERS, Case, Expect, ExpectedCall, KeyPath, check_rule
 from bridge.lab.checks import argument_names, misfits, required_names, schema_fault, takes
-from bridge.lab.suite.document import Document, Faults, did_you_mean
+from bridge.lab.suite.document import Document, did_you_mean
 from bridge.lab.suite.models import CallShape, CaseShape, Defaults, InlineTool, ToolShape, shape_faults
 from bridge.protocols.items import read_items, read_name
 from bridge.tools.schema import compact_json
@@ -29,33 +29,30 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _INVALID = re.compile(r"Invalid '[^']*': ")
 
 
-def read_cases(
-    document: Document, faults: Faults, read_tool_file: Callable[[str], Tools | None] = lambda path: None
-) -> Iterator[Case]:
-    """The correct cases of a document. Faults of the others, and of the rest of the document, go to `faults`.
+def read_cases(document: Document, read_tool_file: Callable[[str], Tools | None] = lambda path: None) -> Iterator[Case]:
+    """The correct cases of a document. The faults of the others, and of the rest of the document, are reported.
 
     `read_tool_file` reads the tools of another file; None if that is not possible.
     """
-    report = document.report_to(faults)
-    data = expand_repeats(document.data, report)
+    data = expand_repeats(document.data, document.report)
     wrong: set[KeyPath] = set()
     for path, message in shape_faults(data):
-        report(path, message)
+        document.report(path, message)
         wrong |= {path[:1], path[:2]}
     if not isinstance(data, dict):
         return
     if not data.keys() & {"cases", "include"}:
-        report((), "add cases or include; the file has neither")
+        document.report((), "add cases or include; the file has neither")
     tools = data.get("tools", {})
-    shared = read_tool_file(tools) if isinstance(tools, str) else read_tools(tools, ("tools",), wrong, report)
+    shared = read_tool_file(tools) if isinstance(tools, str) else read_tools(tools, ("tools",), wrong, document.report)
     # Without its defaults a case cannot be checked.
     if ("defaults",) in wrong or not isinstance(data.get("cases", []), list):
         return
     defaults = Defaults.model_validate(data.get("defaults", {}))
     for index, case in enumerate(data.get("cases", ())):
         if ("cases", index) not in wrong:
-            reading = _CaseReader(CaseShape.model_validate(case), defaults, shared, ("cases", index), report)
-            if (read := reading.case(document)) is not None:
+            reader = _CaseReader(CaseShape.model_validate(case), defaults, shared, ("cases", index), document)
+            if (read := reader.case()) is not None:
                 yield read
 
 
@@ -113,25 +110,21 @@ def read_tool(name: str, shape: ToolShape, path: KeyPath, report: Report) -> Fun
     return FunctionTool(name, shape.description, shape.parameters, shape.strict)
 
 
+@dataclass(slots=True)
 class _CaseReader:
     """Reads one case whose shape is right."""
 
-    def __init__(
-        self, shape: CaseShape, defaults: Defaults, shared: Tools | None, path: KeyPath, report: Report
-    ) -> None:
-        self.shape = shape
-        self.defaults = defaults
-        self.shared = shared
-        """The shared tools; None if they could not be read."""
-        self.path = path
-        self.report_fault = report
-        self.faults = 0
-        self.tools: dict[str, FunctionTool | None] = {}
-        """The tools that are offered; None for one that could not be read."""
+    shape: CaseShape
+    defaults: Defaults
+    shared: Tools | None
+    """The shared tools; None if they could not be read."""
+    path: KeyPath
+    document: Document
+    tools: dict[str, FunctionTool | None] = field(default_factory=dict)
+    """The tools that are offered; None for one that could not be read."""
 
     def report(self, path: KeyPath, message: str) -> None:
-        self.faults += 1
-        self.report_fault(path, message)
+        self.document.report(path, message)
 
     def given(self, key: str) -> tuple[Any, KeyPath]:
         """The value of the case or else of the defaults, and where it was given."""
@@ -139,8 +132,9 @@ class _CaseReader:
             return getattr(self.defaults, key), ("defaults", key)
         return getattr(self.shape, key), (*self.path, key)
 
-    def case(self, document: Document) -> Case | None:
-        shape = self.shape
+    def case(self) -> Case | None:
+        """The case; None if it has a fault."""
+        shape, before = self.shape, len(self.document.faults)
         category, _ = self.given("category")
         if category is None:
             self.report((*self.path, "category"), "missing here and in the defaults")
@@ -158,21 +152,22 @@ class _CaseReader:
             leak=expected.leak,
         )
         self.check_contradictions(choice, expect.calls, at)
-        if self.faults:
+        tools = tuple(tool for tool in self.tools.values() if tool is not None)
+        if len(self.document.faults) > before or len(tools) < len(self.tools):
             return None
         return Case(
             id=shape.id,
             category=category,
             items=items,
             expect=expect,
-            tools=tuple(tool for tool in self.tools.values() if tool is not None),
+            tools=tools,
             instructions=self.given("instructions")[0],
             tool_choice=choice,
             parallel=self.given("parallel")[0],
             tags=tuple(dict.fromkeys([*self.defaults.tags, *shape.tags])),
             notes=shape.notes,
-            file=document.file,
-            line=document.line_of(self.path),
+            file=self.document.file,
+            line=self.document.line_of(self.path),
         )
 
     def read_tools(self) -> None:
@@ -192,7 +187,6 @@ class _CaseReader:
                     self.report(path, f"unknown tool {name}{did_you_mean(name, self.shared)}")
             if tool is not None and all_strict:
                 tool = replace(tool, strict=True)
-            self.faults += tool is None
             self.tools[name] = tool
 
     def tool_choice(self) -> ToolChoice:
@@ -237,7 +231,7 @@ class _CaseReader:
 
     def expected_call(self, shape: CallShape, path: KeyPath) -> ExpectedCall:
         """An expected call that an answer can make: one that also fits the tool's schema."""
-        before = self.faults
+        faults, before = self.document.faults, len(self.document.faults)
         members = {"arguments": shape.arguments, "optional": shape.optional}
         rules = [((*path, member, name), name, rule) for member in members for name, rule in members[member].items()]
         for at, name, rule in rules:
@@ -247,7 +241,7 @@ class _CaseReader:
                 self.report(at, "already listed under arguments")
         self.check_offered(shape.name, (*path, "name"))
         call, tool = ExpectedCall(shape.name, shape.arguments, shape.optional), self.tools.get(shape.name)
-        if tool is None or self.faults > before:
+        if tool is None or len(faults) > before:
             return call
         for at, name, _ in rules:
             if name != OTHERS and not takes(tool.parameters, name):
@@ -258,7 +252,7 @@ class _CaseReader:
             for name in required_names(tool.parameters):
                 if name not in named:
                     self.report((*path, "arguments", name), f"missing: the tool {call.name} requires it")
-        if self.faults > before:
+        if len(faults) > before:
             return call
         for member, found in members.items():
             plain = {name: rule for name, rule in found.items() if name != OTHERS and not _has_rule(rule)}
