@@ -10,12 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -23,15 +23,17 @@ from bridge.app.app import App, open_app
 from bridge.errors import BackendProtocolError, BridgeError, ConfigError, ModelNotFound, UsageError
 from bridge.lab.ask import Asker, check_native, make_turn, rescore
 from bridge.lab.case import Case, Failure, Sample, some
-from bridge.lab.options import Configuration, Limits, RunOptions
 from bridge.lab.report import FAILED, check_files, report_results
 from bridge.lab.result import Cell, Only, Result, ResultFile, score_sample
 from bridge.lab.variant import SHIPPED, LabVariant, find_variants
 from bridge.log.read import RecordReader, log_files
 from bridge.log.recording import read_recordings
 from bridge.settings import Settings, lab_results_dir
-from bridge.settings.file import FileConfig, load_configuration
+from bridge.settings.file import FileConfig
 from bridge.terminal import say
+
+if TYPE_CHECKING:
+    from bridge.lab.commands import Limits, RunOptions
 
 BY_SIGNAL = 128
 """Added to the number of the signal that ended a run, to make the exit code."""
@@ -58,11 +60,8 @@ class Plan:
         return len(self.cases) * len(self.variants) * len(self.models) * self.options.repeat
 
 
-def run_lab(suite: Path, options: RunOptions) -> int:
+def run_lab(suite: Path, options: RunOptions, settings: Settings, config: FileConfig) -> int:
     """The exit code. Nothing is asked or written if the command line is wrong."""
-    configured = load_configuration(
-        **{field.name: getattr(options, field.name) for field in fields(Configuration)}, store="memory"
-    )
     if options.log is None and not options.model:
         raise UsageError("Missing --model. Name at least one; `turnbridge models` lists them.")
     cases = options.cases(suite)
@@ -84,7 +83,7 @@ def run_lab(suite: Path, options: RunOptions) -> int:
         if options.log is not None:
             trio.run(_rescore_log, options.log, plan, header)
         else:
-            stopped = _ask(plan, header, *configured)
+            stopped = _ask(plan, header, settings, config)
     except (BridgeError, ExceptionGroup) as error:
         failure: BaseException = error
         while isinstance(failure, BaseExceptionGroup):

@@ -16,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from bridge.lab import run as lab_run
 from bridge.lab.case import Case, Failure, Sample
-from bridge.lab.options import Limits
+from bridge.lab.commands import Limits
 from bridge.lab.result import Cell, Result
 from bridge.lab.run import Run, plan_cells
 from bridge.lab.variant import SHIPPED, LabVariant

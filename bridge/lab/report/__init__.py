@@ -6,19 +6,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from bridge.errors import UsageError
 from bridge.lab.case import Case
-from bridge.lab.options import Reports
 from bridge.lab.report.exports import FORMAT, csv_pieces, json_report, junit_pieces
 from bridge.lab.report.summary import Column, Share, Summary, summarise
 from bridge.lab.result import CountedResults, Only, ResultFile
 from bridge.lab.variant import SHIPPED, LabVariant
 from bridge.log.commands.terminal import printing
 from bridge.terminal import WriteFailed, say, write_pieces
+
+if TYPE_CHECKING:
+    from bridge.lab.commands import Reports
 
 FAILED = 1
 """The exit code if a report could not be written."""
