@@ -142,9 +142,9 @@ def digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-def some(names: Sequence[str]) -> str:
+def some(names: Sequence[str], most: int = 8) -> str:
     """The first of many names, for a sentence."""
-    return ", ".join(names[:5]) + (" and more" if len(names) > 5 else "")
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 # Rules
@@ -166,24 +166,20 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 def check_rule(rule: Any) -> str | None:
     """What is wrong with a rule; None if nothing is."""
     if isinstance(rule, dict):
-        named = _rule(rule)
-        if named is not None:
-            return _check_named(*named)
+        if (named := _rule(rule)) is not None:
+            name, wanted = named
+            if not _RULES[name].accepts(wanted):
+                return f"{name} takes {_RULES[name].takes}"
+            if name == "$regex":
+                try:
+                    re.compile(wanted)
+                except re.error as error:
+                    return f"$regex {wanted!r}: {error}"
+            return check_rule(wanted) if isinstance(wanted, list) else None
         if unknown := [name for name in rule if isinstance(name, str) and name.startswith("$")]:
             return f"unknown rule {', '.join(unknown)}; a rule is an object with exactly one of {', '.join(_RULES)}"
     members = rule.values() if isinstance(rule, dict) else rule if isinstance(rule, list) else ()
     return next((wrong for member in members if (wrong := check_rule(member))), None)
-
-
-def _check_named(name: str, wanted: Any) -> str | None:
-    if not _RULES[name].accepts(wanted):
-        return f"{name} takes {_RULES[name].takes}"
-    if name == "$regex":
-        try:
-            re.compile(wanted)
-        except re.error as error:
-            return f"$regex {wanted!r}: {error}"
-    return check_rule(wanted) if isinstance(wanted, list) else None
 
 
 def matches(rule: Any, value: Any) -> bool:
@@ -241,16 +237,11 @@ def _rule(rule: Mapping[str, Any]) -> tuple[str, Any] | None:
     return (name, wanted) if name in _RULES else None
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+_is_text, _is_number = _TYPES["string"], _TYPES["number"]
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, list) and bool(value)
-
-
-def _is_number(value: Any) -> bool:
-    return _TYPES["number"](value)
 
 
 def _is_pair(value: Any) -> bool:

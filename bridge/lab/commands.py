@@ -262,6 +262,7 @@ def render(
     import os
 
     from bridge.core.turn import estimate_text
+    from bridge.lab.case import some
     from bridge.lab.variant import find_variant
     from bridge.log.commands.terminal import BROKEN_PIPE
     from bridge.terminal import STDOUT, StdoutClosed, say, write_stdout
@@ -272,8 +273,7 @@ def render(
         texts.setdefault(found.text_for(each), []).append(each.id)
     end = "\n" if len(texts) > 1 or os.isatty(STDOUT) else ""
     for text, ids in texts.items():
-        shown = ", ".join(ids[:4]) + (f" and {len(ids) - 4} more" if len(ids) > 4 else "")
-        say("note", f"{found.name} for {shown}: {len(text):,} characters, about {estimate_text(text):,} tokens")
+        say("note", f"{found.name} for {some(ids, 4)}: {len(text):,} characters, about {estimate_text(text):,} tokens")
         try:
             write_stdout((text + end if text else "").encode("utf-8", "backslashreplace"))
         except StdoutClosed:

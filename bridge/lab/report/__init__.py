@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from bridge.errors import UsageError
-from bridge.lab.case import Case
+from bridge.lab.case import Case, some
 from bridge.lab.report.exports import FORMAT, csv_pieces, json_report, junit_pieces
 from bridge.lab.report.summary import Column, Share, Summary, summarise
 from bridge.lab.result import CountedResults, Only, ResultFile
@@ -27,8 +27,6 @@ FAILED = 1
 MISSED = 100
 """The exit code if a threshold or the baseline was missed."""
 STDOUT = Path("-")
-NAMED = 8
-"""Cases that one sentence names."""
 
 Baseline = Mapping[Column, Mapping[str, Share]]
 """An earlier report: what passed of what was scored, by column and case. Errors do not count."""
@@ -201,16 +199,11 @@ def changes(summary: Summary, baseline: Baseline) -> Iterator[str]:
     here = {row.case for row in summary.rows}
     there = dict.fromkeys(case for shares in baseline.values() for case in shares)
     if new := [row.case for row in summary.rows if row.case not in there]:
-        yield f"Not in the baseline: {_some(new)}."
+        yield f"Not in the baseline: {some(new)}."
     if gone := [case for case in there if case not in here]:
-        yield f"Only in the baseline: {_some(gone)}."
+        yield f"Only in the baseline: {some(gone)}."
     for column in summary.columns:
         before = baseline.get(column, {})
         unknown = [row.case for row in summary.rows if row.case in before and not summary.cell(row, column).scored]
         if unknown:
-            yield f"{' '.join(column)} has no scored answer to compare for {_some(unknown)}."
-
-
-def _some(cases: list[str]) -> str:
-    more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
-    return ", ".join(cases[:NAMED]) + more
+            yield f"{' '.join(column)} has no scored answer to compare for {some(unknown)}."

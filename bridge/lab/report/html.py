@@ -14,12 +14,10 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-import orjson
-
 from bridge import __version__
 from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Text
 from bridge.lab.case import Case, ExpectedCall
-from bridge.lab.checks import CHECKS
+from bridge.lab.checks import CHECKS, as_json
 from bridge.lab.report.summary import MARKS, Column, Summary
 from bridge.lab.result import Result
 from bridge.lab.score import FORMS, REJECTIONS, REPAIRS
@@ -101,19 +99,12 @@ def _parts(item: Item) -> Iterator[list[str]]:
             elif isinstance(part, Image):
                 yield [item.role, "media", part.url[:LONGEST_MEDIA], "image", ""]
     else:
-        yield ["user", "other", _json(dict(item.data)), item.type, ""]
+        yield ["user", "other", as_json(dict(item.data)), item.type, ""]
 
 
 def _expected(call: ExpectedCall) -> dict[str, str]:
-    optional = _json(dict(call.optional)) if call.optional else ""
-    return {"name": call.name, "arguments": _json(dict(call.arguments)), "optional": optional}
-
-
-def _json(value: Any) -> str:
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError:
-        return repr(value)
+    optional = as_json(dict(call.optional)) if call.optional else ""
+    return {"name": call.name, "arguments": as_json(dict(call.arguments)), "optional": optional}
 
 
 SAMPLES = 20

@@ -205,9 +205,8 @@ class Summary:
         count = self.counts[column]
         return {
             **column._asdict(),
-            **_count_figures(count),
             "pass_rate": _rounded(count.passed / count.scored) if count.scored else None,
-            **_rate_figures(self.rates[column]),
+            **_figures(count, self.rates[column]),
             "clean": count.clean_share.part,
             "called": count.clean_share.whole,
             "input_tokens": count.input_tokens,
@@ -216,21 +215,15 @@ class Summary:
         }
 
     def _cell_figures(self, column: Column, count: Count) -> dict[str, Any]:
-        found = {**column._asdict(), "word": count.word}
-        return found | _count_figures(count) | _rate_figures(self.cell_rates(count))
+        return {**column._asdict(), "word": count.word, **_figures(count, self.cell_rates(count))}
 
 
-def _count_figures(count: Count) -> dict[str, Any]:
+def _figures(count: Count, rates: Rates) -> dict[str, Any]:
     return {
         "scored": count.scored,
         "passed": count.passed,
         "errors": count.errors,
         **{name: ordered(getattr(count, name)) for name in ("forms", "repairs", "failed_checks", "error_codes")},
-    }
-
-
-def _rate_figures(rates: Rates) -> dict[str, Any]:
-    return {
         "interval": [_rounded(bound) for bound in rates.interval],
         "pass_at": _rounded(rates.pass_at),
         "pass_hat": _rounded(rates.pass_hat),
