@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bridge.errors import UsageError
 from bridge.lab.case import Case, digest
 from bridge.lab.suite.document import ENDINGS, Fault, raise_faults, read_document
-from bridge.lab.suite.models import TextFile, VariantShape, shape_faults
+from bridge.lab.suite.models import TextFile, VariantShape, check_shape
 from bridge.tools.instructions import SPEC, Variant, build_instructions
 from bridge.tools.payload import TAG
 
@@ -135,8 +135,7 @@ def find_variant(text: str) -> LabVariant:
     faults: list[Fault] = []
     document = read_document(path, faults)
     if document is not None:
-        for at, message in shape_faults(document.data, "variant"):
-            document.report(at, message)
+        check_shape(document.data, "variant", document.report)
     raise_faults(faults)
     assert document is not None
     shape = VariantShape.model_validate(document.data)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import UsageError
-from bridge.lab.case import Case, KeyPath
+from bridge.lab.case import Case
 from bridge.lab.suite.cases import Tools, read_cases, read_tools
 from bridge.lab.suite.document import ENDINGS, Document, Fault, did_you_mean, raise_faults, read_document
-from bridge.lab.suite.models import shape_faults
+from bridge.lab.suite.models import check_shape
 from bridge.tools.schema import NOTHING, plain_copy
 
 __all__ = ["Suite", "case_from_dict", "did_you_mean", "load_suite"]
@@ -114,10 +114,7 @@ class _Loader:
         self.files[real], self.tools[real] = target, None
         found = read_document(target, self.faults)
         if found is not None:
-            wrong: set[KeyPath] = set()
-            for at, message in shape_faults(found.data, "tools"):
-                found.report(at, message)
-                wrong.add(at[:1])
+            wrong = check_shape(found.data, "tools", found.report)
             self.tools[real] = read_tools(found.data, (), wrong, found.report)
         return self.tools[real]
 

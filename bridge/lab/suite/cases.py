@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from bridge.errors import InvalidRequest
 from bridge.lab.case import OTHERS, Case, Expect, ExpectedCall, KeyPath, check_rule
 from bridge.lab.checks import argument_names, misfits, required_names, schema_fault, takes
 from bridge.lab.suite.document import Document, did_you_mean
-from bridge.lab.suite.models import CallShape, CaseShape, Defaults, InlineTool, ToolShape, shape_faults
+from bridge.lab.suite.models import CallShape, CaseShape, InlineTool, ToolShape, check_shape
 from bridge.protocols.items import read_items, read_name
 from bridge.tools.schema import compact_json
 
@@ -35,10 +35,7 @@ def read_cases(document: Document, read_tool_file: Callable[[str], Tools | None]
     `read_tool_file` reads the tools of another file; None if that is not possible.
     """
     data = expand_repeats(document.data, document.report)
-    wrong: set[KeyPath] = set()
-    for path, message in shape_faults(data):
-        document.report(path, message)
-        wrong |= {path[:1], path[:2]}
+    wrong = check_shape(data, "suite", document.report)
     if not isinstance(data, dict):
         return
     if not data.keys() & {"cases", "include"}:
@@ -48,10 +45,12 @@ def read_cases(document: Document, read_tool_file: Callable[[str], Tools | None]
     # Without its defaults a case cannot be checked.
     if ("defaults",) in wrong or not isinstance(data.get("cases", []), list):
         return
-    defaults = Defaults.model_validate(data.get("defaults", {}))
+    defaults = data.get("defaults", {})
     for index, case in enumerate(data.get("cases", ())):
         if ("cases", index) not in wrong:
-            reader = _CaseReader(CaseShape.model_validate(case), defaults, shared, ("cases", index), document)
+            tags = [*defaults.get("tags", ()), *case.get("tags", ())]
+            shape = CaseShape.model_validate({**defaults, **case, "tags": tags})
+            reader = _CaseReader(shape, defaults.keys() - case.keys(), shared, ("cases", index), document)
             if (read := reader.case()) is not None:
                 yield read
 
@@ -115,7 +114,8 @@ class _CaseReader:
     """Reads one case whose shape is right."""
 
     shape: CaseShape
-    defaults: Defaults
+    inherited: Collection[str]
+    """The keys whose values come from the defaults."""
     shared: Tools | None
     """The shared tools; None if they could not be read."""
     path: KeyPath
@@ -126,17 +126,13 @@ class _CaseReader:
     def report(self, path: KeyPath, message: str) -> None:
         self.document.report(path, message)
 
-    def given(self, key: str) -> tuple[Any, KeyPath]:
-        """The value of the case or else of the defaults, and where it was given."""
-        if key not in self.shape.model_fields_set and key in self.defaults.model_fields_set:
-            return getattr(self.defaults, key), ("defaults", key)
-        return getattr(self.shape, key), (*self.path, key)
+    def where(self, key: str) -> KeyPath:
+        return ("defaults", key) if key in self.inherited else (*self.path, key)
 
     def case(self) -> Case | None:
         """The case; None if it has a fault."""
         shape, before = self.shape, len(self.document.faults)
-        category, _ = self.given("category")
-        if category is None:
+        if not shape.category:
             self.report((*self.path, "category"), "missing here and in the defaults")
         self.read_tools()
         choice = self.tool_choice()
@@ -157,24 +153,22 @@ class _CaseReader:
             return None
         return Case(
             id=shape.id,
-            category=category,
+            category=shape.category,
             items=items,
             expect=expect,
             tools=tools,
-            instructions=self.given("instructions")[0],
+            instructions=shape.instructions,
             tool_choice=choice,
-            parallel=self.given("parallel")[0],
-            tags=tuple(dict.fromkeys([*self.defaults.tags, *shape.tags])),
+            parallel=shape.parallel,
+            tags=tuple(dict.fromkeys(shape.tags)),
             notes=shape.notes,
             file=self.document.file,
             line=self.document.line_of(self.path),
         )
 
     def read_tools(self) -> None:
-        entries, at = self.given("tools")
-        all_strict, _ = self.given("strict")
-        for index, entry in enumerate(entries):
-            path = (*at, index)
+        for index, entry in enumerate(self.shape.tools):
+            path = (*self.where("tools"), index)
             name = entry if isinstance(entry, str) else entry.name
             if name in self.tools:
                 self.report(path, f"the tool {name} is offered twice")
@@ -185,16 +179,16 @@ class _CaseReader:
                 tool = self.shared.get(name) if self.shared is not None else None
                 if self.shared is not None and name not in self.shared:
                     self.report(path, f"unknown tool {name}{did_you_mean(name, self.shared)}")
-            if tool is not None and all_strict:
+            if tool is not None and self.shape.strict:
                 tool = replace(tool, strict=True)
             self.tools[name] = tool
 
     def tool_choice(self) -> ToolChoice:
-        choice, path = self.given("tool_choice")
+        choice, path = self.shape.tool_choice, self.where("tool_choice")
         if isinstance(choice, str):
             if choice == "required" and not self.tools:
                 self.report(path, "tool_choice is required, but no tool is offered")
-            return ToolChoice(choice)  # type: ignore[arg-type]  # the shape has been checked
+            return ToolChoice(choice)
         self.check_offered(choice.name, (*path, "name"))
         return ToolChoice("named", choice.name)
 
@@ -270,7 +264,7 @@ class _CaseReader:
             self.report(path, f"no call is expected, but tool_choice is {wanted}")
         elif choice.mode == "named" and any(call.name != choice.name for call in calls):
             self.report(path, f"a call of another tool is expected, but tool_choice allows only {choice.name}")
-        if len(calls) > 1 and not self.given("parallel")[0]:
+        if len(calls) > 1 and not self.shape.parallel:
             self.report(path, "several calls are expected, but parallel is false")
 
 
