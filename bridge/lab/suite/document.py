@@ -44,6 +44,10 @@ MAX_REPORTED = 20
 """Further faults are only counted."""
 MAX_LENGTH = 500
 """Characters of a message or a key in a fault."""
+MAX_REPEATED = 1_000_000
+"""Characters of one `$repeat`."""
+MAX_REPEATED_TOTAL = 20_000_000
+"""Characters of all repeated texts in one file."""
 ENDINGS = (".yaml", ".yml", ".json")
 
 PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -357,3 +361,30 @@ def _line(event: Any) -> int:
 
 def _refuse(event: Any, message: str) -> NoReturn:
     raise Unreadable(message, _line(event), int(event.start_mark.column) + 1)
+
+
+def expand_repeats(document: Document) -> Any:
+    """A copy of a file's content with its repeated texts, `{"$repeat": ["ab", 10000]}`, written out."""
+    left = MAX_REPEATED_TOTAL
+
+    def expand(value: Any, path: KeyPath) -> Any:
+        nonlocal left
+        match value:
+            case list():
+                return [expand(member, (*path, index)) for index, member in enumerate(value)]
+            case {"$repeat": [str(text), int(times)]} if len(value) == 1 and times is not True and times >= 0:
+                size = len(text) * times
+                left -= size
+                if size <= MAX_REPEATED and left >= 0:
+                    return text * times
+                limits = f"{MAX_REPEATED:,} characters, and {MAX_REPEATED_TOTAL:,} in one file"
+                document.report(path, f"$repeat may make at most {limits}")
+                return "?"
+            case {"$repeat": _}:
+                document.report(path, "$repeat must be the only key and takes a text and a count: [text, count]")
+                return "?"
+            case dict():
+                return {name: expand(member, (*path, name)) for name, member in value.items()}
+        return value
+
+    return expand(document.data, ())
