@@ -50,7 +50,6 @@ LONGEST_MEDIA = 200
 
 
 def case_block(case: Case) -> dict[str, Any]:
-    expect = case.expect
     choice = case.tool_choice
     asked = [["system", "text", case.instructions, "", ""]] if case.instructions else []
     return {
@@ -59,13 +58,7 @@ def case_block(case: Case) -> dict[str, Any]:
         "choice": f"function {choice.name}" if choice.mode == "named" else choice.mode,
         "parallel": case.parallel,
         "notes": case.notes,
-        "expect": {
-            "calls": [_expected(call) for call in expect.calls],
-            "order": expect.order,
-            "contains": list(expect.contains),
-            "lacks": list(expect.lacks),
-            "leak": expect.leak,
-        },
+        "expect": asdict(case.expect) | {"calls": [_expected(call) for call in case.expect.calls]},
     }
 
 

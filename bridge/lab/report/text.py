@@ -37,16 +37,12 @@ Line = tuple[str, list[str]]
 
 def figures(summary: Summary) -> Iterator[tuple[str, list[Line]]]:
     """The figures of all columns, in groups with a heading."""
-    rates = [summary.rates[column] for column in summary.columns]
     counts = [summary.counts[column] for column in summary.columns]
     totals = [
         ("passed", [_share(count.pass_share) for count in counts]),
-        (
-            "95 % interval",
-            [percent_range(rate.interval) if count.scored else "–" for count, rate in zip(counts, rates, strict=True)],
-        ),
-        (f"pass@{summary.repeats}", [percent(rate.pass_at) for rate in rates]),
-        (f"pass^{summary.repeats}", [percent(rate.pass_hat) for rate in rates]),
+        ("95 % interval", [percent_range(count.interval) if count.scored else "–" for count in counts]),
+        (f"pass@{summary.repeats}", [percent(count.pass_at) for count in counts]),
+        (f"pass^{summary.repeats}", [percent(count.pass_hat) for count in counts]),
         ("clean form", [_share(count.clean_share) for count in counts]),
     ]
     if summary.total.errors:
