@@ -6,12 +6,9 @@ the page's script shows them only as text, and a content security policy forbids
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from importlib.resources import files
 from typing import Any
 
 from bridge import __version__
@@ -22,7 +19,7 @@ from bridge.lab.report.summary import MARKS, Column, Summary
 from bridge.lab.result import Result
 from bridge.lab.score import FORMS, REJECTIONS, REPAIRS
 from bridge.lab.variant import LabVariant
-from bridge.log.export.html import script_safe
+from bridge.log.export.html import json_block, page_frame, script_safe
 
 WORDS = {
     "marks": dict(MARKS),
@@ -106,13 +103,12 @@ MAX_BYTES = 100_000_000
 """The maximum size of all samples: a browser holds them in memory."""
 
 _LOG_PAGE = "bridge.log.export"
-_LAB_PAGE = "bridge.lab.report"
+STYLES = ((_LOG_PAGE, "page"), (__package__, "lab"))
 SCRIPTS = (
     *((_LOG_PAGE, name) for name in ("dom", "text", "pretty", "conversation")),
-    *((_LAB_PAGE, name) for name in ("bars", "overview", "sample", "cell", "matrix", "start")),
+    *((__package__, name) for name in ("bars", "overview", "sample", "cell", "matrix", "start")),
 )
 """The parts of the page's script, in order."""
-STYLES = ((_LOG_PAGE, "page"), (_LAB_PAGE, "lab"))
 
 
 def html_pieces(
@@ -125,14 +121,8 @@ def html_pieces(
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[bytes]:
     """The page, in pieces, with the first `samples` of each cell while they fit into `max_bytes`."""
-    style = b"\n".join(_asset(where, f"{name}.css") for where, name in STYLES)
-    script = b'"use strict";\n{\n' + b"\n".join(_asset(where, f"{name}.js") for where, name in SCRIPTS) + b"}\n"
-    head, _, tail = _asset(_LAB_PAGE, "lab.html").partition(b"<!--results-->")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
-        "; require-trusted-types-for 'script'; trusted-types 'none'"
-    )
-    yield head.replace(b"{policy}", policy.encode()).replace(b"{style}", style)
+    head, tail = page_frame(__package__, "lab.html", STYLES, SCRIPTS)
+    yield head
     yield from _case_blocks(summary, cases, variants)
     rows = {row.case: number for number, row in enumerate(summary.rows)}
     columns = {column: number for number, column in enumerate(summary.columns)}
@@ -156,7 +146,7 @@ def html_pieces(
             left_out += 1
     about = {"program": f"turnbridge {__version__}", "left_out": left_out}
     yield _block("index", index_block(summary, cases, kept) | about)
-    yield tail.replace(b"{script}", script)
+    yield tail
 
 
 def _case_blocks(summary: Summary, cases: Mapping[str, Case], variants: Mapping[str, LabVariant]) -> Iterator[bytes]:
@@ -176,13 +166,4 @@ def _case_blocks(summary: Summary, cases: Mapping[str, Case], variants: Mapping[
 
 
 def _block(name: str, value: Any) -> bytes:
-    return b'<script type="application/json" id="%b">%b</script>\n' % (name.encode(), script_safe(whole_text(value)))
-
-
-def _asset(package: str, name: str) -> bytes:
-    return files(package).joinpath("page", name).read_bytes()
-
-
-def _hash(source: bytes) -> str:
-    """The hash that lets this script or style through the policy."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(source).digest()).decode()}'"
+    return json_block(name, script_safe(whole_text(value)))
