@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 from unicodedata import normalize
 
-from bridge.core.collect import Result, TextOutput
+from bridge.core.collect import TextOutput, collect
 from bridge.core.events import TurnEvent
 from bridge.core.items import FunctionTool, Item, ToolChoice
 from bridge.core.turn import AUTO
@@ -33,24 +33,13 @@ class Called:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why there is no answer to score. This is never counted against the model."""
+def is_permanent(error: BridgeError) -> bool:
+    """Whether every further request would fail in the same way until the operator fixes the cause.
 
-    code: str
-    message: str
-    permanent: bool = False
-    """Every further request would fail in the same way until the operator fixes the cause."""
-
-
-def failure_of(error: BridgeError) -> Failure:
-    """The failure of a request that an error ended.
-
-    The severity alone does not say what is permanent: a prompt that is too long is fatal only for its case.
+    The severity alone does not say that: a prompt that is too long is fatal only for its case.
     """
     no_access = error.http_status == 401 or (error.http_status == 403 and error.cause is None)
-    permanent = error.severity == "fatal" and (no_access or error.code in ("model_not_found", "insufficient_quota"))
-    return Failure(error.code, error.message, permanent)
+    return error.severity == "fatal" and (no_access or error.code in ("model_not_found", "insufficient_quota"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +51,20 @@ class Sample:
     input_tokens: int = 0
     output_tokens: int = 0
     seconds: float = 0.0
-    failure: Failure | None = None
+    failure: BridgeError | None = None
+    """Why there is no answer to score. This is never counted against the model."""
 
 
 def sample_of(events: Iterable[TurnEvent], seconds: float = 0.0) -> Sample:
-    """The sample of a turn whose text was not parsed for tool calls."""
-    result = Result()
-    result.add(events)
+    """The sample of a whole turn whose text was not parsed for tool calls."""
+    result = collect(events)
     usage, end = result.usage, result.end
+    assert end is not None
     failure = None
-    if end is None:
-        failure = Failure("no_end", "The answer did not end.")
-    elif end.error is not None and end.error.code != EMPTY:
-        failure = failure_of(end.error)
+    if end.error is not None and end.error.code != EMPTY:
+        failure = end.error
     elif end.outcome == "cancelled":
-        failure = Failure("cancelled", "The turn was interrupted.")
+        failure = BridgeError("The turn was interrupted.", code="cancelled")
     return Sample(
         tuple(output.text for output in result.outputs if isinstance(output, TextOutput)),
         tuple(Called(call.name, call.arguments) for call in result.calls),

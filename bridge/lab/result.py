@@ -108,7 +108,7 @@ def to_line(result: Result) -> bytes:
 
 
 def from_line(line: bytes) -> Result | None:
-    """The result in a line; None if there is none."""
+    """The result in a line; None for any other line."""
     try:
         data = orjson.loads(line)
         # Many lines have the same few names: keep each once.

@@ -22,7 +22,7 @@ import trio
 from bridge.app.app import App, open_app
 from bridge.errors import BackendProtocolError, BridgeError, ConfigError, ModelNotFound, UsageError
 from bridge.lab.ask import Asker, check_native, make_turn, rescore
-from bridge.lab.case import Case, Failure, Sample, some
+from bridge.lab.case import Case, Sample, is_permanent, some
 from bridge.lab.report import FAILED, check_files, report_results
 from bridge.lab.result import Cell, Only, Result, ResultFile, score_sample
 from bridge.lab.variant import SHIPPED, LabVariant, find_variants
@@ -247,7 +247,7 @@ async def _check_models(app: App, plan: Plan) -> None:
 class Run:
     """Asks cells, several at a time, and passes each result to `keep` at once.
 
-    A permanent failure ends the run, unless `keep_going` is set. When it ends, or one of its limits is reached, running
+    A permanent error ends the run, unless `keep_going` is set. When it ends, or one of its limits is reached, running
     requests are finished, so the tokens may exceed their limit.
     """
 
@@ -258,8 +258,8 @@ class Run:
     limits: Limits
     requests: int = 0
     tokens: int = 0
-    stopped_by: Failure | None = None
-    """The permanent failure that ended the run."""
+    stopped_by: BridgeError | None = None
+    """The permanent error that ended the run."""
 
     async def run(self, cells: Iterable[Cell]) -> None:
         waiting = iter(cells)
@@ -269,7 +269,7 @@ class Run:
                 self.requests += 1
                 case, variant = self.cases[cell.case], self.variants[cell.variant]
                 sample, req_id = await self.ask(cell, case, variant)
-                if sample.failure is not None and sample.failure.permanent and not self.limits.keep_going:
+                if sample.failure is not None and not self.limits.keep_going and is_permanent(sample.failure):
                     self.stopped_by = self.stopped_by or sample.failure
                 self.tokens += sample.input_tokens + sample.output_tokens
                 self.keep(score_sample(cell, case, variant, sample, req_id))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab.report.making import CASES, small_run, write_results
 
-from bridge.errors import ConfigError
-from bridge.lab.case import Failure, Sample
+from bridge.errors import BridgeError, ConfigError
+from bridge.lab.case import Sample
 from bridge.lab.result import About, Cell, Result, ResultFile, ResultsLost, from_line, score_sample, to_line
 from bridge.lab.variant import SHIPPED
 
@@ -37,7 +37,7 @@ def test_any_text_is_kept(text: str, name: str, repeat: int) -> None:
 
 
 def test_tokens_of_an_answer_that_failed_count() -> None:
-    sample = Sample(input_tokens=5, output_tokens=2, failure=Failure("overloaded", "Not now."))
+    sample = Sample(input_tokens=5, output_tokens=2, failure=BridgeError("Not now.", code="overloaded"))
     result = score_sample(Cell("m", "spec", "weather-bern", 0), CASES["weather-bern"], SHIPPED["spec"], sample)
     assert (result.input_tokens, result.output_tokens, result.status) == (5, 2, "error")
     assert from_line(to_line(result)) == result

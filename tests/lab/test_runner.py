@@ -14,8 +14,9 @@ from lab.report.making import CASES
 from lab.scripted_model import answer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from bridge.errors import BridgeError
 from bridge.lab import run as lab_run
-from bridge.lab.case import Case, Failure, Sample
+from bridge.lab.case import Case, Sample
 from bridge.lab.commands import Limits
 from bridge.lab.result import Cell, Result
 from bridge.lab.run import Run, plan_cells
@@ -33,7 +34,9 @@ class Answering:
         self.held = False
         self._tokens = tokens
         self._failing = failing
-        self._failure = Failure("upstream_unauthorized" if permanent else "overloaded", "Not now.", permanent)
+        self._failure = BridgeError("Not now.", code="overloaded", severity="transient")
+        if permanent:
+            self._failure = BridgeError("Not now.", code="upstream_unauthorized", http_status=401)
 
     async def ask(self, cell: Cell, case: Case, variant: LabVariant) -> tuple[Sample, str]:
         self.asked.append(cell)
