@@ -24,6 +24,7 @@ from bridge.errors import BackendProtocolError, BridgeError, ConfigError, ModelN
 from bridge.lab.ask import Asker, check_native, make_turn, rescore
 from bridge.lab.case import Case, Sample, is_permanent, some
 from bridge.lab.report import FAILED, check_files, report_results
+from bridge.lab.report.summary import Count
 from bridge.lab.result import Cell, Only, Result, ResultFile, score_sample
 from bridge.lab.variant import SHIPPED, LabVariant, find_variants
 from bridge.log.read import RecordReader, log_files
@@ -210,13 +211,13 @@ async def _ask_cells(
                 progress.end()
             if (failure := run.stopped_by) is not None:
                 raise BridgeError(
-                    f"Stopped after {progress.count} of {count} request(s), because {failure.code} is permanent. "
+                    f"Stopped after {progress.count.asked} of {count} request(s), because {failure.code} is permanent. "
                     f"Fix it, then run the same command with --results {quote(str(plan.file.path))} to continue. "
                     "--keep-going sends the remaining requests all the same.",
                     code="run_stopped",
                 )
-            if progress.count < count:
-                say("note", f"the budget is spent; {count - progress.count} cell(s) were not asked")
+            if left := count - progress.count.asked:
+                say("note", f"the budget is spent; {left} cell(s) were not asked")
         nursery.cancel_scope.cancel()
     return stopped
 
@@ -296,7 +297,7 @@ async def _rescore_log(log: Path, plan: Plan, header: Mapping[str, Any]) -> None
     for recording in read_recordings(reader):
         found = await rescore(recording, plan.cases, plan.variants, plan.models, narrowed=plan.options.narrowed)
         if isinstance(found, Result):
-            if not progress.count:
+            if not progress.count.asked:
                 plan.file.open(header, truncate=True)
             plan.file.append(found)
             progress.add(found)
@@ -311,7 +312,7 @@ async def _rescore_log(log: Path, plan: Plan, header: Mapping[str, Any]) -> None
         say("note", f"{others} request(s) in {log} do not come from the lab")
     for sentence in reader.trouble.sentences():
         say("note", sentence)
-    if not progress.count:
+    if not progress.count.asked:
         remedy = "Choose the suite, cases, variants and models that the log was made with."
         make = "Use `lab run --log-events` to make a log of answers."
         raise UsageError(f"Nothing to score in {log}. {remedy if reasons else make}")
@@ -321,23 +322,17 @@ class Progress:
     """A status line on a terminal and, at the end, one note per kind of error."""
 
     def __init__(self, total: int) -> None:
-        self.count = 0
+        self.count = Count()
         self._total = total
-        self._passed = self._failed = self._tokens = 0
-        self._errors: dict[str, tuple[int, str]] = {}
-        """By code: how many, and the first message."""
+        self._messages: dict[str, str] = {}
+        """The first message of each error code."""
         self._started = time.monotonic()
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def add(self, result: Result) -> None:
-        self.count += 1
-        self._passed += result.passed
-        self._tokens += result.input_tokens + result.output_tokens
+        self.count.add(result)
         if result.error is not None:
-            self._failed += 1
-            code = result.error["code"]
-            count, message = self._errors.get(code, (0, result.error["message"]))
-            self._errors[code] = count + 1, message
+            self._messages.setdefault(result.error["code"], result.error["message"])
 
     async def run(self) -> None:
         """Show the status line until cancelled, also while no answer comes."""
@@ -349,17 +344,18 @@ class Progress:
         """Remove the status line and report errors."""
         if self._terminal:
             self._write("\r\x1b[K")
-        for code, (count, message) in self._errors.items():
+        for code, message in self._messages.items():
             shown = message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "…"
-            say("note", f"{count} request(s) failed and are not counted: {code}: {shown}")
+            say("note", f"{self.count.error_codes[code]} request(s) failed and are not counted: {code}: {shown}")
 
     def _show(self) -> None:
-        done = self.count / max(self._total, 1)
+        count = self.count
+        done = count.asked / max(self._total, 1)
         bar = ("█" * int(done * 20)).ljust(20, "░")
-        parts = [f"{bar} {self.count}/{self._total}", f"{self._passed} passed", f"{self._failed} errors"]
-        if self.count:
+        parts = [f"{bar} {count.asked}/{self._total}", f"{count.passed} passed", f"{count.errors} errors"]
+        if done:
             left = (time.monotonic() - self._started) * (1 / done - 1)
-            parts += [f"{left:.0f} s left", f"{self._tokens:,} tokens"]
+            parts += [f"{left:.0f} s left", f"{count.input_tokens + count.output_tokens:,} tokens"]
         # One column less than the terminal has: some begin a new line after a full one.
         self._write("\r\x1b[K" + "  ".join(parts)[: shutil.get_terminal_size((80, 24)).columns - 1])
 
