@@ -40,6 +40,8 @@ def dataclass_flags(declared: type[Any]) -> Callable[[_Command], _Command]:
     options = []
     for field in fields(declared):
         annotation, default = hints[field.name], field.default
+        if "option" in field.metadata:
+            annotation = Annotated[annotation, field.metadata["option"]]
         kind, option = get_args(annotation)
         if get_origin(kind) is tuple:
             annotation, default = Annotated[list[str] | None, option], None

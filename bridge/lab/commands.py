@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,22 +20,23 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 SuitePath = Annotated[
     Path, typer.Argument(metavar="SUITE", help="A YAML or JSON file of cases, or a directory.", show_default=False)
 ]
-FORMATS = ("html", "junit", "json", "csv", "markdown")
+
+
+def _option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
+    return field(default=default, metadata={"option": typer.Option(*names, help=help, **more)})
 
 
 @dataclass(frozen=True)
 class Choice:
     """Which cases of a suite are wanted."""
 
-    case: Annotated[
-        tuple[str, ...], typer.Option("--case", help="Only cases that match; * and ? are wildcards.", metavar="ID")
-    ] = ()
-    category: Annotated[
-        tuple[str, ...], typer.Option("--category", help="Only this category; * and ? are wildcards.", metavar="NAME")
-    ] = ()
-    tag: Annotated[
-        tuple[str, ...], typer.Option("--tag", help="Only cases with this tag; * and ? are wildcards.", metavar="TAG")
-    ] = ()
+    case: tuple[str, ...] = _option("Only cases that match; * and ? are wildcards.", "--case", metavar="ID", default=())
+    category: tuple[str, ...] = _option(
+        "Only this category; * and ? are wildcards.", "--category", metavar="NAME", default=()
+    )
+    tag: tuple[str, ...] = _option(
+        "Only cases with this tag; * and ? are wildcards.", "--tag", metavar="TAG", default=()
+    )
 
     @property
     def narrowed(self) -> bool:
@@ -71,25 +72,22 @@ class Choice:
         return {case.id: case for case in chosen}
 
 
+FORMATS = ("html", "junit", "json", "csv", "markdown")
+
+
 @dataclass(frozen=True)
 class Reports:
     """What to make of the results: files, of which `-` is stdout and replaces the table, and thresholds."""
 
-    html: Annotated[Path | None, typer.Option(help="Write a report as one HTML file.")] = None
-    junit: Annotated[Path | None, typer.Option(help="Write a report as JUnit XML.")] = None
-    json: Annotated[Path | None, typer.Option(help="Write a report as JSON, which can be a --baseline.")] = None
-    csv: Annotated[Path | None, typer.Option(help="Write all results as CSV.")] = None
-    markdown: Annotated[Path | None, typer.Option(help="Write a report as Markdown.")] = None
-    baseline: Annotated[
-        Path | None, typer.Option(help="An earlier --json report. Exit with code 100 if a case got worse.")
-    ] = None
-    min_pass: Annotated[
-        float | None, typer.Option(help="Percent of samples of each model and variant that must pass.", min=0, max=100)
-    ] = None
-    min_clean: Annotated[
-        float | None, typer.Option(help="Percent of answers with calls that must have a clean form.", min=0, max=100)
-    ] = None
-    max_errors: Annotated[float, typer.Option(help="Percent of requests that may fail.", min=0, max=100)] = 5
+    html: Path | None = _option("Write a report as one HTML file.")
+    junit: Path | None = _option("Write a report as JUnit XML.")
+    json: Path | None = _option("Write a report as JSON, which can be a --baseline.")
+    csv: Path | None = _option("Write all results as CSV.")
+    markdown: Path | None = _option("Write a report as Markdown.")
+    baseline: Path | None = _option("An earlier --json report. Exit with code 100 if a case got worse.")
+    min_pass: float | None = _option("Percent of samples of each model and variant that must pass.", min=0, max=100)
+    min_clean: float | None = _option("Percent of answers with calls that must have a clean form.", min=0, max=100)
+    max_errors: float = _option("Percent of requests that may fail with an error.", min=0, max=100, default=5)
 
     @property
     def files(self) -> dict[str, Path]:
@@ -101,58 +99,47 @@ class Reports:
 class Limits:
     """How much is asked at once and in total."""
 
-    repeat: Annotated[int, typer.Option("--repeat", "-n", help="How often to ask each case.", min=1)] = 5
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="Parallel requests.", min=1, max=256)] = 4
-    max_requests: Annotated[int | None, typer.Option(help="Stop after this many requests.", min=1)] = None
-    max_tokens: Annotated[int | None, typer.Option(help="Stop when this many tokens are used.", min=1)] = None
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", min=1)] = 180
-    keep_going: Annotated[
-        bool,
-        typer.Option(
-            "--keep-going",
-            help="Continue after a permanent error (not logged in, wrong key, no quota, unknown model).",
-        ),
-    ] = False
+    repeat: int = _option("How often to ask each case.", "--repeat", "-n", min=1, default=5)
+    concurrency: int = _option("Parallel requests.", "--concurrency", "-c", min=1, max=256, default=4)
+    max_requests: int | None = _option("Stop after this many requests.", min=1)
+    max_tokens: int | None = _option("Stop when this many tokens are used.", min=1)
+    timeout: float = _option("Seconds to wait for an answer.", min=1, default=180)
+    keep_going: bool = _option(
+        "Continue after a permanent error (not logged in, wrong key, no quota, unknown model).",
+        "--keep-going",
+        default=False,
+    )
 
 
 @dataclass(frozen=True)
 class Configuration:
     """The backends, as `serve` gets them; without a flag the environment and the configuration file decide."""
 
-    mock_only: Annotated[bool | None, typer.Option("--mock-only", help="As for serve. [PROXY_MOCK_ONLY]")] = None
-    codex_bin: Annotated[str | None, typer.Option(help="As for serve. [CODEX_BIN]")] = None
-    codex_home: Annotated[Path | None, typer.Option(help="As for serve. [CODEX_HOME]")] = None
-    dialect: Annotated[str | None, typer.Option(help="As for serve. [PROXY_DIALECT]")] = None
-    config: Annotated[Path | None, typer.Option(help="As for serve. [PROXY_CONFIG]")] = None
-    log_events: Annotated[
-        str | None, typer.Option(help="Keep an event log, which --from can score again.", metavar="DIR|FILE")
-    ] = None
+    mock_only: bool | None = _option("As for serve. [PROXY_MOCK_ONLY]", "--mock-only")
+    codex_bin: str | None = _option("As for serve. [CODEX_BIN]")
+    codex_home: Path | None = _option("As for serve. [CODEX_HOME]")
+    dialect: str | None = _option("As for serve. [PROXY_DIALECT]")
+    config: Path | None = _option("As for serve. [PROXY_CONFIG]")
+    log_events: str | None = _option("Keep an event log, which --from can score again.", metavar="DIR|FILE")
 
 
 @dataclass(frozen=True)
 class Sources:
     """What is asked, or read again, and where the results are kept."""
 
-    model: Annotated[tuple[str, ...], typer.Option("--model", "-m", help="A model to ask. May be repeated.")] = ()
-    variant: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            "--variant",
-            "-V",
-            help="spec, no-bad-example, short, json-args-object, nonce-tag, native, or a .yaml file. "
-            "[spec; with --from all of these]",
-        ),
-    ] = ()
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where to keep results, one line each. An existing file is continued. "
-            "[lab/TIME.jsonl in the state directory; with --from LOG.results.jsonl, overwritten]"
-        ),
-    ] = None
-    log: Annotated[
-        Path | None, typer.Option("--from", metavar="LOG", help="Score the answers in this event log; ask no model.")
-    ] = None
+    model: tuple[str, ...] = _option("A model to ask. May be repeated.", "--model", "-m", default=())
+    variant: tuple[str, ...] = _option(
+        "spec, no-bad-example, short, json-args-object, nonce-tag, native, or a .yaml file. "
+        "[spec; with --from all of these]",
+        "--variant",
+        "-V",
+        default=(),
+    )
+    results: Path | None = _option(
+        "Where to keep results, one line each. An existing file is continued. "
+        "[lab/TIME.jsonl in the state directory; with --from LOG.results.jsonl, overwritten]"
+    )
+    log: Path | None = _option("Score the answers in this event log; ask no model.", "--from", metavar="LOG")
 
 
 @dataclass(frozen=True)
@@ -164,11 +151,10 @@ class RunOptions(Configuration, Reports, Choice, Limits, Sources):
 class ReportOptions(Reports, Choice):
     """The options of `lab report`."""
 
-    suite: Annotated[Path | None, typer.Option(help="The suite of the run. [the path in the results]")] = None
-    variant: Annotated[
-        tuple[str, ...],
-        typer.Option("--variant", "-V", help="A .yaml file of a variant in the results; columns follow this order."),
-    ] = ()
+    suite: Path | None = _option("The suite of the run. [the path in the results]")
+    variant: tuple[str, ...] = _option(
+        "A .yaml file of a variant in the results; columns follow this order.", "--variant", "-V", default=()
+    )
 
 
 @app.command(short_help="Ask models, score the answers and compare variants.")
