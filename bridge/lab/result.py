@@ -63,13 +63,15 @@ class Result:
     def failed_checks(self) -> tuple[str, ...]:
         return tuple(name for name in CHECKS if self.checks.get(name) is False)
 
-    def explain(self, case: Case | None, variant: LabVariant) -> tuple[Reading, list[tuple[str, str]]]:
+    def explain(self, case: Case | None, variant: LabVariant | None) -> tuple[Reading, list[tuple[str, str]]]:
         """The answer, read again, and (check, sentence) for each reason why it failed.
 
-        Without its case, whose suite may have moved, an answer is read as if what it calls were offered.
+        Without its case, whose suite may have moved, an answer is read as if what it calls were offered. A variant that
+        is not known is assumed to have the usual tags.
         """
         offered = tuple(FunctionTool(name) for name in dict.fromkeys(call.name for call in self.calls))
-        reading = read_answer(case or Case(self.cell.case, "", (), Expect(), offered), variant, Sample(self.texts))
+        asked = case or Case(self.cell.case, "", (), Expect(), offered)
+        reading = read_answer(asked, variant or LabVariant(self.cell.variant), Sample(self.texts))
         return reading, explain(self.failed_checks, case, self.calls, reading.visible)
 
 

@@ -93,11 +93,8 @@ def report_results(
             missed.append(why)
     sentences = (*(f"Worse than before: {each}." for each in worse), *(f"Missed: {each}." for each in missed))
     summary = replace(summary, notes=tuple(notes), missed=sentences)
-    # An unknown variant is assumed to have the usual tags.
-    names = dict.fromkeys(column.variant for column in summary.columns)
-    known = {name: variants.get(name) or SHIPPED.get(name) or LabVariant(name) for name in names}
     try:
-        _write(reports.files, summary, results, cases, known, file.path)
+        _write(reports.files, summary, results, cases, {**SHIPPED, **variants}, file.path)
     except WriteFailed as error:
         say("error", error.message)
         return FAILED

@@ -173,8 +173,7 @@ def _examples(
             found.setdefault(key, (result.error or {}).get("message", "")[:LONGEST])
             continue
         scored.add(key)
-        variant = variants.get(result.cell.variant) or LabVariant(result.cell.variant)
-        _, reasons = result.explain(cases.get(result.cell.case), variant)
+        _, reasons = result.explain(cases.get(result.cell.case), variants.get(result.cell.variant))
         head = ", ".join([f"Sample {result.cell.repeat + 1}: {result.form}", *result.rejections])
         called = [f"called {call.name} {call.arguments}" for call in result.calls]
         found[key] = "\n".join((head, *(sentence for _, sentence in reasons), *called))[:LONGEST]

@@ -59,7 +59,7 @@ def case_block(case: Case) -> dict[str, Any]:
     }
 
 
-def sample_block(result: Result, case: Case | None, variant: LabVariant) -> dict[str, Any]:
+def sample_block(result: Result, case: Case | None, variant: LabVariant | None) -> dict[str, Any]:
     """A sample: its texts with marked calls, its calls, and what is wrong with it."""
     reading, failed = result.explain(case, variant)
     return asdict(result) | {"repeat": result.cell.repeat, "failed": failed, "texts": reading.texts}
@@ -135,8 +135,7 @@ def html_pieces(
             continue
         block = b""
         if kept[row, column] < samples:
-            variant = variants.get(cell.variant) or LabVariant(cell.variant)
-            sample = sample_block(result, cases.get(cell.case), variant)
+            sample = sample_block(result, cases.get(cell.case), variants.get(cell.variant))
             block = _block(f"s{row}-{column}-{kept[row, column]}", sample)
         if block and size + len(block) <= max_bytes:
             size += len(block)
