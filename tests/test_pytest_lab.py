@@ -70,7 +70,7 @@ def test_each_case_in_each_variant_is_a_test(tmp_path: Path) -> None:
     assert "weather.lab.yaml::any-city[spec] PASSED" in done.stdout
     assert "weather.lab.yaml::any-city[short] PASSED" in done.stdout
     assert "weather.lab.yaml::bern[spec] FAILED" in done.stdout
-    assert "weather.lab.yaml::bern[spec] - failed: values\n" in done.stdout
+    assert "weather.lab.yaml::bern[spec] - Failed: values\n" in done.stdout
     assert 'weather: city is "example"; expected "Bern".' in done.stdout
     assert 'call: weather {"city":"example"}' in done.stdout
     assert "2 failed, 2 passed" in done.stdout

@@ -53,7 +53,7 @@ def dataclass_flags(declared: type[Any]) -> Callable[[_Command], _Command]:
         kind, default, option = hints[each.name], each.default, each.metadata["option"]
         if get_origin(kind) is tuple:
             kind, default = list[str] | None, None
-        if kind is bool:
+        if kind is bool and not option.param_decls:
             option.param_decls = (f"--{each.name.replace('_', '-')}",)  # without its negation
         options.append(_parameter(each.name, Annotated[kind, option], default))
     defaults = {each.name: each.default for each in fields(declared)}

@@ -22,7 +22,7 @@ from bridge.core.observer import TurnFacts
 from bridge.core.turn import AUTO, Turn
 from bridge.errors import BackendProtocolError, BridgeError
 from bridge.ids import new_id
-from bridge.lab.case import Case, Failure, Sample, failure_of, sample_of
+from bridge.lab.case import Case, Sample, sample_of
 from bridge.lab.result import Cell, Result, score_sample
 from bridge.lab.variant import LabVariant
 from bridge.log.record import LogObserver
@@ -77,17 +77,15 @@ class Asker:
         facts = TurnFacts(new_id("req"), "", trio.current_time())
         if self._log is not None:
             self._log.arrived(facts, {"path": PATH, "body": cell._asdict()})
-        end = Finished("completed")
         try:
             with trio.fail_after(self._timeout):
                 sample = await self._answer(cell, case, variant, facts)
         except trio.TooSlowError:
-            sample = Sample(failure=Failure("timeout", f"No answer within {self._timeout:g} s."))
+            sample = Sample(failure=BridgeError(f"No answer within {self._timeout:g} s.", code="timeout"))
         except BridgeError as error:
-            sample = Sample(failure=failure_of(error))
-        if sample.failure is not None:
-            end = Finished("failed", error=BridgeError(sample.failure.message, code=sample.failure.code))
+            sample = Sample(failure=error)
         if self._log is not None:
+            end = Finished("completed" if sample.failure is None else "failed", error=sample.failure)
             self._log.ended(facts, end, Usage(sample.input_tokens, 0, sample.output_tokens), trio.current_time())
         return sample, facts.id
 
@@ -177,10 +175,10 @@ async def _replay(recording: Recording, case: Case, variant: LabVariant) -> Samp
         turn = make_turn(case, variant, choice, "", offers_text=not upstream)
         events = await _collect(backend, turn, recording.id)
     except BridgeError as error:
-        return Sample(failure=failure_of(error))
+        return Sample(failure=error)
     total = (recording.end or {}).get("total_s")
     sample = sample_of(events, float(total) if isinstance(total, int | float) else 0.0)
     end = recorded_end(recording)
     if sample.failure is None and end.error is not None:
-        return Sample(failure=failure_of(end.error))
+        return Sample(failure=end.error)
     return sample

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 from unicodedata import normalize
 
-from bridge.core.collect import Result, TextOutput
+from bridge.core.collect import TextOutput, collect
 from bridge.core.events import TurnEvent
 from bridge.core.items import FunctionTool, Item, ToolChoice
 from bridge.core.turn import AUTO
@@ -33,24 +33,13 @@ class Called:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why there is no answer to score. This is never counted against the model."""
+def is_permanent(error: BridgeError) -> bool:
+    """Whether every further request would fail in the same way until the operator fixes the cause.
 
-    code: str
-    message: str
-    permanent: bool = False
-    """Every further request would fail in the same way until the operator fixes the cause."""
-
-
-def failure_of(error: BridgeError) -> Failure:
-    """The failure of a request that an error ended.
-
-    The severity alone does not say what is permanent: a prompt that is too long is fatal only for its case.
+    The severity alone does not say that: a prompt that is too long is fatal only for its case.
     """
     no_access = error.http_status == 401 or (error.http_status == 403 and error.cause is None)
-    permanent = error.severity == "fatal" and (no_access or error.code in ("model_not_found", "insufficient_quota"))
-    return Failure(error.code, error.message, permanent)
+    return error.severity == "fatal" and (no_access or error.code in ("model_not_found", "insufficient_quota"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +51,20 @@ class Sample:
     input_tokens: int = 0
     output_tokens: int = 0
     seconds: float = 0.0
-    failure: Failure | None = None
+    failure: BridgeError | None = None
+    """Why there is no answer to score. This is never counted against the model."""
 
 
 def sample_of(events: Iterable[TurnEvent], seconds: float = 0.0) -> Sample:
-    """The sample of a turn whose text was not parsed for tool calls."""
-    result = Result()
-    result.add(events)
+    """The sample of a whole turn whose text was not parsed for tool calls."""
+    result = collect(events)
     usage, end = result.usage, result.end
+    assert end is not None
     failure = None
-    if end is None:
-        failure = Failure("no_end", "The answer did not end.")
-    elif end.error is not None and end.error.code != EMPTY:
-        failure = failure_of(end.error)
+    if end.error is not None and end.error.code != EMPTY:
+        failure = end.error
     elif end.outcome == "cancelled":
-        failure = Failure("cancelled", "The turn was interrupted.")
+        failure = BridgeError("The turn was interrupted.", code="cancelled")
     return Sample(
         tuple(output.text for output in result.outputs if isinstance(output, TextOutput)),
         tuple(Called(call.name, call.arguments) for call in result.calls),
@@ -142,9 +130,9 @@ def digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-def some(names: Sequence[str]) -> str:
+def some(names: Sequence[str], most: int = 8) -> str:
     """The first of many names, for a sentence."""
-    return ", ".join(names[:5]) + (" and more" if len(names) > 5 else "")
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 # Rules
@@ -166,24 +154,20 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 def check_rule(rule: Any) -> str | None:
     """What is wrong with a rule; None if nothing is."""
     if isinstance(rule, dict):
-        named = _rule(rule)
-        if named is not None:
-            return _check_named(*named)
+        if (named := _rule(rule)) is not None:
+            name, wanted = named
+            if not _RULES[name].accepts(wanted):
+                return f"{name} takes {_RULES[name].takes}"
+            if name == "$regex":
+                try:
+                    re.compile(wanted)
+                except re.error as error:
+                    return f"$regex {wanted!r}: {error}"
+            return check_rule(wanted) if isinstance(wanted, list) else None
         if unknown := [name for name in rule if isinstance(name, str) and name.startswith("$")]:
             return f"unknown rule {', '.join(unknown)}; a rule is an object with exactly one of {', '.join(_RULES)}"
     members = rule.values() if isinstance(rule, dict) else rule if isinstance(rule, list) else ()
     return next((wrong for member in members if (wrong := check_rule(member))), None)
-
-
-def _check_named(name: str, wanted: Any) -> str | None:
-    if not _RULES[name].accepts(wanted):
-        return f"{name} takes {_RULES[name].takes}"
-    if name == "$regex":
-        try:
-            re.compile(wanted)
-        except re.error as error:
-            return f"$regex {wanted!r}: {error}"
-    return check_rule(wanted) if isinstance(wanted, list) else None
 
 
 def matches(rule: Any, value: Any) -> bool:
@@ -241,16 +225,11 @@ def _rule(rule: Mapping[str, Any]) -> tuple[str, Any] | None:
     return (name, wanted) if name in _RULES else None
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+_is_text, _is_number = _TYPES["string"], _TYPES["number"]
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, list) and bool(value)
-
-
-def _is_number(value: Any) -> bool:
-    return _TYPES["number"](value)
 
 
 def _is_pair(value: Any) -> bool:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import jsonschema_rs
 import orjson
 
-from bridge.core.items import FunctionTool
-from bridge.lab.case import OTHERS, Called, Case, ExpectedCall, KeyPath, count_pairs, holds_text, matches
+from bridge.lab.case import OTHERS, Called, Case, ExpectedCall, KeyPath, count_pairs, holds_text, matches, some
 from bridge.tools.payload import arguments_or_none
 from bridge.tools.schema import compact_json, compile_schema, resolve
 
@@ -93,18 +92,13 @@ def _schema(answer: Answer) -> Iterator[str]:
     for call, tool, arguments in answer.offered:
         if not isinstance(arguments, dict):
             yield _not_an_object(call)
-        elif not _fits(tool, arguments):
+        elif (fits := compile_schema(tool.parameters)) is not None and not fits(arguments):
             found = list(misfits(tool.parameters, arguments, whole=True))[:4]
             for path, message in found:
                 where = "".join(f", {_cut(str(step))}" for step in path)
                 yield f"{_cut(call.name)}{where}: {message}."
             if not found:
                 yield f"The arguments of {_cut(call.name)} do not fit its schema."
-
-
-def _fits(tool: FunctionTool, arguments: Any) -> bool:
-    validates = compile_schema(tool.parameters) if tool.parameters is not None else None
-    return validates is None or validates(arguments)
 
 
 def _required(answer: Answer) -> Iterator[str]:
@@ -224,15 +218,18 @@ def _not_an_object(call: Called) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    different = list(dict.fromkeys(names))
-    return ", ".join(map(_cut, different[:6])) + (" and more" if len(different) > 6 else "")
+    return some([_cut(name) for name in dict.fromkeys(names)])
+
+
+def as_json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return repr(value)
 
 
 def _json(value: Any) -> str:
-    try:
-        return _cut(orjson.dumps(value).decode())
-    except TypeError:
-        return _cut(repr(value))
+    return _cut(as_json(value))
 
 
 def _cut(text: str) -> str:
@@ -248,34 +245,30 @@ MAX_SCHEMAS = 2_000
 
 def schema_fault(schema: dict[str, Any]) -> tuple[KeyPath, str] | None:
     """Where and why a schema cannot be used."""
-    if compile_schema(schema) is None:
-        inside, message = _why_not(schema)
-        return inside, f"unusable JSON Schema: {message}"
-    if schema.get("type", "object") != "object":
-        return ("type",), "expected object: arguments are always an object"
-    return None
-
-
-def _why_not(schema: dict[str, Any]) -> tuple[KeyPath, str]:
+    if compile_schema(schema) is not None:
+        is_object = schema.get("type", "object") == "object"
+        return None if is_object else (("type",), "expected object: arguments are always an object")
+    path: KeyPath = ()
+    why = "too complex to check"
     try:
         _validator(schema)
     except jsonschema_rs.ValidationError as error:
         kind: Any = error.kind
+        path, why = tuple(error.instance_path), error.message[:300]
         if kind.name == "anyOf":
-            return tuple(error.instance_path), f"{compact_json(error.instance)[:80]} is not allowed here"
-        return tuple(error.instance_path), error.message[:300]
+            why = f"{compact_json(error.instance)[:80]} is not allowed here"
     except (ValueError, jsonschema_rs.ReferencingError) as error:
-        return (), str(error)[:300]
-    return (), "too complex to check"
+        why = str(error)[:300]
+    return path, f"unusable JSON Schema: {why}"
 
 
 def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     """A validator that fetches nothing; by default the library fetches what a schema refers to."""
-    return jsonschema_rs.validator_for(schema, retriever=_refuse)
 
+    def refuse(uri: str) -> NoReturn:
+        raise LookupError("references are never fetched")
 
-def _refuse(uri: str) -> NoReturn:
-    raise LookupError("references are never fetched")
+    return jsonschema_rs.validator_for(schema, retriever=refuse)
 
 
 def takes(parameters: Any, name: str) -> bool:

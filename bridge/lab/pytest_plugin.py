@@ -68,11 +68,11 @@ class LabItem(pytest.Item):
         super().__init__(**kwargs)
         self._case = case
         self._variant = variant
-        self._missed: _Missed | None = None
+        self._wrong: Result | None = None
 
     def setup(self) -> None:
         """Ask. A request that fails is an error of the set-up, not a failure of the model."""
-        self._missed = None
+        self._wrong = None
         try:
             lab = _lab(self.config)
         except BridgeError as error:
@@ -83,34 +83,23 @@ class LabItem(pytest.Item):
             if result.error is not None:
                 pytest.fail(f"no answer ({result.error['code']}): {result.error['message']}", pytrace=False)
             if not result.passed:
-                self._missed = _Missed(result, self._case, self._variant)
+                self._wrong = result
                 return
 
     def runtest(self) -> None:
-        if self._missed is not None:
-            raise self._missed
-
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        if isinstance(excinfo.value, _Missed):
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
-
-    def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, max(self._case.line - 1, 0), f"{self._case.category}: {self.name}"
-
-
-class _Missed(Exception):
-    """An answer was wrong."""
-
-    def __init__(self, result: Result, case: Case, variant: LabVariant) -> None:
+        if (result := self._wrong) is None:
+            return
         # The first line says what is wrong: pytest's summary shows only that.
         form = ["form"] if result.form in ("broken", "leaked") else []
-        lines = [f"failed: {', '.join([*form, *result.failed_checks])}"]
-        lines += [sentence for _, sentence in result.explain(case, variant)[1]]
+        lines = [", ".join([*form, *result.failed_checks])]
+        lines += [sentence for _, sentence in result.explain(self._case, self._variant)[1]]
         lines.append(f"form: {result.form}" + (f" ({', '.join(result.repairs)})" if result.repairs else ""))
         lines += [f"call: {call.name} {call.arguments[:SHOWN]}" for call in result.calls]
         lines += [f"answer: {text[:SHOWN]}" for text in result.texts]
-        super().__init__("\n".join(lines))
+        pytest.fail("\n".join(lines), pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, max(self._case.line - 1, 0), f"{self._case.category}: {self.name}"
 
 
 class _Lab:

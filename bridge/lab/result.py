@@ -16,7 +16,7 @@ from sys import intern
 from typing import Any, Literal, NamedTuple
 
 import orjson
-from pydantic import TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from bridge.core.items import FunctionTool
 from bridge.errors import BridgeError, ConfigError
@@ -63,13 +63,15 @@ class Result:
     def failed_checks(self) -> tuple[str, ...]:
         return tuple(name for name in CHECKS if self.checks.get(name) is False)
 
-    def explain(self, case: Case | None, variant: LabVariant) -> tuple[Reading, list[tuple[str, str]]]:
+    def explain(self, case: Case | None, variant: LabVariant | None) -> tuple[Reading, list[tuple[str, str]]]:
         """The answer, read again, and (check, sentence) for each reason why it failed.
 
-        Without its case, whose suite may have moved, an answer is read as if what it calls were offered.
+        Without its case, whose suite may have moved, an answer is read as if what it calls were offered. A variant that
+        is not known is assumed to have the usual tags.
         """
         offered = tuple(FunctionTool(name) for name in dict.fromkeys(call.name for call in self.calls))
-        reading = read_answer(case or Case(self.cell.case, "", (), Expect(), offered), variant, Sample(self.texts))
+        asked = case or Case(self.cell.case, "", (), Expect(), offered)
+        reading = read_answer(asked, variant or LabVariant(self.cell.variant), Sample(self.texts))
         return reading, explain(self.failed_checks, case, self.calls, reading.visible)
 
 
@@ -108,12 +110,26 @@ def to_line(result: Result) -> bytes:
 
 
 def from_line(line: bytes) -> Result | None:
-    """The result in a line; None if there is none."""
+    """The result in a line; None for any other line."""
     try:
         data = orjson.loads(line)
-        return _RESULT.validate_python({**data, "cell": {name: data[name] for name in Cell._fields}})
+        # Many lines have the same few names: keep each once.
+        cell = Cell(intern(data["model"]), intern(data["variant"]), intern(data["case"]), data["repeat"])
+        return _RESULT.validate_python({**data, "cell": cell})
     except (KeyError, TypeError, ValueError):
         return None
+
+
+class About(BaseModel):
+    """What a line that describes a run says: fingerprints by name, and repetitions by model and variant."""
+
+    lab: int
+    suite: str = ""
+    log: str | None = Field(None, alias="from")
+    """The log whose answers were scored."""
+    cases: dict[str, str] = {}
+    variants: dict[str, str] = {}
+    plan: dict[str, dict[str, int]] = {}
 
 
 class ResultsLost(BridgeError):
@@ -175,34 +191,34 @@ class ResultFile:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def header(self) -> dict[str, Any]:
+    def head(self) -> About:
         """The first line."""
         try:
             with self.path.open("rb") as file:
-                head = orjson.loads(file.readline(1024 * 1024))
+                head = About.model_validate_json(file.readline(1024 * 1024), strict=True)
         except OSError as error:
             raise ConfigError(f"Cannot read {self.path}: {error.strerror}.") from error
-        except orjson.JSONDecodeError:
-            head = None
-        if not isinstance(head, dict) or not isinstance(head.get("lab"), int):
-            raise ConfigError(f"{self.path} does not hold results of `lab run`.")
-        if head["lab"] > FORMAT:
+        except ValueError:
+            raise ConfigError(f"{self.path} does not hold results of `lab run`.") from None
+        if head.lab > FORMAT:
             raise ConfigError(f"{self.path} was written by a newer version of this program.")
         return head
 
-    def known(self, name: str) -> dict[str, Any]:
-        """The members of `name` in all lines that describe a run."""
-        self.header()
-        found: dict[str, Any] = {}
+    def about(self) -> About:
+        """The first line, with what later lines add to it."""
+        about = self.head()
         with self.path.open("rb") as file:
             for line in file:
                 if line.startswith(_HEAD):
-                    with suppress(orjson.JSONDecodeError, TypeError, ValueError):
-                        found.update(orjson.loads(line).get(name) or {})
-        return found
+                    with suppress(ValueError):
+                        more = About.model_validate_json(line)
+                        about.cases |= more.cases
+                        about.variants |= more.variants
+                        about.plan |= more.plan
+        return about
 
     def __iter__(self) -> Iterator[Result]:
-        self.header()
+        self.head()
         with self.path.open("rb") as file:
             file.readline()
             for line in file:
@@ -247,10 +263,7 @@ class CountedResults:
         unread = file.unread
         best: dict[Cell, tuple[int, bool]] = {}
         for number, result in enumerate(file):
-            model, variant, case, repeat = result.cell
-            # Every line has the same few names: keep each once.
-            cell = Cell(intern(model), intern(variant), intern(case), repeat)
-            scored = result.status == "scored"
+            cell, scored = result.cell, result.status == "scored"
             known, known_scored = best.get(cell, (-1, False))
             if not only.accepts(cell):
                 self._replaced.add(number)

@@ -15,23 +15,26 @@ from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from shlex import quote
-from sys import intern
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from bridge.app.app import App, open_app
 from bridge.errors import BackendProtocolError, BridgeError, ConfigError, ModelNotFound, UsageError
 from bridge.lab.ask import Asker, check_native, make_turn, rescore
-from bridge.lab.case import Case, Failure, Sample, some
-from bridge.lab.report import FAILED, Reports, report
+from bridge.lab.case import Case, Sample, is_permanent, some
+from bridge.lab.report import FAILED, check_files, report_results
+from bridge.lab.report.summary import Count
 from bridge.lab.result import Cell, Only, Result, ResultFile, score_sample
-from bridge.lab.variant import LabVariant
+from bridge.lab.variant import SHIPPED, LabVariant, find_variants
 from bridge.log.read import RecordReader, log_files
 from bridge.log.recording import read_recordings
 from bridge.settings import Settings, lab_results_dir
 from bridge.settings.file import FileConfig
 from bridge.terminal import say
+
+if TYPE_CHECKING:
+    from bridge.lab.commands import Limits, RunOptions
 
 BY_SIGNAL = 128
 """Added to the number of the signal that ended a run, to make the exit code."""
@@ -41,48 +44,47 @@ MAX_MESSAGE = 400
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
-    """The options of `lab run`."""
+class Plan:
+    """What is asked, and the file of its results."""
 
-    suite: Path
+    options: RunOptions
     cases: Mapping[str, Case]
-    narrowed: bool
-    """Whether the cases are only some of the suite's."""
-    models: tuple[str, ...]
     variants: Mapping[str, LabVariant]
-    repeat: int
-    concurrency: int
-    results: Path | None
-    log: Path | None
-    max_requests: int | None
-    max_tokens: int | None
-    timeout: float
-    keep_going: bool
+    models: tuple[str, ...]
+    file: ResultFile
 
     def cells(self) -> Iterator[Cell]:
-        return plan_cells(self.cases, self.variants, self.models, self.repeat)
+        return plan_cells(self.cases, self.variants, self.models, self.options.repeat)
 
     @property
     def size(self) -> int:
-        return len(self.cases) * len(self.variants) * len(self.models) * self.repeat
+        return len(self.cases) * len(self.variants) * len(self.models) * self.options.repeat
 
 
-def run_lab(options: RunOptions, settings: Settings, config: FileConfig, reports: Reports) -> int:
+def run_lab(suite: Path, options: RunOptions, settings: Settings, config: FileConfig) -> int:
     """The exit code. Nothing is asked or written if the command line is wrong."""
+    if options.log is None and not options.model:
+        raise UsageError("Missing --model. Name at least one; `turnbridge models` lists them.")
+    cases = options.cases(suite)
+    variants = find_variants(options.variant or (SHIPPED if options.log is not None else ("spec",)))
     if options.results is not None:
         file = ResultFile(options.results)
+    elif options.log is not None:
+        # The whole name of the log, so that no two logs share a file.
+        file = ResultFile(Path(f"{options.log}.results.jsonl"))
     else:
         # To the microsecond: of two runs that start in the same second the second would continue the first.
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.jsonl"
         file = ResultFile(lab_results_dir() / name, own_directory=True)
-    reports.check(file.path)
-    header = _header(file, options)
+    check_files(options, file.path)
+    plan = Plan(options, cases, variants, tuple(dict.fromkeys(options.model)), file)
+    header = _header(plan, suite)
     stopped = None
     try:
         if options.log is not None:
-            trio.run(_rescore_log, options.log, options, file, header)
+            trio.run(_rescore_log, options.log, plan, header)
         else:
-            stopped = _ask(options, file, header, settings, config)
+            stopped = _ask(plan, header, settings, config)
     except (BridgeError, ExceptionGroup) as error:
         failure: BaseException = error
         while isinstance(failure, BaseExceptionGroup):
@@ -98,46 +100,48 @@ def run_lab(options: RunOptions, settings: Settings, config: FileConfig, reports
         kept = f" To continue, run the same command with --results {quote(str(file.path))}."
         say("error", "Interrupted." + (kept if file.path.exists() else ""))
         return BY_SIGNAL + stopped
-    if options.results is None:
+    if options.results is None and options.log is None:
         say("note", f"results are in {file.path}")
-    only = Only(options.cases, options.variants, options.models)
-    planned = options.size if options.log is None else 0
-    return report(file, options.cases, options.variants, reports, only=only, planned=planned)
+    only = Only(cases, variants, plan.models)
+    planned = plan.size if options.log is None else 0
+    return report_results(file, cases, variants, options, only=only, planned=planned)
 
 
-def _header(file: ResultFile, options: RunOptions) -> dict[str, Any]:
-    """What the header of the results must say beyond what it says already.
+def _header(plan: Plan, suite: Path) -> dict[str, Any]:
+    """What the file of results must say about this run beyond what it says already.
 
     A run may add cases and variants. Raises UsageError if known ones have changed, or the file is about other cases.
     """
+    file, log = plan.file, plan.options.log
     exists = file.path.exists() and file.path.stat().st_size > 0
     prints = {
-        "cases": {name: case.fingerprint for name, case in options.cases.items()},
-        "variants": {name: variant.fingerprint for name, variant in options.variants.items()},
+        "cases": {name: case.fingerprint for name, case in plan.cases.items()},
+        "variants": {name: variant.fingerprint for name, variant in plan.variants.items()},
     }
-    if options.log is not None:
+    if log is not None:
         # A log can be scored again at any time; answers that were paid for must not be overwritten.
-        if exists and "from" not in file.header():
+        if exists and file.head().log is None:
             raise UsageError(f"{file.path} holds answers from a model. Choose another file with --results.")
-        return {"from": str(options.log), "suite": str(options.suite), **prints}
-    plan: dict[str, dict[str, int]] = {
-        model: dict.fromkeys(options.variants, options.repeat) for model in options.models
-    }
+        return {"from": str(log), "suite": str(suite), **prints}
+    repeats = dict.fromkeys(plan.variants, plan.options.repeat)
     if not exists:
-        return {"suite": str(options.suite), **prints, "plan": plan}
-    added: dict[str, dict[str, Any]] = {}
+        return {"suite": str(suite), **prints, "plan": dict.fromkeys(plan.models, repeats)}
+    about = file.about()
+    if not about.cases.keys() & plan.cases.keys():
+        raise UsageError(f"{file.path} holds results of other cases. Choose another file with --results.")
     for kind, current in prints.items():
-        known = file.known(kind)
-        if kind == "cases" and not known.keys() & current.keys():
-            raise UsageError(f"{file.path} holds results of other cases. Choose another file with --results.")
-        if changed := [name for name, digest in current.items() if known.get(name, digest) != digest]:
+        if changed := [name for name, digest in current.items() if getattr(about, kind).get(name, digest) != digest]:
             raise UsageError(
                 f"{file.path} holds results of {kind} that have changed: {some(changed)}. Choose another file."
             )
-        added[kind] = {name: digest for name, digest in current.items() if name not in known}
-    planned = file.known("plan")
-    more = {model: planned.get(model, {}) | repeats for model, repeats in plan.items()}
-    added["plan"] = {model: repeats for model, repeats in more.items() if repeats != planned.get(model)}
+    wanted: dict[str, Mapping[str, Any]] = {
+        **prints,
+        "plan": {model: about.plan.get(model, {}) | repeats for model in plan.models},
+    }
+    added = {
+        kind: {name: value for name, value in members.items() if getattr(about, kind).get(name) != value}
+        for kind, members in wanted.items()
+    }
     return {kind: members for kind, members in added.items() if members}
 
 
@@ -154,31 +158,24 @@ def plan_cells(cases: Iterable[str], variants: Iterable[str], models: Iterable[s
 # Asking
 
 
-def _ask(
-    options: RunOptions, file: ResultFile, header: Mapping[str, Any], settings: Settings, config: FileConfig
-) -> int | None:
+def _ask(plan: Plan, header: Mapping[str, Any], settings: Settings, config: FileConfig) -> int | None:
     """Ask all cells without a score; those that failed are asked again. Returns the signal that ended it, if any."""
-    done: set[Cell] = set()
+    file, done = plan.file, set[Cell]()
     if file.path.exists() and file.path.stat().st_size:
-        # Names are interned: a long run has few names, and many cells.
-        done = {
-            Cell(intern(cell.model), intern(cell.variant), intern(cell.case), cell.repeat)
-            for cell in (result.cell for result in file if result.status == "scored")
-        }
-    left = sum(cell not in done for cell in options.cells())
-    if left < options.size:
-        say("note", f"{file.path} already has {options.size - left} result(s); {left} left")
+        done = {result.cell for result in file if result.status == "scored"}
+    left = sum(cell not in done for cell in plan.cells())
+    if left < plan.size:
+        say("note", f"{file.path} already has {plan.size - left} result(s); {left} left")
     if not left:
         return None
-    cells = (cell for cell in options.cells() if cell not in done)
-    return trio.run(_ask_cells, cells, left, options, file, header, settings, config)
+    cells = (cell for cell in plan.cells() if cell not in done)
+    return trio.run(_ask_cells, cells, left, plan, header, settings, config)
 
 
 async def _ask_cells(
     cells: Iterable[Cell],
     count: int,
-    options: RunOptions,
-    file: ResultFile,
+    plan: Plan,
     header: Mapping[str, Any],
     settings: Settings,
     config: FileConfig,
@@ -196,17 +193,15 @@ async def _ask_cells(
         nursery.cancel_scope.cancel()
 
     def keep(result: Result) -> None:
-        file.append(result)
+        plan.file.append(result)
         progress.add(result)
 
     async with trio.open_nursery() as nursery:
         await nursery.start(listen)
         async with open_app(settings, config) as app:
-            await _check_models(app, options)
-            file.open(header)
-            run = Run(Asker(app, timeout=options.timeout).ask, options.cases, options.variants, keep)
-            run.concurrency, run.keep_going = options.concurrency, options.keep_going
-            run.max_requests, run.max_tokens = options.max_requests, options.max_tokens
+            await _check_models(app, plan)
+            plan.file.open(header)
+            run = Run(Asker(app, timeout=plan.options.timeout).ask, plan.cases, plan.variants, keep, plan.options)
             try:
                 async with trio.open_nursery() as showing:
                     showing.start_soon(progress.run)
@@ -216,25 +211,25 @@ async def _ask_cells(
                 progress.end()
             if (failure := run.stopped_by) is not None:
                 raise BridgeError(
-                    f"Stopped after {progress.count} of {count} request(s), because {failure.code} is permanent. "
-                    f"Fix it, then run the same command with --results {quote(str(file.path))} to continue. "
+                    f"Stopped after {progress.count.asked} of {count} request(s), because {failure.code} is permanent. "
+                    f"Fix it, then run the same command with --results {quote(str(plan.file.path))} to continue. "
                     "--keep-going sends the remaining requests all the same.",
                     code="run_stopped",
                 )
-            if progress.count < count:
-                say("note", f"the budget is spent; {count - progress.count} cell(s) were not asked")
+            if left := count - progress.count.asked:
+                say("note", f"the budget is spent; {left} cell(s) were not asked")
         nursery.cancel_scope.cancel()
     return stopped
 
 
-async def _check_models(app: App, options: RunOptions) -> None:
+async def _check_models(app: App, plan: Plan) -> None:
     """Before anything is asked. Raises UsageError for an unknown model, NotReady if none can be known yet.
 
     Also raises UsageError if a native variant is wanted and a model does not support native tools.
     """
-    native = next((each for each in options.variants.values() if each.native), None)
-    case = next((each for each in options.cases.values() if each.tools), None)
-    for model in options.models:
+    native = next((each for each in plan.variants.values() if each.native), None)
+    case = next((each for each in plan.cases.values() if each.tools), None)
+    for model in plan.models:
         await app.router.wait_for(model)
         try:
             choice = app.router.resolve(model)
@@ -253,7 +248,7 @@ async def _check_models(app: App, options: RunOptions) -> None:
 class Run:
     """Asks cells, several at a time, and passes each result to `keep` at once.
 
-    A permanent failure ends the run, unless `keep_going` is set. When it ends, or one of its limits is reached, running
+    A permanent error ends the run, unless `keep_going` is set. When it ends, or one of its limits is reached, running
     requests are finished, so the tokens may exceed their limit.
     """
 
@@ -261,14 +256,11 @@ class Run:
     cases: Mapping[str, Case]
     variants: Mapping[str, LabVariant]
     keep: Callable[[Result], None]
-    concurrency: int = 4
-    max_requests: int | None = None
-    max_tokens: int | None = None
-    keep_going: bool = False
+    limits: Limits
     requests: int = 0
     tokens: int = 0
-    stopped_by: Failure | None = None
-    """The permanent failure that ended the run."""
+    stopped_by: BridgeError | None = None
+    """The permanent error that ended the run."""
 
     async def run(self, cells: Iterable[Cell]) -> None:
         waiting = iter(cells)
@@ -278,7 +270,7 @@ class Run:
                 self.requests += 1
                 case, variant = self.cases[cell.case], self.variants[cell.variant]
                 sample, req_id = await self.ask(cell, case, variant)
-                if sample.failure is not None and sample.failure.permanent and not self.keep_going:
+                if sample.failure is not None and not self.limits.keep_going and is_permanent(sample.failure):
                     self.stopped_by = self.stopped_by or sample.failure
                 self.tokens += sample.input_tokens + sample.output_tokens
                 self.keep(score_sample(cell, case, variant, sample, req_id))
@@ -286,30 +278,28 @@ class Run:
                 await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:
-            for _ in range(self.concurrency):
+            for _ in range(self.limits.concurrency):
                 nursery.start_soon(work)
 
     def _may_ask(self) -> bool:
-        return (
-            self.stopped_by is None
-            and (self.max_requests is None or self.requests < self.max_requests)
-            and (self.max_tokens is None or self.tokens < self.max_tokens)
-        )
+        requests, tokens = self.limits.max_requests, self.limits.max_tokens
+        within = (requests is None or self.requests < requests) and (tokens is None or self.tokens < tokens)
+        return within and self.stopped_by is None
 
 
 # Scoring again
 
 
-async def _rescore_log(log: Path, options: RunOptions, file: ResultFile, header: Mapping[str, Any]) -> None:
+async def _rescore_log(log: Path, plan: Plan, header: Mapping[str, Any]) -> None:
     reader = RecordReader(log_files(log))
     progress = Progress(0)
     others, reasons = 0, Counter[str]()
     for recording in read_recordings(reader):
-        found = await rescore(recording, options.cases, options.variants, options.models, narrowed=options.narrowed)
+        found = await rescore(recording, plan.cases, plan.variants, plan.models, narrowed=plan.options.narrowed)
         if isinstance(found, Result):
-            if not progress.count:
-                file.open(header, truncate=True)
-            file.append(found)
+            if not progress.count.asked:
+                plan.file.open(header, truncate=True)
+            plan.file.append(found)
             progress.add(found)
         elif found is None:
             others += 1
@@ -322,7 +312,7 @@ async def _rescore_log(log: Path, options: RunOptions, file: ResultFile, header:
         say("note", f"{others} request(s) in {log} do not come from the lab")
     for sentence in reader.trouble.sentences():
         say("note", sentence)
-    if not progress.count:
+    if not progress.count.asked:
         remedy = "Choose the suite, cases, variants and models that the log was made with."
         make = "Use `lab run --log-events` to make a log of answers."
         raise UsageError(f"Nothing to score in {log}. {remedy if reasons else make}")
@@ -332,23 +322,17 @@ class Progress:
     """A status line on a terminal and, at the end, one note per kind of error."""
 
     def __init__(self, total: int) -> None:
-        self.count = 0
+        self.count = Count()
         self._total = total
-        self._passed = self._failed = self._tokens = 0
-        self._errors: dict[str, tuple[int, str]] = {}
-        """By code: how many, and the first message."""
+        self._messages: dict[str, str] = {}
+        """The first message of each error code."""
         self._started = time.monotonic()
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def add(self, result: Result) -> None:
-        self.count += 1
-        self._passed += result.passed
-        self._tokens += result.input_tokens + result.output_tokens
+        self.count.add(result)
         if result.error is not None:
-            self._failed += 1
-            code = result.error["code"]
-            count, message = self._errors.get(code, (0, result.error["message"]))
-            self._errors[code] = count + 1, message
+            self._messages.setdefault(result.error["code"], result.error["message"])
 
     async def run(self) -> None:
         """Show the status line until cancelled, also while no answer comes."""
@@ -360,17 +344,18 @@ class Progress:
         """Remove the status line and report errors."""
         if self._terminal:
             self._write("\r\x1b[K")
-        for code, (count, message) in self._errors.items():
+        for code, message in self._messages.items():
             shown = message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "…"
-            say("note", f"{count} request(s) failed and are not counted: {code}: {shown}")
+            say("note", f"{self.count.error_codes[code]} request(s) failed and are not counted: {code}: {shown}")
 
     def _show(self) -> None:
-        done = self.count / max(self._total, 1)
+        count = self.count
+        done = count.asked / max(self._total, 1)
         bar = ("█" * int(done * 20)).ljust(20, "░")
-        parts = [f"{bar} {self.count}/{self._total}", f"{self._passed} passed", f"{self._failed} errors"]
-        if self.count:
+        parts = [f"{bar} {count.asked}/{self._total}", f"{count.passed} passed", f"{count.errors} errors"]
+        if done:
             left = (time.monotonic() - self._started) * (1 / done - 1)
-            parts += [f"{left:.0f} s left", f"{self._tokens:,} tokens"]
+            parts += [f"{left:.0f} s left", f"{count.input_tokens + count.output_tokens:,} tokens"]
         # One column less than the terminal has: some begin a new line after a full one.
         self._write("\r\x1b[K" + "  ".join(parts)[: shutil.get_terminal_size((80, 24)).columns - 1])
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from bridge.errors import UsageError
 from bridge.lab.case import Case, digest
-from bridge.lab.suite.document import ENDINGS, Faults, read_document
-from bridge.lab.suite.models import TextFile, VariantShape, shape_faults
+from bridge.lab.suite.document import ENDINGS, Fault, raise_faults, read_document
+from bridge.lab.suite.models import TextFile, VariantShape, check_shape
 from bridge.tools.instructions import SPEC, Variant, build_instructions
 from bridge.tools.payload import TAG
 
@@ -132,14 +132,13 @@ def find_variant(text: str) -> LabVariant:
     path = Path(text)
     if path.suffix not in ENDINGS:
         raise UsageError(f"--variant {text[:80]}: choose {', '.join(SHIPPED)} or a .yaml file.")
-    faults = Faults()
-    data = None
-    if (document := read_document(path, faults)) is not None:
-        data = document.data
-        for at, message in shape_faults(data, "variant"):
-            faults.add(document.fault(at, message))
-    faults.raise_any()
-    shape = VariantShape.model_validate(data)
+    faults: list[Fault] = []
+    document = read_document(path, faults)
+    if document is not None:
+        check_shape(document.data, "variant", document.report)
+    raise_faults(faults)
+    assert document is not None
+    shape = VariantShape.model_validate(document.data)
     base, name = SHIPPED[shape.base], shape.name or path.stem
     if name in SHIPPED:
         raise UsageError(f"{path}: {name} is the name of a shipped variant. Choose another name.")

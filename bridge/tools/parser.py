@@ -282,7 +282,7 @@ class ToolCallParser:
     def _end_block(self, source: str, body: str, repairs: tuple[str, ...], events: list[ParserEvent]) -> None:
         outcome = self._judge(body)
         first_close = self._strings.first_close
-        if self._call.name is not None and not self._is_as_told(outcome):
+        if self._call.name is not None and not self._continues_stream(outcome):
             self._end_damaged(self._call.name, source, repairs, events)
         elif isinstance(outcome, Payload):
             self._called(outcome.calls, outcome.repairs + repairs, source, events)
@@ -310,8 +310,8 @@ class ToolCallParser:
             self._state = "text"
             _show(source[end:], events)
 
-    def _is_as_told(self, outcome: Payload | Rejection) -> bool:
-        """Whether a settled block is the one call that its beginning announced."""
+    def _continues_stream(self, outcome: Payload | Rejection) -> bool:
+        """Whether a settled block is the one call whose beginning was streamed."""
         if not isinstance(outcome, Payload) or len(outcome.calls) != 1:
             return False
         name, arguments = outcome.calls[0]

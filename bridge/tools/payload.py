@@ -43,13 +43,13 @@ def neutralise_parts(texts: Sequence[str]) -> list[str]:
     if not begins:
         return list(texts)
     safe = []
-    place = 0
+    position = 0
     for text in texts:
-        here = begins[bisect_left(begins, place) : bisect_left(begins, place + len(text))]
-        cuts = [0, *(begin - place for begin in here), len(text)]
+        here = begins[bisect_left(begins, position) : bisect_left(begins, position + len(text))]
+        cuts = [0, *(begin - position for begin in here), len(text)]
         pieces = [text[start:end] for start, end in pairwise(cuts)]
         safe.append(pieces[0] + "".join("&lt;" + piece[1:] for piece in pieces[1:]))
-        place += len(text)
+        position += len(text)
     return safe
 
 
@@ -92,14 +92,12 @@ def decode_payload(text: str) -> Payload | Rejection:
         if document is None:
             return Rejection(BAD_JSON)
         repairs.append("trailing_comma")
-    if document.fenced:
-        repairs.append("code_fence")
-    if document.surplus:
-        repairs.append("surplus_suffix")
+    value, around = document
+    repairs += around
 
-    members = [document.value]
-    if isinstance(document.value, list):
-        members = document.value
+    members = [value]
+    if isinstance(value, list):
+        members = value
         repairs.append("array_unwrapped" if len(members) == 1 else "array_split")
     if not members:
         return Rejection(NOT_AN_OBJECT)
@@ -137,13 +135,6 @@ def _arguments_string(given: Any) -> str | Rejection:
         return Rejection(BAD_JSON)
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
-    value: Any
-    fenced: bool
-    surplus: bool
-
-
 _HEAD = re.compile(r"[ \t\r\n]*(```[A-Za-z0-9_+-]*[ \t\r\n]*)?")
 _TAIL = re.compile(r"[ \t\r\n>}\]]*+")
 _FENCED_TAIL = re.compile(r"[ \t\r\n>}\]]*(?:```[ \t\r\n>}\]]*)?")
@@ -164,8 +155,8 @@ def _no_constant(constant: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
-def _read(text: str) -> _Document | None:
-    """The JSON value in `text`, in an optional fence and before surplus closers; None if there is more."""
+def _read(text: str) -> tuple[Any, list[str]] | None:
+    """The JSON value in `text`, and what is around it: a fence, surplus closers. None if there is more."""
     head = _HEAD.match(text)
     assert head is not None  # it matches the empty string
     try:
@@ -175,7 +166,7 @@ def _read(text: str) -> _Document | None:
     fenced = head[1] is not None
     if not (_FENCED_TAIL if fenced else _TAIL).fullmatch(text, end):
         return None
-    return _Document(value, fenced, _SURPLUS.search(text, end) is not None)
+    return value, ["code_fence"] * fenced + ["surplus_suffix"] * (_SURPLUS.search(text, end) is not None)
 
 
 def _is_unicode(text: str) -> bool:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab.report.making import CASES, small_run, write_results
 
-from bridge.errors import ConfigError
-from bridge.lab.case import Failure, Sample
-from bridge.lab.result import Cell, Result, ResultFile, ResultsLost, from_line, score_sample, to_line
+from bridge.errors import BridgeError, ConfigError
+from bridge.lab.case import Sample
+from bridge.lab.result import About, Cell, Result, ResultFile, ResultsLost, from_line, score_sample, to_line
 from bridge.lab.variant import SHIPPED
 
 RUN = list(small_run())
@@ -23,7 +23,7 @@ def test_results_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     file = write_results(tmp_path / "r.jsonl", RUN, "suites/small")
     assert list(file) == RUN
     assert file.unread == 0
-    assert file.header() == {"lab": 1, "suite": "suites/small", "cases": {}}
+    assert file.head() == About.model_validate({"lab": 1, "suite": "suites/small"})
 
 
 @given(st.text(), st.text(), st.integers(0, 10**9))
@@ -37,7 +37,7 @@ def test_any_text_is_kept(text: str, name: str, repeat: int) -> None:
 
 
 def test_tokens_of_an_answer_that_failed_count() -> None:
-    sample = Sample(input_tokens=5, output_tokens=2, failure=Failure("overloaded", "Not now."))
+    sample = Sample(input_tokens=5, output_tokens=2, failure=BridgeError("Not now.", code="overloaded"))
     result = score_sample(Cell("m", "spec", "weather-bern", 0), CASES["weather-bern"], SHIPPED["spec"], sample)
     assert (result.input_tokens, result.output_tokens, result.status) == (5, 2, "error")
     assert from_line(to_line(result)) == result
@@ -76,9 +76,10 @@ def test_later_runs_append_header_lines(tmp_path: Path) -> None:
         file.open(about)
         file.append(RUN[1])
         file.close()
-    assert file.known("variants") == {"a": "1", "b": "3"}
-    assert file.known("cases") == {"x": "2"}
-    assert file.known("models") == {}
+    about = file.about()
+    assert about.variants == {"a": "1", "b": "3"}
+    assert about.cases == {"x": "2"}
+    assert about.plan == {}
     assert list(file) == [RUN[0], *[RUN[1]] * 3]
     assert file.unread == 0
 
@@ -95,13 +96,13 @@ def test_files_that_do_not_hold_results(tmp_path: Path) -> None:
         path.write_bytes(content)
         for reading in (
             lambda: list(ResultFile(path)),
-            ResultFile(path).header,
-            lambda: ResultFile(path).known("cases"),
+            ResultFile(path).head,
+            ResultFile(path).about,
         ):
             with pytest.raises(ConfigError, match=why):
                 reading()
     with pytest.raises(ConfigError, match="Cannot read"):
-        ResultFile(tmp_path / "nowhere").header()
+        ResultFile(tmp_path / "nowhere").head()
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:

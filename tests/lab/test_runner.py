@@ -14,8 +14,10 @@ from lab.report.making import CASES
 from lab.scripted_model import answer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from bridge.errors import BridgeError
 from bridge.lab import run as lab_run
-from bridge.lab.case import Case, Failure, Sample
+from bridge.lab.case import Case, Sample
+from bridge.lab.commands import Limits
 from bridge.lab.result import Cell, Result
 from bridge.lab.run import Run, plan_cells
 from bridge.lab.variant import SHIPPED, LabVariant
@@ -32,7 +34,9 @@ class Answering:
         self.held = False
         self._tokens = tokens
         self._failing = failing
-        self._failure = Failure("upstream_unauthorized" if permanent else "overloaded", "Not now.", permanent)
+        self._failure = BridgeError("Not now.", code="overloaded", severity="transient")
+        if permanent:
+            self._failure = BridgeError("Not now.", code="upstream_unauthorized", http_status=401)
 
     async def ask(self, cell: Cell, case: Case, variant: LabVariant) -> tuple[Sample, str]:
         self.asked.append(cell)
@@ -48,7 +52,7 @@ class Answering:
 
 
 def make_run(answering: Answering, kept: list[Result], concurrency: int, **limits: Any) -> Run:
-    return Run(answering.ask, CASES, SHIPPED, kept.append, concurrency, **limits)
+    return Run(answering.ask, CASES, SHIPPED, kept.append, Limits(concurrency=concurrency, **limits))
 
 
 def cells(repeat: int = 2) -> list[Cell]:
@@ -164,8 +168,8 @@ def test_a_second_signal_ends_a_shutdown_that_takes_too_long(monkeypatch: pytest
                 finished = True
 
     monkeypatch.setattr(lab_run, "open_app", slow_app)
-    options = cast(Any, None)
+    nothing = cast(Any, None)
     with pytest.raises(BaseExceptionGroup) as raised:
-        trio.run(lab_run._ask_cells, [], 0, *[options] * 5, clock=MockClock(autojump_threshold=0))
+        trio.run(lab_run._ask_cells, [], 0, *[nothing] * 4, clock=MockClock(autojump_threshold=0))
     assert raised.group_contains(KeyboardInterrupt)
     assert not finished

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.appserver.failures import COMPACTED, error_from_codex
 from bridge.errors import BackendCrashed, BackendTimeout, BridgeError, ModelNotFound, NotReady
-from bridge.lab.case import failure_of
+from bridge.lab.case import is_permanent
 from bridge.protocols.upstream import error_from_status
 from bridge.upstream.claude_login import NotSignedIn
 
@@ -47,9 +47,9 @@ PASSING = {
 
 @pytest.mark.parametrize("error", PERMANENT.values(), ids=PERMANENT)
 def test_permanent_failures(error: BridgeError) -> None:
-    assert failure_of(error).permanent
+    assert is_permanent(error)
 
 
 @pytest.mark.parametrize("error", PASSING.values(), ids=PASSING)
 def test_failures_of_one_request_or_one_moment(error: BridgeError) -> None:
-    assert not failure_of(error).permanent
+    assert not is_permanent(error)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from bridge.errors import UsageError
-from bridge.lab.case import Case
+from bridge.lab.case import Case, some
 from bridge.lab.report.exports import FORMAT, csv_pieces, json_report, junit_pieces
 from bridge.lab.report.summary import Column, Share, Summary, summarise
 from bridge.lab.result import CountedResults, Only, ResultFile
@@ -19,69 +19,57 @@ from bridge.lab.variant import SHIPPED, LabVariant
 from bridge.log.commands.terminal import printing
 from bridge.terminal import WriteFailed, say, write_pieces
 
+if TYPE_CHECKING:
+    from bridge.lab.commands import Reports
+
 FAILED = 1
 """The exit code if a report could not be written."""
 MISSED = 100
 """The exit code if a threshold or the baseline was missed."""
 STDOUT = Path("-")
-NAMED = 8
-"""Cases that one sentence names."""
 
 Baseline = Mapping[Column, Mapping[str, Share]]
 """An earlier report: what passed of what was scored, by column and case. Errors do not count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reports:
-    """What to make of the results.
-
-    `files` are reports by format; `-` is stdout, and replaces the table. The limits are percentages that each model and
-    variant must keep. `baseline` is an earlier JSON report.
-    """
-
-    files: Mapping[str, Path]
-    min_pass: float | None = None
-    min_clean: float | None = None
-    max_errors: float = 100
-    baseline: Path | None = None
-
-    def check(self, source: Path) -> None:
-        """Raises UsageError for an unusable baseline, and for reports that would overwrite `source` or each other."""
-        if self.baseline is not None:
-            read_baseline(self.baseline)
-        taken: dict[Path, str] = {}
-        for name, path in self.files.items():
-            location = path if path == STDOUT else path.resolve()
-            if location in taken:
-                raise UsageError(f"--{name} and {taken[location]} cannot both be written to {path}.")
-            taken[location] = f"--{name}"
-            if path == STDOUT:
-                continue
-            if not location.parent.is_dir():
-                raise UsageError(f"--{name} {path}: no such directory: {path.parent}.")
-            for other, what in ((source, "the results themselves"), (self.baseline, "the baseline")):
-                same = other is not None and path.exists() and other.exists() and path.samefile(other)
-                if other is not None and (same or location == other.resolve()):
-                    raise UsageError(f"--{name} {path}: this file is {what}. Give the report another name.")
-
-    def missed(self, summary: Summary) -> Iterator[str]:
-        """One sentence per limit that was missed."""
-        if not summary.columns and (self.min_pass, self.min_clean, self.baseline) != (None, None, None):
-            yield "there are no results"
-        for column in summary.columns:
-            name, count = f"{column.model} {column.variant}", summary.counts[column]
-            passed, clean, errors = count.pass_share, count.clean_share, count.error_share
-            # If no call was made or expected, no form can be clean.
-            due = clean.whole or any(row.due and summary.cell(row, column).word != "-" for row in summary.rows)
-            if self.min_pass is not None and (passed.percent is None or passed.percent < self.min_pass):
-                yield f"{name}: {_share(passed)} passed; the minimum is {self.min_pass:g} %"
-            if self.min_clean is not None and due and (clean.percent is None or clean.percent < self.min_clean):
-                yield f"{name}: {_share(clean)} answers with calls are clean; the minimum is {self.min_clean:g} %"
-            if errors.percent is not None and errors.percent > self.max_errors:
-                yield f"{name}: {_share(errors)} requests failed; the maximum is {self.max_errors:g} %"
+def check_files(reports: Reports, source: Path) -> None:
+    """Raises UsageError for an unusable baseline, and for reports that would overwrite `source` or each other."""
+    if reports.baseline is not None:
+        read_baseline(reports.baseline)
+    taken: dict[Path, str] = {}
+    for name, path in reports.files.items():
+        location = path if path == STDOUT else path.resolve()
+        if location in taken:
+            raise UsageError(f"--{name} and {taken[location]} cannot both be written to {path}.")
+        taken[location] = f"--{name}"
+        if path == STDOUT:
+            continue
+        if not location.parent.is_dir():
+            raise UsageError(f"--{name} {path}: no such directory: {path.parent}.")
+        for other, what in ((source, "the results themselves"), (reports.baseline, "the baseline")):
+            same = other is not None and path.exists() and other.exists() and path.samefile(other)
+            if other is not None and (same or location == other.resolve()):
+                raise UsageError(f"--{name} {path}: this file is {what}. Give the report another name.")
 
 
-def report(
+def missed_thresholds(reports: Reports, summary: Summary) -> Iterator[str]:
+    """One sentence per threshold that a model and variant missed."""
+    if not summary.columns and (reports.min_pass, reports.min_clean, reports.baseline) != (None, None, None):
+        yield "there are no results"
+    for column in summary.columns:
+        name, count = " ".join(column), summary.counts[column]
+        passed, clean, errors = count.pass_share, count.clean_share, count.error_share
+        # If no call was made or expected, no form can be clean.
+        due = clean.whole or any(row.due and summary.cell(row, column).word != "-" for row in summary.rows)
+        if reports.min_pass is not None and (passed.percent is None or passed.percent < reports.min_pass):
+            yield f"{name}: {_share(passed)} passed; the minimum is {reports.min_pass:g} %"
+        if reports.min_clean is not None and due and (clean.percent is None or clean.percent < reports.min_clean):
+            yield f"{name}: {_share(clean)} answers with calls are clean; the minimum is {reports.min_clean:g} %"
+        if errors.percent is not None and errors.percent > reports.max_errors:
+            yield f"{name}: {_share(errors)} requests failed; the maximum is {reports.max_errors:g} %"
+
+
+def report_results(
     file: ResultFile,
     cases: Mapping[str, Case],
     variants: Mapping[str, LabVariant],
@@ -94,10 +82,9 @@ def report(
 
     `planned` is the number of results of a complete run; 0 if unknown.
     """
-    results = CountedResults(file, only)
-    order = [*variants, *file.known("variants")]
-    summary = summarise(results, cases, order, suite=str(file.header().get("suite") or ""), planned=planned)
-    worse, notes, missed = list[str](), list(summary.notes), list(reports.missed(summary))
+    results, about = CountedResults(file, only), file.about()
+    summary = summarise(results, cases, [*variants, *about.variants], suite=about.suite, planned=planned)
+    worse, notes, missed = list[str](), list(summary.notes), list(missed_thresholds(reports, summary))
     if reports.baseline is not None:
         baseline = read_baseline(reports.baseline)
         worse += regressions(summary, baseline)
@@ -106,11 +93,8 @@ def report(
             missed.append(why)
     sentences = (*(f"Worse than before: {each}." for each in worse), *(f"Missed: {each}." for each in missed))
     summary = replace(summary, notes=tuple(notes), missed=sentences)
-    # An unknown variant is assumed to have the usual tags.
-    names = dict.fromkeys(column.variant for column in summary.columns)
-    known = {name: variants.get(name) or SHIPPED.get(name) or LabVariant(name) for name in names}
     try:
-        _write(reports.files, summary, results, cases, known, file.path)
+        _write(reports.files, summary, results, cases, {**SHIPPED, **variants}, file.path)
     except WriteFailed as error:
         say("error", error.message)
         return FAILED
@@ -212,16 +196,11 @@ def changes(summary: Summary, baseline: Baseline) -> Iterator[str]:
     here = {row.case for row in summary.rows}
     there = dict.fromkeys(case for shares in baseline.values() for case in shares)
     if new := [row.case for row in summary.rows if row.case not in there]:
-        yield f"Not in the baseline: {_some(new)}."
+        yield f"Not in the baseline: {some(new)}."
     if gone := [case for case in there if case not in here]:
-        yield f"Only in the baseline: {_some(gone)}."
+        yield f"Only in the baseline: {some(gone)}."
     for column in summary.columns:
         before = baseline.get(column, {})
         unknown = [row.case for row in summary.rows if row.case in before and not summary.cell(row, column).scored]
         if unknown:
-            yield f"{' '.join(column)} has no scored answer to compare for {_some(unknown)}."
-
-
-def _some(cases: list[str]) -> str:
-    more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
-    return ", ".join(cases[:NAMED]) + more
+            yield f"{' '.join(column)} has no scored answer to compare for {some(unknown)}."

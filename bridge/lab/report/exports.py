@@ -15,7 +15,7 @@ from bridge import __version__
 from bridge.lab.case import Case
 from bridge.lab.checks import CHECKS
 from bridge.lab.report.summary import Column, Count, Summary, ordered
-from bridge.lab.result import Result
+from bridge.lab.result import Cell, Result
 from bridge.lab.variant import LabVariant
 
 FORMAT = 1
@@ -30,16 +30,8 @@ def json_report(summary: Summary) -> bytes:
     return orjson.dumps(report, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-# CSV (RFC 4180): one row per result, without the texts
-
-COLUMNS = (
-    *("model", "variant", "category", "case", "repeat", "status", "passed", "form"),
-    *("repairs", "rejections"),
-    *(f"check_{name}" for name in CHECKS),
-    *("f1", "calls", "arguments", "error_code", "error_message"),
-    *("input_tokens", "output_tokens", "seconds", "req_id"),
-)
-"""`check_…` is passed, failed or empty; lists are separated by spaces; `arguments` is a JSON list of texts."""
+# CSV (RFC 4180): one row per result, without the texts. `check_…` is passed, failed or empty; lists are separated by
+# spaces; `arguments` is a JSON list of texts.
 
 _FORMULA = re.compile(r"[=+\-@\t\r\n|%\uff1d\uff0b\uff0d\uff20]")
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -48,10 +40,11 @@ _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufff
 def csv_pieces(results: Iterable[Result], cases: Mapping[str, Case]) -> Iterator[bytes]:
     """The table: UTF-8, CR LF, with a header row."""
     buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
+    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\r\n")
+    writer.writeheader()
     for result in results:
-        writer.writerow([harmless(value) if isinstance(value, str) else value for value in _row(result, cases)])
+        row = _row(result, cases.get(result.cell.case))
+        writer.writerow({name: harmless(value) if isinstance(value, str) else value for name, value in row.items()})
         yield buffer.getvalue().encode()
         buffer.seek(0)
         buffer.truncate()
@@ -64,22 +57,37 @@ def harmless(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text.lstrip(" \u00a0")) else text
 
 
-def _row(result: Result, cases: Mapping[str, Case]) -> Iterator[str | int | float]:
-    case = cases.get(result.cell.case)
-    error = result.error or {}
-    yield from (result.cell.model, result.cell.variant, case.category if case else "", result.cell.case)
-    yield from (result.cell.repeat, result.status, _outcome(result.passed if result.status == "scored" else None))
-    yield from (result.form or "", " ".join(result.repairs), " ".join(result.rejections))
-    yield from (_outcome(result.checks.get(name)) for name in CHECKS)
-    yield result.f1 if result.status == "scored" else ""
-    yield " ".join(call.name for call in result.calls)
-    yield orjson.dumps([call.arguments for call in result.calls]).decode() if result.calls else ""
-    yield from (error.get("code", ""), error.get("message", ""))
-    yield from (result.input_tokens, result.output_tokens, result.seconds, result.req_id or "")
+def _row(result: Result, case: Case | None) -> dict[str, str | int | float]:
+    error, scored = result.error or {}, result.status == "scored"
+    return {
+        "model": result.cell.model,
+        "variant": result.cell.variant,
+        "category": case.category if case else "",
+        "case": result.cell.case,
+        "repeat": result.cell.repeat,
+        "status": result.status,
+        "passed": _outcome(result.passed if scored else None),
+        "form": result.form or "",
+        "repairs": " ".join(result.repairs),
+        "rejections": " ".join(result.rejections),
+        **{f"check_{name}": _outcome(result.checks.get(name)) for name in CHECKS},
+        "f1": result.f1 if scored else "",
+        "calls": " ".join(call.name for call in result.calls),
+        "arguments": orjson.dumps([call.arguments for call in result.calls]).decode() if result.calls else "",
+        "error_code": error.get("code", ""),
+        "error_message": error.get("message", ""),
+        "input_tokens": result.input_tokens,
+        "output_tokens": result.output_tokens,
+        "seconds": result.seconds,
+        "req_id": result.req_id or "",
+    }
 
 
 def _outcome(passed: bool | None) -> str:
     return "" if passed is None else "passed" if passed else "failed"
+
+
+COLUMNS = tuple(_row(Result(Cell("", "", "", 0), "error"), None))
 
 
 # JUnit: a test suite per column, a test per case. Elements and attributes are those that the schemas of Ant and Jenkins
@@ -165,8 +173,7 @@ def _examples(
             found.setdefault(key, (result.error or {}).get("message", "")[:LONGEST])
             continue
         scored.add(key)
-        variant = variants.get(result.cell.variant) or LabVariant(result.cell.variant)
-        _, reasons = result.explain(cases.get(result.cell.case), variant)
+        _, reasons = result.explain(cases.get(result.cell.case), variants.get(result.cell.variant))
         head = ", ".join([f"Sample {result.cell.repeat + 1}: {result.form}", *result.rejections])
         called = [f"called {call.name} {call.arguments}" for call in result.calls]
         found[key] = "\n".join((head, *(sentence for _, sentence in reasons), *called))[:LONGEST]

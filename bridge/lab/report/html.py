@@ -6,25 +6,20 @@ the page's script shows them only as text, and a content security policy forbids
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from importlib.resources import files
 from typing import Any
-
-import orjson
 
 from bridge import __version__
 from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Text
 from bridge.lab.case import Case, ExpectedCall
-from bridge.lab.checks import CHECKS
+from bridge.lab.checks import CHECKS, as_json
 from bridge.lab.report.summary import MARKS, Column, Summary
 from bridge.lab.result import Result
 from bridge.lab.score import FORMS, REJECTIONS, REPAIRS
 from bridge.lab.variant import LabVariant
-from bridge.log.export.html import script_safe
+from bridge.log.export.html import json_block, page_frame, script_safe
 
 WORDS = {
     "marks": dict(MARKS),
@@ -52,7 +47,6 @@ LONGEST_MEDIA = 200
 
 
 def case_block(case: Case) -> dict[str, Any]:
-    expect = case.expect
     choice = case.tool_choice
     asked = [["system", "text", case.instructions, "", ""]] if case.instructions else []
     return {
@@ -61,17 +55,11 @@ def case_block(case: Case) -> dict[str, Any]:
         "choice": f"function {choice.name}" if choice.mode == "named" else choice.mode,
         "parallel": case.parallel,
         "notes": case.notes,
-        "expect": {
-            "calls": [_expected(call) for call in expect.calls],
-            "order": expect.order,
-            "contains": list(expect.contains),
-            "lacks": list(expect.lacks),
-            "leak": expect.leak,
-        },
+        "expect": asdict(case.expect) | {"calls": [_expected(call) for call in case.expect.calls]},
     }
 
 
-def sample_block(result: Result, case: Case | None, variant: LabVariant) -> dict[str, Any]:
+def sample_block(result: Result, case: Case | None, variant: LabVariant | None) -> dict[str, Any]:
     """A sample: its texts with marked calls, its calls, and what is wrong with it."""
     reading, failed = result.explain(case, variant)
     return asdict(result) | {"repeat": result.cell.repeat, "failed": failed, "texts": reading.texts}
@@ -101,19 +89,12 @@ def _parts(item: Item) -> Iterator[list[str]]:
             elif isinstance(part, Image):
                 yield [item.role, "media", part.url[:LONGEST_MEDIA], "image", ""]
     else:
-        yield ["user", "other", _json(dict(item.data)), item.type, ""]
+        yield ["user", "other", as_json(dict(item.data)), item.type, ""]
 
 
 def _expected(call: ExpectedCall) -> dict[str, str]:
-    optional = _json(dict(call.optional)) if call.optional else ""
-    return {"name": call.name, "arguments": _json(dict(call.arguments)), "optional": optional}
-
-
-def _json(value: Any) -> str:
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError:
-        return repr(value)
+    optional = as_json(dict(call.optional)) if call.optional else ""
+    return {"name": call.name, "arguments": as_json(dict(call.arguments)), "optional": optional}
 
 
 SAMPLES = 20
@@ -122,13 +103,12 @@ MAX_BYTES = 100_000_000
 """The maximum size of all samples: a browser holds them in memory."""
 
 _LOG_PAGE = "bridge.log.export"
-_LAB_PAGE = "bridge.lab.report"
+STYLES = ((_LOG_PAGE, "page"), (__package__, "lab"))
 SCRIPTS = (
     *((_LOG_PAGE, name) for name in ("dom", "text", "pretty", "conversation")),
-    *((_LAB_PAGE, name) for name in ("bars", "overview", "sample", "cell", "matrix", "start")),
+    *((__package__, name) for name in ("bars", "overview", "sample", "cell", "matrix", "start")),
 )
 """The parts of the page's script, in order."""
-STYLES = ((_LOG_PAGE, "page"), (_LAB_PAGE, "lab"))
 
 
 def html_pieces(
@@ -141,14 +121,8 @@ def html_pieces(
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[bytes]:
     """The page, in pieces, with the first `samples` of each cell while they fit into `max_bytes`."""
-    style = b"\n".join(_asset(where, f"{name}.css") for where, name in STYLES)
-    script = b'"use strict";\n{\n' + b"\n".join(_asset(where, f"{name}.js") for where, name in SCRIPTS) + b"}\n"
-    head, _, tail = _asset(_LAB_PAGE, "lab.html").partition(b"<!--results-->")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
-        "; require-trusted-types-for 'script'; trusted-types 'none'"
-    )
-    yield head.replace(b"{policy}", policy.encode()).replace(b"{style}", style)
+    head, tail = page_frame(__package__, "lab.html", STYLES, SCRIPTS)
+    yield head
     yield from _case_blocks(summary, cases, variants)
     rows = {row.case: number for number, row in enumerate(summary.rows)}
     columns = {column: number for number, column in enumerate(summary.columns)}
@@ -161,8 +135,7 @@ def html_pieces(
             continue
         block = b""
         if kept[row, column] < samples:
-            variant = variants.get(cell.variant) or LabVariant(cell.variant)
-            sample = sample_block(result, cases.get(cell.case), variant)
+            sample = sample_block(result, cases.get(cell.case), variants.get(cell.variant))
             block = _block(f"s{row}-{column}-{kept[row, column]}", sample)
         if block and size + len(block) <= max_bytes:
             size += len(block)
@@ -172,7 +145,7 @@ def html_pieces(
             left_out += 1
     about = {"program": f"turnbridge {__version__}", "left_out": left_out}
     yield _block("index", index_block(summary, cases, kept) | about)
-    yield tail.replace(b"{script}", script)
+    yield tail
 
 
 def _case_blocks(summary: Summary, cases: Mapping[str, Case], variants: Mapping[str, LabVariant]) -> Iterator[bytes]:
@@ -192,13 +165,4 @@ def _case_blocks(summary: Summary, cases: Mapping[str, Case], variants: Mapping[
 
 
 def _block(name: str, value: Any) -> bytes:
-    return b'<script type="application/json" id="%b">%b</script>\n' % (name.encode(), script_safe(whole_text(value)))
-
-
-def _asset(package: str, name: str) -> bytes:
-    return files(package).joinpath("page", name).read_bytes()
-
-
-def _hash(source: bytes) -> str:
-    """The hash that lets this script or style through the policy."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(source).digest()).decode()}'"
+    return json_block(name, script_safe(whole_text(value)))

@@ -66,6 +66,12 @@ class Count:
     seconds: float = 0.0
     answer_seconds: float = 0.0
     """Of scored answers: how long a request took to fail says nothing about the model."""
+    interval: tuple[float, float] = (0.0, 1.0)
+    """95 % interval of the rate that passes: Wilson's for a cell, from a bootstrap over cases for a column."""
+    pass_at: float | None = None
+    """How often one of `repeats` tries is right, from 0 to 1; None if no case has that many."""
+    pass_hat: float | None = None
+    """How often all of them are right."""
 
     def add(self, result: Result) -> None:
         self.input_tokens += result.input_tokens
@@ -126,17 +132,6 @@ class Count:
         return [f"{name}: {words[name]} ({number} of {self.scored})" for name, number in wrong.most_common()]
 
 
-class Rates(NamedTuple):
-    """Rates between 0 and 1."""
-
-    interval: tuple[float, float]
-    """95 % interval of the share that passed: Wilson's for a cell, from a bootstrap over cases for a column."""
-    pass_at: float | None
-    """How often one of `repeats` tries is right; None if no case has that many."""
-    pass_hat: float | None
-    """How often all of them are right."""
-
-
 class Compared(NamedTuple):
     """A variant compared with the first variant of the same model."""
 
@@ -156,7 +151,6 @@ class Summary:
     cells: Mapping[tuple[Column, str], Count]
     counts: Mapping[Column, Count]
     total: Count
-    rates: Mapping[Column, Rates]
     compared: tuple[Compared, ...]
     repeats: int
     """The largest number of samples of a cell."""
@@ -174,10 +168,6 @@ class Summary:
     def cell(self, row: Row, column: Column) -> Count:
         return self.cells.get((column, row.case)) or Count()
 
-    def cell_rates(self, count: Count) -> Rates:
-        k, n = count.pass_share
-        return Rates(wilson(k, n), pass_at(n, k, self.repeats), pass_hat(n, k, self.repeats))
-
     def figures(self) -> dict[str, Any]:
         """All figures, as the JSON report and the page have them. A cell without results has the word `-`."""
         return {
@@ -190,7 +180,7 @@ class Summary:
                 {
                     "id": row.case,
                     "category": row.category,
-                    "cells": [self._cell_figures(column, self.cell(row, column)) for column in self.columns],
+                    "cells": [_cell_figures(column, self.cell(row, column)) for column in self.columns],
                 }
                 for row in self.rows
             ],
@@ -201,9 +191,8 @@ class Summary:
         count = self.counts[column]
         return {
             **column._asdict(),
-            **_count_figures(count),
             "pass_rate": _rounded(count.passed / count.scored) if count.scored else None,
-            **_rate_figures(self.rates[column]),
+            **_figures(count),
             "clean": count.clean_share.part,
             "called": count.clean_share.whole,
             "input_tokens": count.input_tokens,
@@ -211,25 +200,20 @@ class Summary:
             "mean_seconds": _rounded(count.mean_seconds),
         }
 
-    def _cell_figures(self, column: Column, count: Count) -> dict[str, Any]:
-        found = {**column._asdict(), "word": count.word}
-        return found | _count_figures(count) | _rate_figures(self.cell_rates(count))
+
+def _cell_figures(column: Column, count: Count) -> dict[str, Any]:
+    return {**column._asdict(), "word": count.word, **_figures(count)}
 
 
-def _count_figures(count: Count) -> dict[str, Any]:
+def _figures(count: Count) -> dict[str, Any]:
     return {
         "scored": count.scored,
         "passed": count.passed,
         "errors": count.errors,
         **{name: ordered(getattr(count, name)) for name in ("forms", "repairs", "failed_checks", "error_codes")},
-    }
-
-
-def _rate_figures(rates: Rates) -> dict[str, Any]:
-    return {
-        "interval": [_rounded(bound) for bound in rates.interval],
-        "pass_at": _rounded(rates.pass_at),
-        "pass_hat": _rounded(rates.pass_hat),
+        "interval": [_rounded(bound) for bound in count.interval],
+        "pass_at": _rounded(count.pass_at),
+        "pass_hat": _rounded(count.pass_hat),
     }
 
 
@@ -303,10 +287,17 @@ def summarise(
     models = list(dict.fromkeys(column.model for column in counts))
     names = list(dict.fromkeys((*variants, *(column.variant for column in counts))))
     columns = sorted(counts, key=lambda column: (models.index(column.model), names.index(column.variant)))
-    scored = {
-        column: {case: count.pass_share for (where, case), count in cells.items() if where == column and count.scored}
-        for column in columns
-    }
+    scored: dict[Column, dict[str, Share]] = {column: {} for column in columns}
+    for (column, case), count in cells.items():
+        k, n = count.pass_share
+        count.interval, count.pass_at, count.pass_hat = wilson(k, n), pass_at(n, k, repeats), pass_hat(n, k, repeats)
+        if n:
+            scored[column][case] = count.pass_share
+    for column, shares in scored.items():
+        inside = [cells[column, case] for case in shares]
+        counts[column].interval = rate_interval(shares, seed=SEED)
+        counts[column].pass_at = _mean(count.pass_at for count in inside)
+        counts[column].pass_hat = _mean(count.pass_hat for count in inside)
     return Summary(
         suite,
         tuple(columns),
@@ -314,7 +305,6 @@ def summarise(
         cells,
         counts,
         total,
-        {column: _rates(shares, repeats) for column, shares in scored.items()},
         tuple(_compare(scored)),
         repeats,
         tuple(_notes(results, total.asked, planned)),
@@ -331,11 +321,9 @@ def _rows(found: Sequence[str], cases: Mapping[str, Case], due: Collection[str])
     return (*known, *(Row(name, NO_CATEGORY, name in due) for name in found if name not in cases))
 
 
-def _rates(shares: Mapping[str, Share], repeats: int) -> Rates:
-    whole = [(n, k) for k, n in shares.values() if n >= repeats]
-    at = [rate for n, k in whole if (rate := pass_at(n, k, repeats)) is not None]
-    hat = [rate for n, k in whole if (rate := pass_hat(n, k, repeats)) is not None]
-    return Rates(rate_interval(shares, seed=SEED), fmean(at) if at else None, fmean(hat) if hat else None)
+def _mean(rates: Iterable[float | None]) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return fmean(known) if known else None
 
 
 def _compare(scored: Mapping[Column, Mapping[str, Share]]) -> Iterator[Compared]:

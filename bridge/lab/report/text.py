@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from itertools import groupby, pairwise
+from operator import attrgetter
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -12,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.lab.checks import CHECKS
-from bridge.lab.report.summary import MARKS, Count, Row, Share, Summary, ordered, percent, percent_range
+from bridge.lab.report.summary import MARKS, Column, Count, Row, Share, Summary, ordered, percent, percent_range
 from bridge.lab.score import FORMS
 from bridge.lab.stats import describe
 from bridge.terminal import escape_line
@@ -29,35 +31,28 @@ LABELS = 26
 MAX_NAME = 120
 """Characters of a name above a column."""
 
-
-class Figures(NamedTuple):
-    """Rows of figures under a heading: (label, a text for each column)."""
-
-    heading: str
-    rows: list[tuple[str, list[str]]]
+Line = tuple[str, list[str]]
+"""A label, and a text for each column."""
 
 
-def figures(summary: Summary) -> Iterator[Figures]:
-    """All groups of figures that are not empty."""
-    rates = list(map(summary.rates.__getitem__, summary.columns))
-    counts = list(map(summary.counts.__getitem__, summary.columns))
+def figures(summary: Summary) -> Iterator[tuple[str, list[Line]]]:
+    """The figures of all columns, in groups with a heading."""
+    counts = [summary.counts[column] for column in summary.columns]
     totals = [
         ("passed", [_share(count.pass_share) for count in counts]),
-        (
-            "95 % interval",
-            [percent_range(rate.interval) if count.scored else "–" for count, rate in zip(counts, rates, strict=True)],
-        ),
-        (f"pass@{summary.repeats}", [percent(rate.pass_at) for rate in rates]),
-        (f"pass^{summary.repeats}", [percent(rate.pass_hat) for rate in rates]),
+        ("95 % interval", [percent_range(count.interval) if count.scored else "–" for count in counts]),
+        (f"pass@{summary.repeats}", [percent(count.pass_at) for count in counts]),
+        (f"pass^{summary.repeats}", [percent(count.pass_hat) for count in counts]),
         ("clean form", [_share(count.clean_share) for count in counts]),
-        ("errors, not counted", [_share(count.error_share) if count.errors else "0" for count in counts]),
+    ]
+    if summary.total.errors:
+        totals.append(("errors, not counted", [_share(each.error_share) if each.errors else "0" for each in counts]))
+    totals += [
         ("input tokens", [f"{count.input_tokens:,}" for count in counts]),
         ("output tokens", [f"{count.output_tokens:,}" for count in counts]),
         ("mean seconds", ["–" if (mean := count.mean_seconds) is None else f"{mean:.2f}" for count in counts]),
     ]
-    if not summary.total.errors:
-        totals = [row for row in totals if row[0] != "errors, not counted"]
-    yield Figures("All cases", totals)
+    yield "All cases", totals
     for heading, name, names in (
         ("Forms", "forms", FORMS),
         ("Repairs", "repairs", None),
@@ -65,27 +60,30 @@ def figures(summary: Summary) -> Iterator[Figures]:
         ("Errors, not counted", "error_codes", None),
     ):
         total = getattr(summary.total, name)
-        rows = [
-            (label, [str(getattr(count, name)[label] or ZERO) for count in counts])
-            for label in names or ordered(total)
-            if total[label]
-        ]
-        if rows:
-            yield Figures(heading, rows)
+        labels = [label for label in names or ordered(total) if any(getattr(each, name)[label] for each in counts)]
+        if labels:
+            yield heading, [(label, [str(getattr(each, name)[label] or ZERO) for each in counts]) for label in labels]
 
 
 def _share(share: Share) -> str:
     return f"{share.part}/{share.whole} {percent(share.part / share.whole)}" if share.whole else "–"
 
 
-def _cell(count: Count, row: Row, *, counted: bool, detail: str = "") -> str:
+def _by_category(summary: Summary) -> Iterator[tuple[str, list[tuple[Row, list[Count]]]]]:
+    """The rows of each category with their cells."""
+    for category, rows in groupby(summary.rows, attrgetter("category")):
+        yield category, [(row, [summary.cell(row, column) for column in summary.columns]) for row in rows]
+
+
+def _cell(count: Count, row: Row, *, counted: bool, interval: bool = False) -> str:
     """A cell in one line; `counted` shows how many samples have each mark."""
     if count.word == "-":
         return "–"
     marks = count.marks(row)
     shown = " ".join(f"{mark}{number}" for mark, number in marks.items()) if counted else "".join(marks)
     share = f"{count.passed}/{count.scored} " if count.scored else ""
-    return f"{share}{count.word}{detail} {shown}".rstrip()
+    bounds = f" ({percent_range(count.interval)})" if interval and count.scored else ""
+    return f"{share}{count.word}{bounds} {shown}".rstrip()
 
 
 def _marks(summary: Summary) -> str:
@@ -117,9 +115,7 @@ def _draw(summary: Summary, console: Console) -> None:
     if not summary.columns:
         console.print("No results.")
         return
-    for layout in _layouts(summary, console.width):
-        _draw_columns(summary, console, layout)
-        console.print()
+    _draw_tables(summary, console)
     if marks := _marks(summary):
         console.print(Text(f"Marks: {marks}.", "dim"))
         console.print()
@@ -140,78 +136,61 @@ def _draw(summary: Summary, console: Console) -> None:
         console.print(Text(escape_line(f"Note: {sentence}")))
 
 
-class _Layout(NamedTuple):
-    """Columns side by side, by their positions in the summary, and the widths of the labels and of each column."""
-
-    columns: Sequence[int]
-    labels: int
-    width: int
-
-
-def _layouts(summary: Summary, width: int) -> list[_Layout]:
+def _draw_tables(summary: Summary, console: Console) -> None:
     """As many columns as fit, then the others below them. The columns of a model stay together if possible."""
+    counted = console.width >= ROOMY
     texts = [column.variant for column in summary.columns]
-    counted = width >= ROOMY
-    texts += [
-        _cell(summary.cell(row, column), row, counted=counted) for row in summary.rows for column in summary.columns
-    ]
-    texts += [text for group in figures(summary) for _, row in group.rows for text in row]
-    widest = min(WIDEST, max(NARROWEST, width - LABELS - 2))
-    column_width = min(widest, max(NARROWEST, *map(cell_len, texts)))
-    room = max(1, (width - LABELS) // (column_width + 2))
-    longest = max((len(row.case) + 2 for row in summary.rows), default=0)
+    texts += [text.plain for _, line in _table_lines(summary, counted) for text in line]
+    widest = min(WIDEST, max(NARROWEST, console.width - LABELS - 2))
+    width = min(widest, max(NARROWEST, *map(cell_len, texts)))
+    room = max(1, (console.width - LABELS) // (width + 2))
     # The labels get the space that the columns leave.
-    labels = max(LABELS, min(longest, width - min(room, len(summary.columns)) * (column_width + 2)))
-    groups: list[list[int]] = [[]]
+    left = console.width - min(room, len(summary.columns)) * (width + 2)
+    labels = max(LABELS, min(max((len(row.case) + 2 for row in summary.rows), default=0), left))
+    parts: list[list[Column]] = []
     for model in summary.models:
-        indices = [index for index, column in enumerate(summary.columns) if column.model == model]
-        if groups[-1] and len(groups[-1]) + len(indices) > room:
-            groups.append([])
-        groups[-1] += indices
-        while len(groups[-1]) > room:
-            groups.append(groups[-1][room:])
-            del groups[-2][room:]
-    return [_Layout(group, labels, column_width) for group in groups]
+        of_model = [column for column in summary.columns if column.model == model]
+        for start in range(0, len(of_model), room):
+            columns = of_model[start : start + room]
+            if parts and len(parts[-1]) + len(columns) <= room:
+                parts[-1] += columns
+            else:
+                parts.append(columns)
+    for part in parts:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(width=labels, no_wrap=True, overflow="ellipsis")
+        for _ in part:
+            table.add_column(width=width, no_wrap=True, overflow="ellipsis")
+        models = [column.model for column in part]
+        if len(set(models)) == 1:
+            # Nothing stands beside the name, so it may be long.
+            name = " " * (labels + 2) + escape_line(models[0])
+            console.print(Text(name, "bold", no_wrap=True, overflow="ellipsis"))
+        else:
+            _add_names(table, ["" if name == before else name for before, name in pairwise(["", *models])])
+        _add_names(table, [column.variant for column in part])
+        for label, line in _table_lines(replace(summary, columns=tuple(part)), counted):
+            table.add_row(label, *line)
+        console.print(table)
+        console.print()
 
 
-def _draw_columns(summary: Summary, console: Console, layout: _Layout) -> None:
-    columns = [summary.columns[index] for index in layout.columns]
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(width=layout.labels, no_wrap=True, overflow="ellipsis")
-    for _ in columns:
-        table.add_column(width=layout.width, no_wrap=True, overflow="ellipsis")
-    models = [column.model for column in columns]
-    if len(set(models)) == 1:
-        # Nothing stands beside the name, so it may be long.
-        name = " " * (layout.labels + 2) + escape_line(models[0])
-        console.print(Text(name, "bold", no_wrap=True, overflow="ellipsis"))
-    else:
-        before = [None, *models]
-        _add_names(table, [model if model != last else "" for model, last in zip(models, before, strict=False)])
-    _add_names(table, [column.variant for column in columns])
-    category = None
-    for row in summary.rows:
-        if row.category != category:
-            category = row.category
-            inside = [
-                [summary.cell(each, column) for each in summary.rows if each.category == category] for column in columns
-            ]
-            sums = [(sum(count.passed for count in counts), sum(count.scored for count in counts)) for counts in inside]
-            shares = [f"{passed}/{scored}" if scored else "" for passed, scored in sums]
-            table.add_row(Text(escape_line(category), "bold"), *(Text(share, "dim") for share in shares))
-        counts = [summary.cell(row, column) for column in columns]
-        counted = console.width >= ROOMY
-        cells = [Text(_cell(count, row, counted=counted), STYLES[count.word]) for count in counts]
-        table.add_row(Text(escape_line(f"  {row.case}")), *cells)
-    for group in figures(summary):
-        rows = [(label, [texts[index] for index in layout.columns]) for label, texts in group.rows]
-        rows = [(label, texts) for label, texts in rows if any(text != ZERO for text in texts)]
-        if rows:
-            table.add_row("")
-            table.add_row(Text(group.heading, "bold"))
-        for label, texts in rows:
-            table.add_row(Text(escape_line(f"  {label}")), *map(Text, texts))
-    console.print(table)
+def _table_lines(summary: Summary, counted: bool) -> Iterator[tuple[Text, list[Text]]]:
+    for category, rows in _by_category(summary):
+        sums = [
+            (sum(count.passed for count in counts), sum(count.scored for count in counts))
+            for counts in zip(*(counts for _, counts in rows), strict=True)
+        ]
+        shares = [Text(f"{passed}/{scored}" if scored else "", "dim") for passed, scored in sums]
+        yield Text(escape_line(category), "bold"), shares
+        for row, counts in rows:
+            cells = [Text(_cell(count, row, counted=counted), STYLES[count.word]) for count in counts]
+            yield Text(escape_line(f"  {row.case}")), cells
+    for heading, lines in figures(summary):
+        yield Text(""), []
+        yield Text(heading, "bold"), []
+        for label, texts in lines:
+            yield Text(escape_line(f"  {label}")), list(map(Text, texts))
 
 
 def _add_names(table: Table, names: Sequence[str]) -> None:
@@ -246,11 +225,11 @@ def markdown_lines(summary: Summary) -> Iterator[str]:
     if summary.missed:
         yield from ("## Missed", "", *(f"* {escape(sentence)}" for sentence in summary.missed), "")
     titles = [f"{escape(column.model)} {escape(column.variant)}" for column in summary.columns]
-    rule = "|".join(("", "---", *("---" for _ in titles), ""))
+    rule = _markdown_row("---", ["---"] * len(titles)).replace(" ", "")
     yield from ("## Figures", "", _markdown_row("", titles), rule)
-    for group in figures(summary):
-        for label, texts in group.rows:
-            yield _markdown_row(label if group.heading == "All cases" else f"{group.heading}: {escape(label)}", texts)
+    for heading, lines in figures(summary):
+        for label, texts in lines:
+            yield _markdown_row(label if heading == "All cases" else f"{heading}: {escape(label)}", texts)
     yield ""
     if summary.compared:
         yield from ("## Compared case by case", "")
@@ -258,17 +237,11 @@ def markdown_lines(summary: Summary) -> Iterator[str]:
             yield f"* {escape(model)}, {escape(variant)} against {escape(first)}: {describe(comparison)}"
         yield ""
     yield from ("## Cases", "", _markdown_row("case", titles), rule)
-    category = None
-    for row in summary.rows:
-        if row.category != category:
-            category = row.category
-            yield _markdown_row(f"**{escape(category)}**", [""] * len(titles))
-        texts = []
-        for column in summary.columns:
-            count = summary.cell(row, column)
-            interval = f" ({percent_range(summary.cell_rates(count).interval)})" if count.scored else ""
-            texts.append(_cell(count, row, counted=True, detail=interval))
-        yield _markdown_row(escape(row.case), texts)
+    for category, rows in _by_category(summary):
+        yield _markdown_row(f"**{escape(category)}**", [""] * len(titles))
+        for row, counts in rows:
+            cells = [_cell(count, row, counted=True, interval=True) for count in counts]
+            yield _markdown_row(escape(row.case), cells)
     yield from ("", "In brackets: the 95 % interval (Wilson) of the share that passed.")
     if marks := _marks(summary):
         yield f"Marks: {marks}."

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -44,6 +44,10 @@ MAX_REPORTED = 20
 """Further faults are only counted."""
 MAX_LENGTH = 500
 """Characters of a message or a key in a fault."""
+MAX_REPEATED = 1_000_000
+"""Characters of one `$repeat`."""
+MAX_REPEATED_TOTAL = 20_000_000
+"""Characters of all repeated texts in one file."""
 ENDINGS = (".yaml", ".yml", ".json")
 
 PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -97,22 +101,14 @@ def _one_line(text: str) -> str:
     return escape_line(text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}…")
 
 
-class Faults:
-    """The faults found so far, reported by file in the order of lines."""
-
-    def __init__(self) -> None:
-        self._found: dict[Path | None, list[Fault]] = {}
-
-    def add(self, fault: Fault) -> None:
-        self._found.setdefault(fault.file, []).append(fault)
-
-    def raise_any(self) -> None:
-        """Raise UsageError with one line per fault, if there are any."""
-        ordered = [fault for found in self._found.values() for fault in sorted(found, key=lambda fault: fault.line)]
-        lines = list(dict.fromkeys(map(str, ordered)))
-        more = len(lines) - MAX_REPORTED
-        if lines:
-            raise UsageError("\n".join(lines[:MAX_REPORTED] + ([f"and {more} more"] if more > 0 else [])))
+def raise_faults(faults: Sequence[Fault]) -> None:
+    """Raise UsageError with one line per fault, by file and line, if there are any."""
+    files = {file: number for number, file in enumerate(dict.fromkeys(fault.file for fault in faults))}
+    ordered = sorted(faults, key=lambda fault: (files[fault.file], fault.line))
+    lines = list(dict.fromkeys(map(str, ordered)))
+    more = len(lines) - MAX_REPORTED
+    if lines:
+        raise UsageError("\n".join(lines[:MAX_REPORTED] + ([f"and {more} more"] if more > 0 else [])))
 
 
 # Documents
@@ -120,10 +116,11 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The content of a file. A document built by a program has no `file` and no lines."""
+    """The content of a file, and where its faults go. One built by a program has no `file` and no lines."""
 
     file: Path | None
     data: Any
+    faults: list[Fault]
     line: int = 0
     lines: Mapping[int, Mapping[str | int, int]] = field(default_factory=dict)
     """The lines of the members of each object and list, by its `id`; `data` keeps them all alive."""
@@ -140,12 +137,12 @@ class Document:
             value, line = value[step], lines[step]
         return line
 
-    def fault(self, path: KeyPath, message: str) -> Fault:
+    def fault(self, path: KeyPath, message: str = "") -> Fault:
         shown = path[len(self.hidden) :] if path[: len(self.hidden)] == self.hidden else path
         return Fault(self.file, self.line_of(path), shown, message)
 
-    def report_to(self, faults: Faults) -> Callable[[KeyPath, str], None]:
-        return lambda path, message: faults.add(self.fault(path, message))
+    def report(self, path: KeyPath, message: str) -> None:
+        self.faults.append(self.fault(path, message))
 
 
 class Unreadable(Exception):
@@ -156,20 +153,19 @@ class Unreadable(Exception):
         self.message, self.line, self.column = message, line, column
 
 
-def read_document(path: Path, faults: Faults) -> Document | None:
-    """The document in a file. If it cannot be read, add a fault and return None."""
+def read_document(path: Path, faults: list[Fault]) -> Document | None:
+    """The document in a file, whose faults go to `faults`. If it cannot be read, add the reason and return None."""
     try:
         text = _read_text(path)
         return (_read_json if path.suffix == ".json" else _read_yaml)(path, text, faults)
     except Unreadable as error:
-        faults.add(Fault(path, error.line, (), error.message, error.column))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        message = ", ".join(part for part in (error.context, error.problem) if part)
-        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        faults.add(Fault(path, line, (), f"invalid YAML: {message}", column))
+        faults.append(Fault(path, error.line, (), error.message, error.column))
     except yaml.YAMLError as error:
-        faults.add(Fault(path, 0, (), f"invalid YAML: {error}"))
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        parts = (getattr(error, "context", None), getattr(error, "problem", None))
+        message = ", ".join(part for part in parts if part) or str(error)
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        faults.append(Fault(path, line, (), f"invalid YAML: {message}", column))
     return None
 
 
@@ -192,7 +188,7 @@ def _read_text(path: Path) -> str:
         raise Unreadable("not UTF-8", content.count(b"\n", 0, error.start) + 1) from None
 
 
-def _read_yaml(path: Path, text: str, faults: Faults) -> Document:
+def _read_yaml(path: Path, text: str, faults: list[Fault]) -> Document:
     # The parser rejects these, too, but does not name the line.
     if odd := _UNPRINTABLE.search(text):
         line, column = text.count("\n", 0, odd.start()) + 1, odd.start() - text.rfind("\n", 0, odd.start())
@@ -200,7 +196,7 @@ def _read_yaml(path: Path, text: str, faults: Faults) -> Document:
     return _Reader(path, text, faults).document()
 
 
-def _read_json(path: Path, text: str, faults: Faults) -> Document:
+def _read_json(path: Path, text: str, faults: list[Fault]) -> Document:
     """JSON through the YAML parser, which knows the lines.
 
     libyaml rejects some JSON (tabs, surrogate pairs, keys of over 1,024 characters), so the standard library checks the
@@ -229,7 +225,7 @@ class _Reader:
     `strings` are JSON strings; in their place the text has their numbers in quotes.
     """
 
-    def __init__(self, file: Path, text: str, faults: Faults, strings: list[str] | None = None) -> None:
+    def __init__(self, file: Path, text: str, faults: list[Fault], strings: list[str] | None = None) -> None:
         self.file = file
         self.events: Iterator[Any] = yaml.parse(text, Loader=PARSER)
         self.faults = faults
@@ -248,7 +244,7 @@ class _Reader:
                     _refuse(event, "a suite file must hold one document; this is a second one")
                 root = next(self.events)
                 data, line = self.value(root, ()), _line(root)
-        return Document(self.file, data, line or 1, self.lines)
+        return Document(self.file, data, self.faults, line or 1, self.lines)
 
     def value(self, event: Any, path: KeyPath) -> Any:
         if isinstance(event, AliasEvent):
@@ -308,7 +304,7 @@ class _Reader:
                     _refuse(event, "<< takes a mapping or a list of mappings")
             elif key in value:
                 message = f"duplicate key; first used on line {lines[key]}"
-                self.faults.add(Fault(self.file, _line(event), (*path, key), message))
+                self.faults.append(Fault(self.file, _line(event), (*path, key), message))
             else:
                 value[key], lines[key] = member, _line(event)
         for source in merged:
@@ -365,3 +361,30 @@ def _line(event: Any) -> int:
 
 def _refuse(event: Any, message: str) -> NoReturn:
     raise Unreadable(message, _line(event), int(event.start_mark.column) + 1)
+
+
+def expand_repeats(document: Document) -> Any:
+    """A copy of a file's content with its repeated texts, `{"$repeat": ["ab", 10000]}`, written out."""
+    left = MAX_REPEATED_TOTAL
+
+    def expand(value: Any, path: KeyPath) -> Any:
+        nonlocal left
+        match value:
+            case list():
+                return [expand(member, (*path, index)) for index, member in enumerate(value)]
+            case {"$repeat": [str(text), int(times)]} if len(value) == 1 and times is not True and times >= 0:
+                size = len(text) * times
+                left -= size
+                if size <= MAX_REPEATED and left >= 0:
+                    return text * times
+                limits = f"{MAX_REPEATED:,} characters, and {MAX_REPEATED_TOTAL:,} in one file"
+                document.report(path, f"$repeat may make at most {limits}")
+                return "?"
+            case {"$repeat": _}:
+                document.report(path, "$repeat must be the only key and takes a text and a count: [text, count]")
+                return "?"
+            case dict():
+                return {name: expand(member, (*path, name)) for name, member in value.items()}
+        return value
+
+    return expand(document.data, ())

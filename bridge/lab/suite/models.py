@@ -6,7 +6,7 @@ generated from these models, for editors (`# yaml-language-server: $schema=…`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -207,8 +207,8 @@ def suite_schema(part: str = "suite") -> dict[str, Any]:
     return _PARTS[part].json_schema(schema_generator=_Schema)
 
 
-def shape_faults(data: Any, part: str = "suite") -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong with the shape of `data`, in no particular order."""
+def check_shape(data: Any, part: str, report: Callable[[KeyPath, str], None]) -> set[KeyPath]:
+    """Report what is wrong with the shape of `data`. Returns the paths of faulty members, of one and two steps."""
     if part == "suite" and isinstance(data, dict):
         data = {name: value for name, value in data.items() if not name.startswith("x-")}
     try:
@@ -223,7 +223,9 @@ def shape_faults(data: Any, part: str = "suite") -> Iterator[tuple[KeyPath, str]
         for path, kind, value in found:
             # If a required key is misspelt, one fault is enough.
             if kind != "missing" or path not in meant:
-                yield path, _message(part, path, kind, value)
+                report(path, _message(part, path, kind, value))
+        return {path[:size] for path, _, _ in found for size in (1, 2)}
+    return set()
 
 
 def _message(part: str, path: KeyPath, kind: str, value: Any) -> str:

@@ -220,17 +220,13 @@ class PageTurns:
 
 def page_pieces(turns: PageTurns, *, name: str, notes: list[str]) -> Iterator[bytes]:
     """The page, in pieces. `name` is the log's, `notes` what its reader should know."""
-    style = _asset("page.css")
-    script = b'"use strict";\n{\n' + b"\n".join(_asset(f"{name}.js") for name in SCRIPTS) + b"}\n"
-    head, _, tail = _asset("page.html").partition(b"<!--turns-->")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
-        "; require-trusted-types-for 'script'; trusted-types 'none'"
+    head, tail = page_frame(
+        __package__, "page.html", [(__package__, "page")], [(__package__, each) for each in SCRIPTS]
     )
-    yield head.replace(b"{policy}", policy.encode()).replace(b"{style}", style)
+    yield head
     for number, (conversation, wire) in enumerate(turns.blocks()):
-        yield b'<script type="application/json" id="c%d">%b</script>\n' % (number, conversation)
-        yield b'<script type="application/json" id="w%d">%b</script>\n' % (number, wire)
+        yield json_block(f"c{number}", conversation)
+        yield json_block(f"w{number}", wire)
     index = {
         "name": name,
         "program": f"turnbridge {__version__}",
@@ -238,12 +234,34 @@ def page_pieces(turns: PageTurns, *, name: str, notes: list[str]) -> Iterator[by
         "told": notes,
         "turns": turns.rows(),
     }
-    yield b'<script type="application/json" id="index">%b</script>\n' % script_safe(index)
-    yield tail.replace(b"{script}", script)
+    yield json_block("index", script_safe(index))
+    yield tail
 
 
-def _asset(name: str) -> bytes:
-    return files("bridge.log.export").joinpath("page", name).read_bytes()
+def page_frame(
+    package: str, page: str, styles: Iterable[tuple[str, str]], scripts: Iterable[tuple[str, str]]
+) -> tuple[bytes, bytes]:
+    """What a page has before and after its blocks. Styles and scripts are parts, each named by its package and itself.
+
+    The policy lets through this style and this script, and no request.
+    """
+    style = b"\n".join(_asset(package, f"{name}.css") for package, name in styles)
+    script = b'"use strict";\n{\n' + b"\n".join(_asset(package, f"{name}.js") for package, name in scripts) + b"}\n"
+    head, _, tail = _asset(package, page).partition(b"<!--blocks-->")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+        "; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    return head.replace(b"{policy}", policy.encode()).replace(b"{style}", style), tail.replace(b"{script}", script)
+
+
+def json_block(name: str, safe: bytes) -> bytes:
+    """A value in a page: JSON from `script_safe`, which no browser runs."""
+    return b'<script type="application/json" id="%b">%b</script>\n' % (name.encode(), safe)
+
+
+def _asset(package: str, name: str) -> bytes:
+    return files(package).joinpath("page", name).read_bytes()
 
 
 def _hash(source: bytes) -> str:

@@ -32,26 +32,26 @@ def test_columns_are_ordered_by_model_and_rows_by_category(tmp_path: Path) -> No
 
 def test_request_errors_are_in_no_other_figure(tmp_path: Path) -> None:
     summary, _ = small_summary(tmp_path / "r")
-    count, rates = summary.counts[NATIVE], summary.rates[NATIVE]
+    count = summary.counts[NATIVE]
     assert (count.passed, count.scored, count.errors) == (9, 12, 3)
     assert count.mean_seconds == 1.25, "although each error took 180 s"
     # Of four cases that were answered three times: three always right, one never.
-    assert (rates.pass_at, rates.pass_hat) == (0.75, 0.75)
+    assert (count.pass_at, count.pass_hat) == (0.75, 0.75)
 
 
 def test_the_rates_of_a_column(tmp_path: Path) -> None:
     summary, _ = small_summary(tmp_path / "r")
-    rates = summary.rates[SPEC]
-    assert (rates.pass_at, rates.pass_hat) == (1.0, 0.8)
-    assert summary.counts[SPEC].clean_share == (6, 8), "answers without a call are neither clean nor not"
+    count = summary.counts[SPEC]
+    assert (count.pass_at, count.pass_hat) == (1.0, 0.8)
+    assert count.clean_share == (6, 8), "answers without a call are neither clean nor not"
     # Four cases are always right, one is twice of three times: drawn three times it makes 12 of 15, drawn never 15.
-    assert rates.interval == (pytest.approx(12 / 15), 1.0)
+    assert count.interval == (pytest.approx(12 / 15), 1.0)
 
 
 def test_the_rates_of_a_cell(tmp_path: Path) -> None:
     summary, _ = small_summary(tmp_path / "r")
     found = {
-        word: summary.cell_rates(count)
+        word: (count.interval, count.pass_at, count.pass_hat)
         for row in summary.rows
         for column in summary.columns
         if (count := summary.cell(row, column)).scored == 3 and (word := f"{count.passed}/{count.scored}")
@@ -62,8 +62,10 @@ def test_the_rates_of_a_cell(tmp_path: Path) -> None:
         "1/3": (wilson(1, 3), 1, 0),
         "0/3": (wilson(0, 3), 0, 0),
     }
-    unsure = summary.cell_rates(summary.cell(summary.rows[0], Column("mini", "spec")))
-    assert unsure == (wilson(1, 2), None, None), "one of its three tries never came"
+    unsure = summary.cell(summary.rows[0], Column("mini", "spec"))
+    assert (unsure.interval, unsure.pass_at, unsure.pass_hat) == (wilson(1, 2), None, None), (
+        "one of its three tries never came"
+    )
 
 
 def test_each_other_variant_is_compared_with_the_first_of_its_model(tmp_path: Path) -> None:
@@ -94,8 +96,8 @@ def test_without_the_suite_results_say_whether_a_call_is_expected(tmp_path: Path
 
 def test_nothing_but_errors(tmp_path: Path) -> None:
     summary = summarise(CountedResults(write_results(tmp_path / "r", [trouble(Cell("m", "spec", "a", 0))])), {})
-    rates, count = summary.rates[Column("m", "spec")], summary.counts[Column("m", "spec")]
-    assert (rates.pass_at, rates.pass_hat, count.mean_seconds, count.clean_share.percent) == (None, None, None, None)
+    count = summary.counts[Column("m", "spec")]
+    assert (count.pass_at, count.pass_hat, count.mean_seconds, count.clean_share.percent) == (None, None, None, None)
 
 
 def test_an_incomplete_run_says_how_far_it_came(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ function wrongs(sample, index) {
   if (["broken", "leaked"].includes(sample.form)) add("bad", sample.form, `${index.words.forms[sample.form]}.`);
   for (const reason of new Set(sample.rejections)) add("bad", reason, index.words.rejections[reason] || "");
   for (const [check, sentence] of sample.failed) add("bad", check, sentence);
-  for (const repair of new Set(sample.repairs)) add("mended", repair, index.words.repairs[repair] || "was repaired");
+  for (const repair of new Set(sample.repairs)) add("repaired", repair, index.words.repairs[repair] || "was repaired");
   return list.childElementCount ? [list] : [];
 }
 
