@@ -49,7 +49,7 @@ from bridge.protocols.chat.encoder import ChatEncoder
 from bridge.protocols.reading import parse_request
 from bridge.protocols.responses.encoder import RESPONSES, ResponsesEncoder
 from bridge.protocols.responses.response import echo_of
-from bridge.protocols.wire.encoder import WireEncoder, error_line
+from bridge.protocols.wire import WireEncoder, error_line
 from bridge.redact import Redactor
 from bridge.replay.compare import Comparison, compare
 from bridge.server.turns import Delivery

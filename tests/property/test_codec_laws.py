@@ -41,7 +41,7 @@ from bridge.protocols.responses.decoder import ResponsesBuffer
 from bridge.protocols.responses.request import parse_responses
 from bridge.protocols.sse import SseReader
 from bridge.protocols.upstream import UpstreamBuffer
-from bridge.protocols.wire.encoder import INCOMPLETE, WireEncoder
+from bridge.protocols.wire import INCOMPLETE, WireEncoder
 from bridge.tools.payload import function_of
 
 # Answers
