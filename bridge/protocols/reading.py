@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, TypeVar
 
@@ -47,6 +47,13 @@ def _parser(data: dict[str, Any], path: str) -> tuple[type[Body], Callable[[dict
     from bridge.protocols.responses.request import ResponsesBody, parse_responses
 
     return ResponsesBody, parse_responses
+
+
+def conversation_id(data: Mapping[str, Any]) -> str | None:
+    """The conversation that a request belongs to: its id, or an object with it."""
+    given = data.get("conversation")
+    name = given.get("id") if isinstance(given, dict) else given
+    return name if isinstance(name, str) else None
 
 
 BodyT = TypeVar("BodyT", bound="Body")

@@ -47,8 +47,7 @@ from bridge.protocols.cap.encoder import CapEncoder, Form
 from bridge.protocols.cap.request import parse_assist, parse_service_request
 from bridge.protocols.chat.encoder import ChatEncoder
 from bridge.protocols.reading import parse_request
-from bridge.protocols.responses.encoder import RESPONSES, ResponsesEncoder
-from bridge.protocols.responses.response import echo_of
+from bridge.protocols.responses.encoder import RESPONSES, ResponsesEncoder, echo_of
 from bridge.protocols.wire import WireEncoder, error_line
 from bridge.redact import Redactor
 from bridge.replay.compare import Comparison, compare
