@@ -67,6 +67,10 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
 
+class StreamOptions(Body):
+    include_usage: bool | None = None
+
+
 def validate(model: type[BodyT], data: dict[str, Any]) -> BodyT:
     """`data` as `model`. Raises InvalidRequest for the first error."""
     try:

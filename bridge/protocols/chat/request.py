@@ -11,7 +11,7 @@ from pydantic import Field
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.items import read_items
-from bridge.protocols.reading import Body, Effort, invalid, read_tier, validate
+from bridge.protocols.reading import Body, Effort, StreamOptions, invalid, read_tier, validate
 from bridge.protocols.tooling import (
     Offer,
     read_format,
@@ -24,10 +24,6 @@ from bridge.protocols.tooling import (
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
-
-
-class StreamOptions(Body):
-    include_usage: bool | None = None
 
 
 class ChatBody(Body):

@@ -11,7 +11,7 @@ from bridge.core.items import Item, Message, Text
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.items import read_items
-from bridge.protocols.reading import ENCRYPTED, Body, Effort, invalid, read_tier, validate
+from bridge.protocols.reading import ENCRYPTED, Body, Effort, StreamOptions, invalid, read_tier, validate
 from bridge.protocols.tooling import read_format, read_offer
 
 
@@ -24,10 +24,6 @@ class Reasoning(Body):
 class TextOptions(Body):
     format: dict[str, Any] | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
-
-
-class StreamOptions(Body):
-    include_usage: bool | None = None
 
 
 NO_REASONING, NO_TEXT_OPTIONS = Reasoning(), TextOptions()
