@@ -23,7 +23,7 @@ from bridge.protocols.client import Json, NewId
 from bridge.protocols.items import read_items, read_name
 from bridge.protocols.reading import check_depth
 from bridge.protocols.responses.item_encoder import TEXT_DELTA, DeltaFrame, ItemEncoder, OpenCall
-from bridge.protocols.sse import interrupted, restart_error
+from bridge.protocols.sse import incomplete_message, interrupted, restart_error
 
 # Options
 
@@ -170,11 +170,6 @@ def make_format(schema: Mapping[str, Any] | None) -> OutputFormat | None:
 
 # Lines
 
-INCOMPLETE = {
-    "max_output_tokens": "The answer is incomplete: the model reached its limit of tokens.",
-    "content_filter": "The answer is incomplete: the provider's content filter cut it off.",
-}
-
 _EVENTS: dict[str, tuple[str, ...]] = {
     "response.content_part.added": ("item_id", "part"),
     TEXT_DELTA: ("item_id",),
@@ -247,8 +242,7 @@ class WireEncoder(ItemEncoder):
         self._close_open("completed")
         if end.outcome == "incomplete":
             reason = end.reason or "incomplete"
-            message = INCOMPLETE.get(reason, f"The answer is incomplete ({reason}).")
-            self._fail(UpstreamError(message, code=reason))
+            self._fail(UpstreamError(incomplete_message(reason), code=reason))
         elif end.outcome != "completed":
             self._fail(end.error or interrupted())
         else:

@@ -63,11 +63,6 @@ def failure_of(said: Any) -> BridgeError:
     return error_from_object(said)
 
 
-def broken_off(finish_reason: str) -> UpstreamError:
-    """The error of an answer that ends with one of `BROKEN_OFF` and no error object."""
-    return UpstreamError(f"The provider broke the answer off ({finish_reason}). Try again.", severity="transient")
-
-
 def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -159,7 +154,8 @@ class ChatBuffer(UpstreamBuffer):
             if self.finish_reason in BROKEN_OFF:
                 self._usage()
                 self.ended = True
-                self.fail(broken_off(self.finish_reason))
+                message = f"The provider broke the answer off ({self.finish_reason}). Try again."
+                self.fail(UpstreamError(message, severity="transient"))
         return None
 
     def _delta(self, delta: Mapping[str, Any]) -> None:
