@@ -89,7 +89,7 @@ def dropped_fields(data: dict[str, Any], turn: Turn, path: str, takes: Abilities
 
 
 def header_names(names: Sequence[str]) -> list[str]:
-    """The names as they can stand in a header, separated by commas."""
+    """Names that are safe in a header that lists them, separated by commas."""
     return [_ODD.sub("?", name[:59]) or "?" for name in names[:MAX_NAMES]]
 
 

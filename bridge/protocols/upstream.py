@@ -229,16 +229,19 @@ def error_from_status(status: int, headers: Mapping[str, str], body: bytes, now:
     said = _error_object(body)
     text = _words(said) or _plain_words(status, headers, body)
     wait = retry_after(headers, now)
-    if wait is None:
-        wait = _number(said.get("resets_in_seconds")) or _retry_delay(said.get("details"))
     if 300 <= status < 400:
-        return UpstreamError(f"The provider answers {status}, to go elsewhere; check the base URL.")
-    return _error(status, said, text, wait)
+        return UpstreamError(f"The provider answers {status}, a redirect; check the base URL.")
+    return _error(status, said, text, _wait(said) if wait is None else wait)
 
 
-def error_from_object(said: Mapping[str, Any]) -> BridgeError:
-    """The error of a stream's `error` or `response.failed` event: `message`, `code` or `type`, `param`."""
+def error_from_object(said: Mapping[str, Any], status: int | None = None) -> BridgeError:
+    """The error of a stream's `error` or `response.failed` event: `message`, `code` or `type`, `param`.
+
+    Some servers give the status that it would have had before the stream.
+    """
     text = _words(said) or "The provider failed without saying why."
+    if status is not None:
+        return _error(status, said, text, _wait(said))
     statuses = (_STATUS.get(name) for name in (_code(said), text_or_none(said.get("type"))) if name)
     return _error(next(filter(None, statuses), 500), said, text, None)
 
@@ -311,13 +314,16 @@ def _words(said: Mapping[str, Any]) -> str | None:
 
 def _plain_words(status: int, headers: Mapping[str, str], body: bytes) -> str:
     if "html" in headers.get("content-type", "") or body.lstrip()[:1] == b"<":
-        return f"The provider answers {status} with a web page; check the base URL and the way to it."
+        return f"The provider answers {status} with a web page; check the base URL and any proxy in between."
     text = " ".join(body[: 2 * MAX_SAID].decode("utf-8", "replace").split())
     return f"The provider answers {status}" + (f": {harmless(text)[:200]}" if text else ".")
 
 
-def _retry_delay(details: Any) -> float | None:
-    """Google's `{"@type": "…RetryInfo", "retryDelay": "30s"}`."""
+def _wait(said: Mapping[str, Any]) -> float | None:
+    """Seconds to wait, from an error: Codex's, or Google's `{"@type": "…RetryInfo", "retryDelay": "30s"}`."""
+    if seconds := _number(said.get("resets_in_seconds")):
+        return seconds
+    details = said.get("details")
     for detail in details if isinstance(details, list) else ():
         delay = detail.get("retryDelay") if isinstance(detail, dict) else None
         if isinstance(delay, str) and delay.endswith("s"):

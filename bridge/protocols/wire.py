@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from orjson import dumps
@@ -21,13 +21,13 @@ from bridge.core.items import FunctionTool, Item, Message, OutputFormat, RawItem
 from bridge.errors import BridgeError, InvalidRequest, UpstreamError, UsageError
 from bridge.protocols.client import Json, NewId
 from bridge.protocols.items import read_items, read_name
-from bridge.protocols.reading import check_depth
+from bridge.protocols.reading import Effort, check_depth
 from bridge.protocols.responses.item_encoder import TEXT_DELTA, DeltaFrame, ItemEncoder, OpenCall
 from bridge.protocols.sse import incomplete_message, interrupted, restart_error
 
 # Options
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
+EFFORTS: tuple[str, ...] = get_args(Effort)
 WEB_SEARCH = RawTool("web_search", {"type": "web_search", "external_web_access": True})
 
 _TOOL = re.compile(r"(?P<name>[^=]+?):(?P<form>json|inline)=(?P<value>.*)", re.DOTALL)
@@ -88,14 +88,14 @@ def read_choice(text: str | None, tools: Sequence[Tool]) -> ToolChoice:
         return ToolChoice()
     if text == "required":
         if not tools:
-            raise UsageError("--tool-choice required: there is no tool to choose. Add one with --tool.")
+            raise UsageError("--tool-choice required: no tool is declared. Add one with --tool.")
         return ToolChoice("required")
     kind, _, name = text.partition(":")
     if kind != "function" or not name:
         raise UsageError(f"--tool-choice {text[:80]}: write auto, required or function:NAME.")
     if name not in names:
         known = f"--tool declares {', '.join(names)}" if names else "no --tool declares any"
-        raise UsageError(f"--tool-choice {text[:80]}: there is no such function; {known}.")
+        raise UsageError(f"--tool-choice {text[:80]}: unknown function; {known}.")
     return ToolChoice("named", name)
 
 
@@ -123,7 +123,7 @@ def read_instructions(instructions: str | None, system: str | None, append: str 
 def read_prompt(text: str, what: str) -> tuple[Item, ...]:
     """The prompt as a message of the user; `what` names it in error messages."""
     if not text.strip():
-        raise UsageError(f"{what} is empty; say something, or give --input-json.")
+        raise UsageError(f"{what} is empty. Write a prompt, or use --input-json.")
     return (Message("user", (Text(text),)),)
 
 
@@ -142,7 +142,7 @@ def read_input_items(text: bytes, what: str, *, verbatim: bool) -> tuple[Item, .
         return tuple(RawItem(str(entry.get("type", "message")), entry) for entry in data)
     items = read_items(data, "input")
     if not items:
-        raise UsageError(f"{what} holds nothing that could be answered.")
+        raise UsageError(f"{what} has no item that can be answered.")
     return items
 
 
