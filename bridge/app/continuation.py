@@ -13,7 +13,7 @@ from bridge.core.items import Message
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.items import check_number, read_items
-from bridge.protocols.responses.response import conversation_id
+from bridge.protocols.reading import conversation_id
 from bridge.store.base import Store, StoredResponse
 
 MAX_FIRST = 4096

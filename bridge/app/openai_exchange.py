@@ -11,9 +11,9 @@ from bridge.app.exchange import Exchange, wait_for_model
 from bridge.app.service import Service
 from bridge.errors import BridgeError, InvalidRequest, NotReady
 from bridge.protocols.client import AnswerContext, ClientProtocol
+from bridge.protocols.reading import conversation_id
 from bridge.protocols.responses.build import build_stored_items
 from bridge.protocols.responses.encoder import ResponsesEncoder
-from bridge.protocols.responses.response import conversation_id
 from bridge.protocols.tooling import tool_items
 from bridge.store.base import StoredResponse
 

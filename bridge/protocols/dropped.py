@@ -7,15 +7,15 @@ Nothing is ignored silently: unknown fields are named, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from bridge.core.backend import NOTHING_MORE, Abilities
 from bridge.core.items import RawTool
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.protocols.reading import ENCRYPTED, shape_of
-from bridge.protocols.tooling import SEARCH_FILTERS, SEARCH_MEMBERS, SEARCHES
+from bridge.protocols.reading import ENCRYPTED, body_model
+from bridge.protocols.tooling import SEARCH_FILTERS, SEARCH_MEMBERS, search_tools
 
 HEADER = b"x-bridge-dropped"
 Policy = Literal["drop", "reject"]
@@ -24,16 +24,13 @@ MAX_NAMES = 32
 _ODD = re.compile(r"[^!-+\--~]")
 """Not allowed in a list of names in a header: anything except visible ASCII, and the comma."""
 
-_BOTH = frozenset(
+_NOT_IN_MODELS = frozenset(
     {
-        "model",
-        "stream",
-        "stream_options",
-        "tools",
-        "tool_choice",
-        "parallel_tool_calls",
+        # Read by other code than the models of the bodies.
         "previous_response_id",
         "conversation",
+        "store",
+        "background",
         # About the client and its purpose: not passed on, but without effect on the answer.
         "metadata",
         "client_metadata",
@@ -42,34 +39,13 @@ _BOTH = frozenset(
         "prompt_cache_key",
         "prompt_cache_retention",
         "prompt_cache_options",
-        "service_tier",
     }
 )
-_USED: dict[str, frozenset[str]] = {
-    "responses": _BOTH | {"input", "instructions", "reasoning", "text", "include"},
-    "chat": _BOTH
-    | {
-        "messages",
-        "functions",
-        "function_call",
-        "reasoning_effort",
-        "response_format",
-        "verbosity",
-        "web_search_options",
-        "n",
-        "stop",
-    },
-}
-"""The fields that are read from a body of each shape."""
-
-_LIMITS: dict[str, frozenset[str]] = {
-    "responses": frozenset({"max_output_tokens"}),
-    "chat": frozenset({"max_tokens", "max_completion_tokens"}),
-}
+"""Fields that are supported, besides those in the model of the body."""
+_LIMITS = frozenset({"max_output_tokens", "max_tokens", "max_completion_tokens"})
 _SAMPLING = frozenset({"temperature", "top_p"})
-
-_KEPT: dict[str, frozenset[str]] = {"responses": frozenset({"store", "background"}), "chat": frozenset()}
-"""The fields that each path supports for bodies of both shapes: a chat completion is never stored."""
+_ONLY_ON = {"responses": frozenset({"store", "background"}), "chat": frozenset({"n"})}
+"""Fields of one path for bodies of both shapes: a chat completion is never stored, and a response is one answer."""
 
 _USUAL: dict[str, tuple[Any, ...]] = {
     "truncation": ("disabled",),
@@ -89,16 +65,12 @@ def dropped_fields(data: dict[str, Any], turn: Turn, path: str, takes: Abilities
     """The fields and tools of a request that are ignored, because a turn, its path or a backend that `takes` this does
     not support them.
     """
-    shape = shape_of(data, path)
-    used = _USED[shape] | _KEPT[path]
-    if takes.sampling or takes.counts_tokens:
-        used |= _LIMITS[shape]
-    if takes.sampling:
-        used |= _SAMPLING
-    if path == "responses":
-        used -= {"n"}
+    unused = _ONLY_ON["chat" if path == "responses" else "responses"]
+    if not takes.sampling:
+        unused |= _SAMPLING if takes.counts_tokens else _SAMPLING | _LIMITS
     if data.get("tools"):
-        used -= {"functions", "function_call"}
+        unused |= {"functions", "function_call"}
+    used = (body_model(data, path).model_fields.keys() | _NOT_IN_MODELS) - unused
     names = [name for name, value in data.items() if name not in used and _asks(name, value)]
     names += [f"{member}.{name}" for member, known in _PARTS.items() for name in _unknown(data.get(member), known)]
     names += _message_names(data)
@@ -108,10 +80,16 @@ def dropped_fields(data: dict[str, Any], turn: Turn, path: str, takes: Abilities
         for value in (include if isinstance(include, list) else ())
         if isinstance(value, str) and value not in _KNOWN_INCLUDES
     ]
-    others = (tool for tool in turn.tools if isinstance(tool, RawTool) and not tool.type.startswith(SEARCHES))
-    names += (
-        [] if takes.hosted_tools else [*sorted({f"tools:{tool.type}" for tool in others}), *_search_names(data, turn)]
-    )
+    if not takes.hosted_tools:
+        searches = search_tools(turn.tools)
+        others = {tool.type for tool in turn.tools if isinstance(tool, RawTool) and tool not in searches}
+        names += [f"tools:{kind}" for kind in sorted(others)]
+        names += _search_names([*(tool.data for tool in searches), data.get("web_search_options")])
+    return header_names(names)
+
+
+def header_names(names: Sequence[str]) -> list[str]:
+    """Names that are safe in a header that lists them, separated by commas."""
     return [_ODD.sub("?", name[:59]) or "?" for name in names[:MAX_NAMES]]
 
 
@@ -120,17 +98,17 @@ _PARTS = {"reasoning": ("effort", "summary", "generate_summary"), "text": ("form
 
 
 def _unknown(option: Any, known: tuple[str, ...]) -> list[str]:
-    members = option if isinstance(option, dict) else {}
-    return [name for name, value in members.items() if name not in known and _asks(name, value)]
+    members = option.items() if isinstance(option, Mapping) else ()
+    return [name for name, value in members if name not in known and _asks(name, value)]
 
 
-def _search_names(data: dict[str, Any], turn: Turn) -> list[str]:
-    """The options of a web search that are not read."""
-    asked = [tool.data for tool in turn.tools if isinstance(tool, RawTool) and tool.type.startswith(SEARCHES)]
-    options = data.get("web_search_options")
-    asked += [options] if isinstance(options, dict) else []
-    names = [f"web_search.{name}" for each in asked for name in _unknown(each, SEARCH_MEMBERS)]
-    names += [f"web_search.filters.{name}" for each in asked for name in _unknown(each.get("filters"), SEARCH_FILTERS)]
+def _search_names(options: Iterable[Any]) -> list[str]:
+    """The options of web searches that are not read."""
+    searches = [each for each in options if isinstance(each, Mapping)]
+    names = [f"web_search.{name}" for each in searches for name in _unknown(each, SEARCH_MEMBERS)]
+    names += [
+        f"web_search.filters.{name}" for each in searches for name in _unknown(each.get("filters"), SEARCH_FILTERS)
+    ]
     return list(dict.fromkeys(names))
 
 

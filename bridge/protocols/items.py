@@ -11,11 +11,12 @@ import binascii
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, RawItem, Text
 from bridge.errors import InvalidRequest
-from bridge.protocols.reading import read_object, read_string
+from bridge.protocols.reading import invalid, read_list, read_object, read_string
 
 # Compaction: a conversation's summary as an opaque item. Nothing in it is secret, because the client has sent all of
 # it: the encoding only keeps clients from depending on its form.
@@ -104,9 +105,9 @@ class EntryReader:
 
     def __init__(self) -> None:
         self.size = 0
-        self.count = 0
-        self.custom: set[str] = set()
-        self.by_name: dict[str, str] = {}
+        self._count = 0
+        self._custom: set[str] = set()
+        self._by_name: dict[str, str] = {}
 
     def note(self, new: Iterable[Item], items: list[Item]) -> None:
         """Append `new` items, each before the next one is read."""
@@ -114,137 +115,98 @@ class EntryReader:
             items.append(item)
             self.size += max(1, len(item.parts)) if isinstance(item, Message | FunctionOutput) else 1
             if isinstance(item, FunctionCall):
-                self.count += 1
-                self.by_name[item.name] = item.call_id
+                self._count += 1
+                self._by_name[item.name] = item.call_id
                 if item.custom:
-                    self.custom.add(item.call_id)
+                    self._custom.add(item.call_id)
 
     def read(self, value: Any, place: str) -> Iterator[Item]:
         """The items of an entry: a message with calls is several. Raises InvalidRequest for an unknown form."""
-        return _read_entry(value, place, self)
+        data = read_object(value, place)
+        kind = data.get("type")
+        if kind is None and "role" not in data and "call_id" in data:
+            kind = "function_call_output" if "output" in data else "function_call"
+        if kind == "message" or (kind is None and "role" in data):
+            yield from self._message(data, place)
+        elif kind in ("function_call", "custom_tool_call"):
+            yield _read_call(data, place, custom=kind == "custom_tool_call")
+        elif kind in ("function_call_output", "custom_tool_call_output"):
+            call_id = read_call_id(data.get("call_id"), f"{place}.call_id")
+            parts = read_parts(data.get("output"), f"{place}.output")
+            yield FunctionOutput(call_id, parts, kind == "custom_tool_call_output")
+        elif kind == "reasoning":
+            yield RawItem(kind, {name: value for name, value in data.items() if name != "status"})
+        elif kind == "compaction":
+            summary = summary_of(data)
+            if summary is None:
+                raise invalid(place, "this compaction was not made here")
+            yield Message("user", (Text(summary),))
+        elif kind in PASSED_ON:
+            yield RawItem(str(kind), data)
+        elif kind == "item_reference":
+            why = f"the item {data.get('id')!r} is not stored here (any more). Send the item itself"
+            raise invalid(place, why, code="item_not_found")
+        elif kind != TOOLS_ITEM:
+            raise invalid(f"{place}.type", f"items of type {kind!r} are not supported", code="unsupported_item")
+
+    def _message(self, data: dict[str, Any], place: str) -> Iterator[Item]:
+        """A message; for an assistant also its calls. A `tool` message is an output."""
+        role = data.get("role")
+        parts = read_parts(data.get("content"), f"{place}.content")
+        if role in ("system", "developer", "user"):
+            if not parts:
+                raise invalid(f"{place}.content", f"a {role} message needs content")
+            yield Message(role, parts)
+        elif role == "assistant":
+            if said := parts or read_parts(data.get("refusal"), f"{place}.refusal"):
+                yield Message("assistant", said)
+            calls = read_list(data.get("tool_calls") or [], f"{place}.tool_calls")
+            check_number(len(calls), f"{place}.tool_calls")
+            for index, call in enumerate(calls):
+                yield _read_tool_call(call, f"{place}.tool_calls[{index}]")
+            if data.get("function_call") is not None:
+                # The old form. It has no id, so it gets one.
+                old = read_object(data["function_call"], f"{place}.function_call")
+                yield _read_function(old, f"{place}.function_call", f"call_{self._count}")
+        elif role == "tool":
+            call_id = read_call_id(data.get("tool_call_id"), f"{place}.tool_call_id")
+            yield FunctionOutput(call_id, parts, call_id in self._custom)
+        elif role == "function":
+            # The old form: it belongs to the last call with its name.
+            name = _past_name(data.get("name"), f"{place}.name")
+            if name not in self._by_name:
+                raise invalid(place, f"no call of {name!r} stands before its result")
+            yield FunctionOutput(self._by_name[name], parts)
+        else:
+            raise invalid(f"{place}.role", repr(role))
 
 
-def _read_entry(value: Any, place: str, calls: EntryReader) -> Iterator[Item]:
-    data = read_object(value, place)
-    kind = data.get("type")
-    if kind == "message" or (kind is None and "role" in data):
-        yield from _read_message(data, place, calls)
-        return
-    if kind is None:
-        kind = _guess(data)
-    if kind in ("function_call", "custom_tool_call"):
-        yield _read_call_item(data, place, custom=kind == "custom_tool_call")
-    elif kind in ("function_call_output", "custom_tool_call_output"):
-        call_id = read_call_id(data.get("call_id"), f"{place}.call_id")
-        parts = read_parts(data.get("output"), f"{place}.output")
-        yield FunctionOutput(call_id, parts, kind == "custom_tool_call_output")
-    elif kind == "reasoning":
-        yield RawItem(kind, {name: value for name, value in data.items() if name != "status"})
-    elif kind == "compaction":
-        summary = summary_of(data)
-        if summary is None:
-            raise InvalidRequest(f"Invalid {place!r}: this compaction was not made here.", param=place)
-        yield Message("user", (Text(summary),))
-    elif kind in PASSED_ON:
-        yield RawItem(str(kind), data)
-    elif kind == "item_reference":
-        raise InvalidRequest(
-            f"Invalid {place!r}: the item {data.get('id')!r} is not stored here (any more). Send the item itself.",
-            param=place,
-            code="item_not_found",
-        )
-    elif kind != TOOLS_ITEM:
-        raise InvalidRequest(
-            f"Invalid {place + '.type'!r}: items of type {kind!r} are not supported.",
-            param=f"{place}.type",
-            code="unsupported_item",
-        )
-
-
-def _guess(data: dict[str, Any]) -> str | None:
-    """The type of an item that leaves it out."""
-    if "call_id" in data:
-        return "function_call_output" if "output" in data else "function_call"
-    return None
-
-
-def _read_message(data: dict[str, Any], place: str, known: EntryReader) -> Iterator[Item]:
-    """A message; for an assistant also its calls. A `tool` message is an output."""
-    role = data.get("role")
-    content = f"{place}.content"
-    if role in ("system", "developer", "user"):
-        parts = read_parts(data.get("content"), content)
-        if not parts:
-            raise InvalidRequest(f"Invalid {content!r}: a {role} message needs content.", param=content)
-        yield Message(role, parts)
-    elif role == "assistant":
-        said = read_parts(data.get("content"), content) or read_parts(data.get("refusal"), f"{place}.refusal")
-        if said:
-            yield Message("assistant", said)
-        calls = data.get("tool_calls") or []
-        if not isinstance(calls, list):
-            raise InvalidRequest(f"Invalid {place + '.tool_calls'!r}: expected a list.", param=f"{place}.tool_calls")
-        check_number(len(calls), f"{place}.tool_calls")
-        for index, call in enumerate(calls):
-            yield _read_tool_call(call, f"{place}.tool_calls[{index}]")
-        if data.get("function_call") is not None:
-            yield _read_old_call(data["function_call"], place, known)
-    elif role == "tool":
-        call_id = read_call_id(data.get("tool_call_id"), f"{place}.tool_call_id")
-        yield FunctionOutput(call_id, read_parts(data.get("content"), content), call_id in known.custom)
-    elif role == "function":
-        yield FunctionOutput(_old_call_id(data, place, known), read_parts(data.get("content"), content))
-    else:
-        raise InvalidRequest(f"Invalid {place + '.role'!r}: {role!r}.", param=f"{place}.role")
-
-
-def _read_call_item(data: dict[str, Any], place: str, *, custom: bool) -> FunctionCall:
-    given = "input" if custom else "arguments"
+def _read_call(data: dict[str, Any], place: str, *, custom: bool) -> FunctionCall:
     namespace = data.get("namespace")
-    return FunctionCall(
-        read_call_id(data.get("call_id"), f"{place}.call_id"),
-        _past_name(data.get("name"), f"{place}.name"),
-        read_string(data.get(given), f"{place}.{given}"),
-        None if namespace is None else read_name(namespace, f"{place}.namespace"),
-        custom,
-    )
+    call_id = read_call_id(data.get("call_id"), f"{place}.call_id")
+    call = _read_function(data, place, call_id, custom=custom)
+    return call if namespace is None else replace(call, namespace=read_name(namespace, f"{place}.namespace"))
 
 
 def _read_tool_call(value: Any, place: str) -> FunctionCall:
     data = read_object(value, place)
     custom = data.get("type") == "custom"
-    member, given = ("custom", "input") if custom else ("function", "arguments")
+    member = "custom" if custom else "function"
     function = read_object(data.get(member), f"{place}.{member}")
-    return FunctionCall(
-        read_call_id(data.get("id"), f"{place}.id"),
-        _past_name(function.get("name"), f"{place}.{member}.name"),
-        read_string(function.get(given), f"{place}.{member}.{given}"),
-        custom=custom,
-    )
+    return _read_function(function, f"{place}.{member}", read_call_id(data.get("id"), f"{place}.id"), custom=custom)
 
 
-def _read_old_call(value: Any, place: str, known: EntryReader) -> FunctionCall:
-    """The old `function_call` of an assistant message. It has no id, so it gets one."""
-    data = read_object(value, f"{place}.function_call")
-    return FunctionCall(
-        f"call_{known.count}",
-        _past_name(data.get("name"), f"{place}.function_call.name"),
-        read_string(data.get("arguments"), f"{place}.function_call.arguments"),
-    )
-
-
-def _old_call_id(data: dict[str, Any], place: str, known: EntryReader) -> str:
-    """The call that a `function` message belongs to: the last one with that name."""
+def _read_function(data: dict[str, Any], place: str, call_id: str, *, custom: bool = False) -> FunctionCall:
+    """The name and the arguments of a call, which every form of a call has."""
+    given = "input" if custom else "arguments"
     name = _past_name(data.get("name"), f"{place}.name")
-    if name not in known.by_name:
-        raise InvalidRequest(f"Invalid {place!r}: no call of {name!r} stands before its result.", param=place)
-    return known.by_name[name]
+    return FunctionCall(call_id, name, read_string(data.get(given), f"{place}.{given}"), custom=custom)
 
 
 def read_call_id(value: Any, place: str) -> str:
     """The id of a call. It is written into prompts, so it must not look like anything else."""
     if not isinstance(value, str) or not _CALL_ID.fullmatch(value):
-        raise InvalidRequest(f"Invalid {place!r}: a call id has 1 to 256 letters, digits or punctuation.", param=place)
+        raise invalid(place, "a call id has 1 to 256 letters, digits or punctuation")
     return value
 
 
@@ -260,7 +222,7 @@ def read_name(value: Any, place: str) -> str:
 def _past_name(value: Any, place: str) -> str:
     """The name of a function that was called earlier, perhaps by another provider: odd characters become `_`."""
     if not isinstance(value, str) or not value:
-        raise InvalidRequest(f"Invalid {place!r}: a call has the name of its function.", param=place)
+        raise invalid(place, "a call has the name of its function")
     return _NOT_IN_NAMES.sub("_", value)[:128]
 
 
@@ -271,7 +233,7 @@ def read_parts(content: Any, place: str) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (Text(content),)
     if not isinstance(content, list):
-        raise InvalidRequest(f"Invalid {place!r}: expected a string or a list of parts.", param=place)
+        raise invalid(place, "expected a string or a list of parts")
     check_number(len(content), place)
     return tuple(_read_part(part, f"{place}[{index}]") for index, part in enumerate(content))
 
@@ -291,11 +253,8 @@ def _read_part(value: Any, place: str) -> Part:
         if isinstance(source, dict):
             source, detail = source.get("url"), source.get("detail")
         return Image(read_string(source, f"{place}.image_url"), detail if isinstance(detail, str) else None)
-    raise InvalidRequest(
-        f"Invalid {place!r}: content of type {kind!r} is not supported; use text or image parts.",
-        param=f"{place}.type",
-        code="unsupported_content",
-    )
+    why = f"content of type {kind!r} is not supported; use text or image parts"
+    raise invalid(f"{place}.type", why, code="unsupported_content")
 
 
 def _check_outputs(items: Iterable[Item], place: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, TypeVar
 
@@ -30,14 +30,30 @@ def parse_request(data: dict[str, Any], path: str, context: Sequence[dict[str, A
 
     The model is the name in the body (see `Turn.for_model`). Raises InvalidRequest.
     """
+    return _parser(data, path)[1](data, context)
+
+
+def body_model(data: dict[str, Any], path: str) -> type[Body]:
+    """The model that reads a body that came to the protocol `path`."""
+    return _parser(data, path)[0]
+
+
+def _parser(data: dict[str, Any], path: str) -> tuple[type[Body], Callable[[dict[str, Any], Sequence[Any]], Turn]]:
     # Imported with the first body of its kind: most clients send one kind, and a pydantic model takes time and memory.
     if shape_of(data, path) == "chat":
-        from bridge.protocols.chat.request import parse_chat
+        from bridge.protocols.chat.request import ChatBody, parse_chat
 
-        return parse_chat(data, context)
-    from bridge.protocols.responses.request import parse_responses
+        return ChatBody, parse_chat
+    from bridge.protocols.responses.request import ResponsesBody, parse_responses
 
-    return parse_responses(data, context)
+    return ResponsesBody, parse_responses
+
+
+def conversation_id(data: Mapping[str, Any]) -> str | None:
+    """The conversation that a request belongs to: its id, or an object with it."""
+    given = data.get("conversation")
+    name = given.get("id") if isinstance(given, dict) else given
+    return name if isinstance(name, str) else None
 
 
 BodyT = TypeVar("BodyT", bound="Body")
@@ -49,6 +65,10 @@ class Body(BaseModel):
     """A client's body: known fields are checked strictly, unknown ones are kept and ignored."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+
+class StreamOptions(Body):
+    include_usage: bool | None = None
 
 
 def validate(model: type[BodyT], data: dict[str, Any]) -> BodyT:
@@ -114,15 +134,27 @@ def read_tier(tier: str | None) -> str | None:
     return None if tier in ("auto", "default", "") else tier
 
 
+def invalid(place: str, why: str, **options: Any) -> InvalidRequest:
+    """The error for an invalid member at `place`."""
+    return InvalidRequest(f"Invalid {place!r}: {why}.", param=place, **options)
+
+
 def read_object(value: Any, place: str) -> dict[str, Any]:
     """A JSON object at `place`."""
     if not isinstance(value, dict):
-        raise InvalidRequest(f"Invalid {place!r}: expected an object.", param=place)
+        raise invalid(place, "expected an object")
+    return value
+
+
+def read_list(value: Any, place: str) -> list[Any]:
+    """A list at `place`."""
+    if not isinstance(value, list):
+        raise invalid(place, "expected a list")
     return value
 
 
 def read_string(value: Any, place: str) -> str:
     """A string at `place`."""
     if not isinstance(value, str):
-        raise InvalidRequest(f"Invalid {place!r}: expected a string.", param=place)
+        raise invalid(place, "expected a string")
     return value

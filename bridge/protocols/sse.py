@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from bridge.core.events import Restarted
+from bridge.core.events import CANCELLED, Restarted
 from bridge.errors import UpstreamError
 
 MAX_EVENT = 64 * 1024 * 1024
@@ -116,6 +116,18 @@ def data_event(payload: Any) -> bytes:
 def interrupted() -> UpstreamError:
     """The error of a turn that ended without a reason."""
     return UpstreamError("The turn was interrupted.", code="interrupted")
+
+
+_INCOMPLETE = {
+    "max_output_tokens": "The answer is incomplete: the model reached its limit of tokens.",
+    "content_filter": "The answer is incomplete: the provider's content filter stopped it.",
+    CANCELLED: "The answer is incomplete: it was cancelled.",
+}
+
+
+def incomplete_message(reason: str) -> str:
+    """What a client reads about an incomplete answer, in protocols that say it in words."""
+    return _INCOMPLETE.get(reason, f"The answer is incomplete ({reason}).")
 
 
 def restart_error(event: Restarted) -> UpstreamError:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from bridge.core.items import FunctionTool, OutputFormat, RawTool, Tool, ToolChoice, WebSearchOptions
 from bridge.errors import InvalidRequest
 from bridge.protocols.items import TOOLS_ITEM, read_name
-from bridge.protocols.reading import read_object, read_string
+from bridge.protocols.reading import invalid, read_list, read_object, read_string
 from bridge.tools.payload import function_of
 
 MAX_TOOLS = 512
@@ -34,7 +34,8 @@ def read_offer(tools: Sequence[Any] | None, choice: Any, items: Any, context: Se
     own = [tool for item in tool_items(items) for tool in _tools_of(item)]
     offered = _add_earlier(read_tools([*(tools or ()), *own]), tool_items(list(context)))
     chosen, left = read_tool_choice(choice, offered)
-    return Offer(left, chosen, None if chosen.mode == "none" else _search_wanted(left))
+    searches = [] if chosen.mode == "none" else search_tools(left)
+    return Offer(left, chosen, read_search(searches[0].data) if searches else None)
 
 
 def tool_items(items: Any) -> list[dict[str, Any]]:
@@ -63,11 +64,9 @@ def _add_earlier(tools: tuple[Tool, ...], items: list[dict[str, Any]]) -> tuple[
     return tools
 
 
-def _search_wanted(tools: Sequence[Tool]) -> WebSearchOptions | None:
-    for tool in tools:
-        if isinstance(tool, RawTool) and tool.type.startswith(SEARCHES):
-            return read_search(tool.data)
-    return None
+def search_tools(tools: Iterable[Tool]) -> list[RawTool]:
+    """Those of the tools that let the provider search the web."""
+    return [tool for tool in tools if isinstance(tool, RawTool) and tool.type.startswith(SEARCHES)]
 
 
 def read_search(data: Mapping[str, Any]) -> WebSearchOptions:
@@ -111,20 +110,16 @@ def _flatten(tools: Sequence[Any], place: str, namespace: str | None = None) -> 
         here = f"{place}[{index}]"
         data = read_object(entry, here)
         kind = data.get("type", "function")
-        if kind == "function":
-            nested = data.get("function")
-            inner, where = (nested, f"{here}.function") if isinstance(nested, dict) else (data, here)
-            yield _read_function(inner, where, namespace)
-        elif kind == "custom":
-            nested = data.get("custom")
-            inner, where = (nested, f"{here}.custom") if isinstance(nested, dict) else (data, here)
-            yield function_of(inner, read_name(inner.get("name"), f"{where}.name"), namespace)
+        if kind in ("function", "custom"):
+            nested = data.get(kind)
+            inner, where = (nested, f"{here}.{kind}") if isinstance(nested, dict) else (data, here)
+            if kind == "function":
+                yield _read_function(inner, where, namespace)
+            else:
+                yield function_of(inner, read_name(inner.get("name"), f"{where}.name"), namespace)
         elif kind == "namespace" and namespace is None:
             name = read_name(data.get("name"), f"{here}.name")
-            inside = data.get("tools") or []
-            if not isinstance(inside, list):
-                raise InvalidRequest(f"Invalid {here + '.tools'!r}: expected a list.", param=f"{here}.tools")
-            yield from _flatten(inside, f"{here}.tools", name)
+            yield from _flatten(read_list(data.get("tools") or [], f"{here}.tools"), f"{here}.tools", name)
         else:
             yield RawTool(read_string(kind, f"{here}.type"), data)
 
@@ -146,9 +141,9 @@ def _read_function(data: Mapping[str, Any], place: str, namespace: str | None) -
     if description is not None:
         read_string(description, f"{place}.description")
     if parameters is not None and not isinstance(parameters, dict | bool):
-        raise InvalidRequest(f"Invalid {place + '.parameters'!r}: expected a JSON Schema.", param=f"{place}.parameters")
+        raise invalid(f"{place}.parameters", "expected a JSON Schema")
     if strict is not None and not isinstance(strict, bool):
-        raise InvalidRequest(f"Invalid {place + '.strict'!r}: expected a boolean.", param=f"{place}.strict")
+        raise invalid(f"{place}.strict", "expected a boolean")
     return FunctionTool(name, description, parameters, strict, namespace)
 
 
@@ -172,10 +167,8 @@ def read_tool_choice(choice: Any, tools: tuple[Tool, ...]) -> tuple[ToolChoice, 
     if isinstance(kind, str) and kind.startswith(SEARCHES):
         # The provider decides whether to search; it cannot be forced.
         return ToolChoice(), tools
-    raise InvalidRequest(
-        f"Invalid 'tool_choice': {kind!r} is not supported; use auto, none, required, allowed_tools or a function.",
-        param="tool_choice",
-    )
+    why = f"{kind!r} is not supported; use auto, none, required, allowed_tools or a function"
+    raise invalid("tool_choice", why)
 
 
 def read_old_function_call(choice: Any, tools: tuple[Tool, ...]) -> ToolChoice:
@@ -183,17 +176,14 @@ def read_old_function_call(choice: Any, tools: tuple[Tool, ...]) -> ToolChoice:
     if isinstance(choice, dict):
         return ToolChoice("named", _named(choice, tools, "function_call").full_name)
     if choice not in (None, "auto", "none", "required"):
-        raise InvalidRequest("Invalid 'function_call': use auto, none or an object with a name.", param="function_call")
+        raise invalid("function_call", "use auto, none or an object with a name")
     return ToolChoice(cast(Any, choice or "auto"))
 
 
 def _read_allowed(data: Mapping[str, Any], tools: tuple[Tool, ...]) -> tuple[ToolChoice, tuple[Tool, ...]]:
     mode, entries = data.get("mode", "auto"), data.get("tools")
     if mode not in ("auto", "required") or not isinstance(entries, list):
-        raise InvalidRequest(
-            "Invalid 'tool_choice': allowed_tools has a mode (auto or required) and a list of tools.",
-            param="tool_choice",
-        )
+        raise invalid("tool_choice", "allowed_tools has a mode (auto or required) and a list of tools")
     kept = [entry for entry in entries if isinstance(entry, dict)]
     names = {_named(entry, tools).full_name for entry in kept if entry.get("type") in ("function", "custom")}
     kinds = [entry.get("type") for entry in kept]
@@ -222,7 +212,7 @@ def read_format(data: Mapping[str, Any] | None, place: str) -> OutputFormat | No
     if kind == "json_object":
         return OutputFormat("json_object", data)
     if kind != "json_schema":
-        raise InvalidRequest(f"Invalid {place + '.type'!r}: {kind!r}.", param=f"{place}.type")
+        raise invalid(f"{place}.type", repr(kind))
     nested = data.get("json_schema")
     inner = nested if isinstance(nested, dict) else data
     schema = read_object(inner.get("schema"), f"{place}.schema")

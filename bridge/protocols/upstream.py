@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -228,57 +229,48 @@ def error_from_status(status: int, headers: Mapping[str, str], body: bytes, now:
     said = _error_object(body)
     text = _words(said) or _plain_words(status, headers, body)
     wait = retry_after(headers, now)
-    if wait is None:
-        wait = _number(said.get("resets_in_seconds")) or _retry_delay(said.get("details"))
     if 300 <= status < 400:
-        return UpstreamError(f"The provider answers {status}, to go elsewhere; check the base URL.")
-    return _error(status, said, text, wait)
+        return UpstreamError(f"The provider answers {status}, a redirect; check the base URL.")
+    return _error(status, said, text, _wait(said) if wait is None else wait)
 
 
-def error_from_object(said: Mapping[str, Any]) -> BridgeError:
-    """The error of a stream's `error` or `response.failed` event: `message`, `code` or `type`, `param`."""
+def error_from_object(said: Mapping[str, Any], status: int | None = None) -> BridgeError:
+    """The error of a stream's `error` or `response.failed` event: `message`, `code` or `type`, `param`.
+
+    Some servers give the status that it would have had before the stream.
+    """
     text = _words(said) or "The provider failed without saying why."
-    return _error(
-        _STATUS.get(_code(said) or "", _STATUS.get(text_or_none(said.get("type")) or "", 500)), said, text, None
-    )
+    if status is not None:
+        return _error(status, said, text, _wait(said))
+    statuses = (_STATUS.get(name) for name in (_code(said), text_or_none(said.get("type"))) if name)
+    return _error(next(filter(None, statuses), 500), said, text, None)
 
 
 def _error(status: int, said: Mapping[str, Any], text: str, wait: float | None) -> BridgeError:
-    code = _code(said)
+    code, fail = _code(said), partial(UpstreamError, text)
     if status == 402 or code in _OUT_OF_QUOTA or _NO_CREDIT.search(text):
         # Waiting a moment does not help, so this is not transient: no automatic retry.
-        return UpstreamError(
-            text, code="insufficient_quota", http_status=429, kind="insufficient_quota", retry_after=wait
-        )
+        return fail(code="insufficient_quota", http_status=429, kind="insufficient_quota", retry_after=wait)
     if status == 401 or _is_about_key(said.get("details")):
-        return UpstreamError(text, code="upstream_unauthorized", http_status=401, kind="authentication_error")
+        return fail(code="upstream_unauthorized", http_status=401, kind="authentication_error")
     if status == 403:
-        return UpstreamError(text, code="upstream_forbidden", http_status=403, kind="permission_error")
+        return fail(code="upstream_forbidden", http_status=403, kind="permission_error")
+    fail = partial(fail, severity="transient", retry_after=wait)
     if status == 429:
-        return UpstreamError(
-            text,
-            code="rate_limit_exceeded",
-            http_status=429,
-            kind="rate_limit_error",
-            severity="transient",
-            retry_after=wait,
-        )
+        return fail(code="rate_limit_exceeded", http_status=429, kind="rate_limit_error")
     if code in _OVERLOADED or status in (503, 529):
-        return UpstreamError(text, code="overloaded", http_status=503, severity="transient", retry_after=wait)
+        return fail(code="overloaded", http_status=503)
     if status >= 500 or status == 408:
-        return UpstreamError(text, severity="transient", retry_after=wait)
+        return fail()
     if _TOO_LONG.search(text):
         code = "context_length_exceeded"
     elif code == "not_found_error" or (status == 404 and "model" in text.lower()):
         code = "model_not_found"
     elif status == 413:
         code = "request_too_large"
-    return InvalidRequest(
-        text,
-        code=code or "upstream_rejected",
-        http_status=413 if status == 413 else 404 if code == "model_not_found" else 400,
-        param=text_or_none(said.get("param")),
-    )
+    http_status = 413 if status == 413 else 404 if code == "model_not_found" else 400
+    param = text_or_none(said.get("param"))
+    return InvalidRequest(text, code=code or "upstream_rejected", http_status=http_status, param=param)
 
 
 def retry_after(headers: Mapping[str, str], now: datetime.datetime) -> float | None:
@@ -286,14 +278,11 @@ def retry_after(headers: Mapping[str, str], now: datetime.datetime) -> float | N
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
-    told = headers.get("retry-after")
-    if told is None:
-        return None
-    seconds = _number(told)
-    if seconds is not None:
+    given = headers.get("retry-after", "")
+    if (seconds := _number(given)) is not None:
         return seconds
     try:
-        then = email.utils.parsedate_to_datetime(told)
+        then = email.utils.parsedate_to_datetime(given)
     except (ValueError, OverflowError):
         return None
     if then.tzinfo is None:
@@ -325,17 +314,20 @@ def _words(said: Mapping[str, Any]) -> str | None:
 
 def _plain_words(status: int, headers: Mapping[str, str], body: bytes) -> str:
     if "html" in headers.get("content-type", "") or body.lstrip()[:1] == b"<":
-        return f"The provider answers {status} with a web page; check the base URL and the way to it."
+        return f"The provider answers {status} with a web page; check the base URL and any proxy in between."
     text = " ".join(body[: 2 * MAX_SAID].decode("utf-8", "replace").split())
     return f"The provider answers {status}" + (f": {harmless(text)[:200]}" if text else ".")
 
 
-def _retry_delay(details: Any) -> float | None:
-    """Google's `{"@type": "…RetryInfo", "retryDelay": "30s"}`."""
+def _wait(said: Mapping[str, Any]) -> float | None:
+    """Seconds to wait, from an error: Codex's, or Google's `{"@type": "…RetryInfo", "retryDelay": "30s"}`."""
+    if seconds := _number(said.get("resets_in_seconds")):
+        return seconds
+    details = said.get("details")
     for detail in details if isinstance(details, list) else ():
-        told = detail.get("retryDelay") if isinstance(detail, dict) else None
-        if isinstance(told, str) and told.endswith("s"):
-            return _number(told[:-1])
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str) and delay.endswith("s"):
+            return _number(delay[:-1])
     return None
 
 

@@ -47,7 +47,7 @@ from bridge.protocols.cap.request import parse_assist, parse_service_request
 from bridge.protocols.client import AnswerContext, Encoder
 from bridge.protocols.reading import parse_request
 from bridge.protocols.responses.encoder import RESPONSES
-from bridge.protocols.wire.encoder import WireEncoder, error_line
+from bridge.protocols.wire import WireEncoder, error_line
 from bridge.redact import Redactor
 from bridge.replay.compare import Comparison, compare
 from bridge.server.turns import Delivery

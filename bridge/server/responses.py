@@ -20,8 +20,7 @@ from bridge.http.pages import Page, PageRequest, json_page, list_page
 from bridge.protocols.items import PROMPT, compaction_item
 from bridge.protocols.reading import parse_json, parse_request
 from bridge.protocols.responses.build import build_stored_items
-from bridge.protocols.responses.encoder import RESPONSES, ResponsesEncoder
-from bridge.protocols.responses.response import usage_object
+from bridge.protocols.responses.encoder import RESPONSES, ResponsesEncoder, usage_object
 
 CANCEL_SECONDS = 10.0
 

@@ -15,8 +15,7 @@ from bridge.core.turn import Turn
 from bridge.protocols.cap import AssistRules
 from bridge.protocols.chat.encoder import ChatEncoder
 from bridge.protocols.client import Encoder
-from bridge.protocols.responses.encoder import ResponsesEncoder
-from bridge.protocols.responses.response import echo_of
+from bridge.protocols.responses.encoder import ResponsesEncoder, echo_of
 from bridge.tools.stage import ToolStage
 
 MODEL = "mock-text"

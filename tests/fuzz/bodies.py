@@ -22,7 +22,7 @@ from bridge.protocols.chat.presets import PRESETS
 from bridge.protocols.dropped import dropped_fields
 from bridge.protocols.reading import parse_json, parse_request
 from bridge.protocols.responses.build import build_stored_items
-from bridge.protocols.responses.response import echo_of
+from bridge.protocols.responses.encoder import echo_of
 from bridge.upstream.apis import ChatApi, MessagesApi, PlainResponsesApi, ResponsesApi
 
 SETTINGS = ChildSettings()

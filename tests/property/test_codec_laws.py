@@ -36,12 +36,13 @@ from bridge.protocols.chat.build import build_body
 from bridge.protocols.chat.decoder import ChatBuffer, ChoicesBuffer
 from bridge.protocols.chat.presets import Preset
 from bridge.protocols.chat.request import FORM, parse_chat
-from bridge.protocols.responses.build import build_request
+from bridge.protocols.items import read_items
+from bridge.protocols.responses.build import build_request, build_stored_items
 from bridge.protocols.responses.decoder import ResponsesBuffer
 from bridge.protocols.responses.request import parse_responses
-from bridge.protocols.sse import SseReader
+from bridge.protocols.sse import SseReader, incomplete_message
 from bridge.protocols.upstream import UpstreamBuffer
-from bridge.protocols.wire.encoder import INCOMPLETE, WireEncoder
+from bridge.protocols.wire import WireEncoder
 from bridge.tools.payload import function_of
 
 # Answers
@@ -152,7 +153,7 @@ def normal_run(events: list[TurnEvent]) -> Answered:
     end = result.end
     assert end is not None
     if end.outcome == "incomplete":
-        end = failed(INCOMPLETE[str(end.reason)])
+        end = failed(incomplete_message(str(end.reason)))
     elif end.outcome == "cancelled":
         end = failed(INTERRUPTED)
     usage = result.usage or Usage()
@@ -247,6 +248,17 @@ def test_a_completion_object_decodes_to_itself(events: list[TurnEvent]) -> None:
     encoder = chat_encoder(streaming=False)
     encode(encoder, events)
     assert completed(decoded(ChatBuffer(None), [encoder.body()])) == normal_chat(events)
+
+
+@given(answers(successes, raw=False))
+def test_a_completion_with_the_old_functions_decodes_to_itself(events: list[TurnEvent]) -> None:
+    """It has one call at most, whose id and namespace are lost. Blank arguments are none."""
+    wanted, buffer = collect(events), ChatBuffer(None)
+    found = decoded(buffer, buffer.reader().feed(encode(chat_encoder(functions=True), events)))
+    assert found.text == wanted.text
+    if wanted.end == Finished("completed"):
+        calls = [(call.name, call.arguments if call.arguments.strip() else "{}") for call in wanted.begun_calls[:1]]
+        assert [(call.name, call.arguments) for call in found.calls] == calls
 
 
 @given(st.lists(answers(successes, raw=False), min_size=2, max_size=3))
@@ -367,6 +379,39 @@ def test_a_responses_request_parses_as_its_turn(turn: Turn) -> None:
 
 EXACT = Preset(verbosity=True, service_tier=True, limit="max_completion_tokens")
 """A server that takes everything that the protocol has."""
+
+
+def stored(item: Item) -> Item:
+    """What the store keeps of an item: every image has a detail, and an output in several texts is one text."""
+    if isinstance(item, FunctionOutput) and all(isinstance(part, Text) for part in item.parts):
+        return replace(item, parts=(Text(item.text),))
+    if isinstance(item, Message | FunctionOutput):
+        parts = (
+            replace(part, detail=part.detail or "auto") if isinstance(part, Image) else part for part in item.parts
+        )
+        return replace(item, parts=tuple(parts))
+    return item
+
+
+@given(histories())
+def test_a_stored_item_reads_as_itself(items: tuple[Item, ...]) -> None:
+    """So a later request continues the conversation that an earlier one stored."""
+    kept = orjson.loads(orjson.dumps(build_stored_items(items, counter())))
+    assert read_items(kept, "previous") == tuple(map(stored, items))
+
+
+@given(answers(successes))
+def test_the_output_of_a_response_reads_as_its_items(events: list[TurnEvent]) -> None:
+    """A client, or the store, sends the items of an answer back as they are."""
+    encoder = responses_encoder(streaming=False)
+    encode(encoder, events)
+    read = read_items(encoder.output, "input")
+    result = collect(events)
+    assert "".join(item.text for item in read if isinstance(item, Message)) == result.text
+    assert [item for item in read if isinstance(item, FunctionCall)] == [
+        FunctionCall(call.call_id, call.name, call.arguments, call.namespace, call.custom)
+        for call in result.begun_calls
+    ]
 
 
 @st.composite

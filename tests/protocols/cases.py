@@ -29,9 +29,8 @@ from bridge.core.events import (
 from bridge.errors import UpstreamError
 from bridge.protocols.chat.encoder import ChatEncoder, ChoicesEncoder
 from bridge.protocols.client import Encoder
-from bridge.protocols.responses.encoder import ResponsesEncoder
+from bridge.protocols.responses.encoder import ResponsesEncoder, echo_of
 from bridge.protocols.responses.request import parse_responses
-from bridge.protocols.responses.response import echo_of
 from bridge.protocols.sse import DONE
 
 GOLDEN = Path(__file__).resolve().parents[2] / "fixtures/golden"

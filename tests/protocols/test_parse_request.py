@@ -16,9 +16,9 @@ from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.chat.request import FORM, ChatBody
 from bridge.protocols.dropped import dropped_fields
-from bridge.protocols.reading import parse_request, shape_of
+from bridge.protocols.reading import conversation_id, parse_request, shape_of
+from bridge.protocols.responses.encoder import echo_of, response_object
 from bridge.protocols.responses.request import ResponsesBody
-from bridge.protocols.responses.response import conversation_id, echo_of
 
 PATHS: list[str] = ["responses", "chat"]
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -147,7 +147,11 @@ def test_any_body_is_answered_or_refused(body: dict[str, Any], changed: dict[str
     assert turn.items
     assert all(name.isascii() for name in dropped_fields(data, turn, path))
     conversation_id(data)
-    orjson.dumps(echo_of(data, turn).response("resp_1", CREATED_AT, status="completed", output=[], usage=None))
+    orjson.dumps(
+        response_object(
+            echo_of(data, turn), id="resp_1", created_at=CREATED_AT, status="completed", output=[], usage=None
+        )
+    )
 
 
 NESTED = {"type": "function", "function": {"name": "find"}}
@@ -178,4 +182,8 @@ def test_a_chat_body_is_answered_by_a_response_of_the_clients_type(members: dict
     """What is echoed of it has the Responses spelling."""
     data = CHAT | members
     turn = parse(data, "responses")
-    check_response(echo_of(data, turn).response("resp_1", CREATED_AT, status="completed", output=[], usage=None))
+    check_response(
+        response_object(
+            echo_of(data, turn), id="resp_1", created_at=CREATED_AT, status="completed", output=[], usage=None
+        )
+    )

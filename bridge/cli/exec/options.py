@@ -12,7 +12,7 @@ from bridge.core.items import Item, WebSearchOptions
 from bridge.core.models import FALLBACK_MODEL
 from bridge.core.turn import Turn
 from bridge.errors import UsageError
-from bridge.protocols.wire.request import (
+from bridge.protocols.wire import (
     make_format,
     make_tools,
     read_choice,

@@ -22,8 +22,7 @@ from bridge.core.turn import Turn
 from bridge.errors import BridgeError, ConfigError
 from bridge.ids import new_id
 from bridge.protocols.responses.build import build_request
-from bridge.protocols.wire.encoder import WireEncoder, error_line
-from bridge.protocols.wire.request import read_outputs
+from bridge.protocols.wire import WireEncoder, error_line, read_outputs
 from bridge.terminal import OutputError, StdoutClosed, say, write_stdout
 
 if TYPE_CHECKING:

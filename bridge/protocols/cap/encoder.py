@@ -41,17 +41,11 @@ from bridge.protocols.cap.failures import failure_from
 from bridge.protocols.cap.models import CitationBlock, CitationItem, ServiceResponse
 from bridge.protocols.cap.stream import CLOSE_PACKET, INCOMPLETE, LineWriter, SseWriter, fold_packets
 from bridge.protocols.reading import check_depth
-from bridge.protocols.sse import restart_error
+from bridge.protocols.sse import incomplete_message, interrupted, restart_error
 
 Form = Literal["sse", "ndjson", "json"]
 
 BETWEEN_MESSAGES = "\n\n"
-
-_INCOMPLETE = {
-    "max_output_tokens": "The answer is incomplete: the model reached its limit of tokens.",
-    "content_filter": "The answer is incomplete: the provider's content filter stopped it.",
-    CANCELLED: "The answer is incomplete: it was cancelled.",
-}
 
 
 class CapEncoder:
@@ -295,7 +289,7 @@ class CapEncoder:
         elif end.outcome == "incomplete":
             self._event("user_error", _notice(end.reason or "incomplete"))
         elif end.outcome in ("failed", "cancelled"):
-            self.failure = end.error or UpstreamError("The turn was interrupted.", code="interrupted")
+            self.failure = end.error or interrupted()
         elif self.result.calls and not self.result.text.strip() and "tool_call" not in self._events:
             # Only calls, for a client that did not ask to see calls.
             name = full_name(self.result.calls[0].namespace, self.result.calls[0].name)
@@ -353,8 +347,8 @@ class CapEncoder:
 
 
 def _notice(reason: str) -> dict[str, Any]:
-    message = _INCOMPLETE.get(reason, f"The answer is incomplete ({reason}).")
-    return {"message": message, "code": INCOMPLETE, "domain": "llm", "retryable": False, "reason": reason}
+    about = {"code": INCOMPLETE, "domain": "llm", "retryable": False, "reason": reason}
+    return {"message": incomplete_message(reason), **about}
 
 
 def _time(seconds: float) -> datetime:

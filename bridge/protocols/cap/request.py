@@ -22,17 +22,16 @@ from bridge.protocols.cap import AssistRules
 from bridge.protocols.cap.decoder import effective_meta
 from bridge.protocols.cap.failures import InvalidMessage, invalid_message
 from bridge.protocols.cap.models import AgentRequest, Identity, ServiceRequest, SessionContext
+from bridge.protocols.dropped import header_names
 from bridge.protocols.items import read_items
 from bridge.protocols.reading import Effort
 
-MAX_NAMES = 32
 MAX_FILES = 32
 MAX_URL = 8192
 MAX_DATA_URL = 20 * 1024 * 1024
 
 _FORMAT = {"type": "json_schema", "name": "output"}
 _ID = re.compile(r"[!-~]{1,256}")
-_NOT_IN_HEADER_LIST = re.compile(r"[^!-+\--~]")
 _IMAGE_DATA = re.compile(r"data:image/[a-z0-9][a-z0-9.+-]{0,63};base64,", re.IGNORECASE)
 _IMAGE_NAME = re.compile(r"\.(?:png|jpe?g|gif|webp|bmp|tiff?|heic|heif|avif)", re.IGNORECASE)
 _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f]")
@@ -95,8 +94,7 @@ def parse_assist(
         narrowed=meta.narrowed,
     )
     ignored = (*_unknown_members(data or {}), *meta.ignored)
-    shown = tuple(_NOT_IN_HEADER_LIST.sub("?", name[:59]) or "?" for name in ignored[:MAX_NAMES])
-    return Assist(turn, EVENTS.intersection(meta.events), shown)
+    return Assist(turn, EVENTS.intersection(meta.events), tuple(header_names(ignored)))
 
 
 # What the server needs to know before the request is parsed as a whole

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
-
-import orjson
 
 from bridge.core.events import CallBegun, Choice, Finished, ReasoningDone, TurnEvent, Usage, UsageUpdate
 from bridge.core.items import FunctionTool
@@ -15,7 +12,7 @@ from bridge.errors import BridgeError, UpstreamError
 from bridge.protocols.chat.build import MAX_NAME
 from bridge.protocols.chat.calls import ANY_NAME, Calls, PartialCall, pack
 from bridge.protocols.sse import JsonOrSseReader
-from bridge.protocols.upstream import ToolNames, UpstreamBuffer, error_from_object, error_from_status, string
+from bridge.protocols.upstream import ToolNames, UpstreamBuffer, error_from_object, string
 from bridge.tools.payload import arguments_or_none, text_of
 
 BROKEN_OFF = ("error", "abort")
@@ -24,8 +21,6 @@ BROKEN_OFF = ("error", "abort")
 _LENGTH = ("length", "max_tokens", "model_length")
 _FILTERED = ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "image_")
 """Gemini's own reasons occur as well, in capitals."""
-
-_LONG_AGO = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def cut_short(finish_reason: str) -> str | None:
@@ -58,14 +53,8 @@ def failure_of(said: Any) -> BridgeError:
     code = said.get("code")
     status = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else 0
     if 400 <= status <= 599:
-        told = {name: value for name, value in said.items() if name != "code"}
-        return error_from_status(status, {}, orjson.dumps({"error": told}), _LONG_AGO)
+        return error_from_object({name: value for name, value in said.items() if name != "code"}, status)
     return error_from_object(said)
-
-
-def broken_off(finish_reason: str) -> UpstreamError:
-    """The error of an answer that ends with one of `BROKEN_OFF` and no error object."""
-    return UpstreamError(f"The provider broke the answer off ({finish_reason}). Try again.", severity="transient")
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -159,7 +148,8 @@ class ChatBuffer(UpstreamBuffer):
             if self.finish_reason in BROKEN_OFF:
                 self._usage()
                 self.ended = True
-                self.fail(broken_off(self.finish_reason))
+                message = f"The provider broke the answer off ({self.finish_reason}). Try again."
+                self.fail(UpstreamError(message, severity="transient"))
         return None
 
     def _delta(self, delta: Mapping[str, Any]) -> None:

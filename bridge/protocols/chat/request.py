@@ -11,7 +11,7 @@ from pydantic import Field
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.items import read_items
-from bridge.protocols.reading import Body, Effort, read_tier, validate
+from bridge.protocols.reading import Body, Effort, StreamOptions, invalid, read_tier, validate
 from bridge.protocols.tooling import (
     Offer,
     read_format,
@@ -24,10 +24,6 @@ from bridge.protocols.tooling import (
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
-
-
-class StreamOptions(Body):
-    include_usage: bool | None = None
 
 
 class ChatBody(Body):
@@ -115,7 +111,7 @@ def _offer(body: ChatBody) -> Offer:
 def _stops(stop: Any) -> tuple[str, ...]:
     stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
-        raise InvalidRequest("Invalid 'stop': expected a text or a list of texts.", param="stop")
+        raise invalid("stop", "expected a text or a list of texts")
     if len(stops) > MAX_STOPS:
         raise InvalidRequest(f"'stop' takes at most {MAX_STOPS} texts.", param="stop")
     return tuple(text for text in stops if text)

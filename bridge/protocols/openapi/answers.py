@@ -26,7 +26,7 @@ from bridge.protocols.openapi import (
     text,
 )
 from bridge.protocols.reading import Effort
-from bridge.protocols.responses.response import NEVER_FILLED
+from bridge.protocols.responses.encoder import NEVER_FILLED
 
 _NUMBER = or_null({"type": "number"})
 _DAY: Json = {"type": "string", "format": "date"}

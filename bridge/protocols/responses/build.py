@@ -26,7 +26,7 @@ from bridge.core.items import (
     ToolChoice,
 )
 from bridge.core.thoughts import own_items
-from bridge.core.turn import CODEX_TIERS, Turn
+from bridge.core.turn import AUTO, CODEX_TIERS, Turn
 from bridge.protocols.client import Json, NewId
 from bridge.protocols.items import missing_call
 from bridge.protocols.reading import ENCRYPTED
@@ -205,45 +205,51 @@ def _given(members: Json) -> Json:
     return {name: value for name, value in members.items() if value is not None}
 
 
+def _provider_turn(turn: Turn, session: str) -> Turn:
+    """The turn as a provider accepts it: streamed, and without reference to an earlier response."""
+    choice, wanted = turn.tool_choice, turn.output_format
+    names = {tool.full_name: offered_name(tool) for tool in turn.functions}
+    if wanted is not None:
+        schema = (
+            {} if wanted.schema is None else {"name": wanted.name, "strict": wanted.strict, "schema": wanted.schema}
+        )
+        wanted = replace(wanted, raw={"type": wanted.type, **schema})
+    return replace(
+        turn,
+        requested_model=turn.model,
+        instructions=turn.instructions or "",
+        items=tuple(provider_item(item) for item in own_items(turn) if not _is_silence(item)),
+        tools=tuple(map(provider_tool, turn.tools)),
+        tool_choice=replace(choice, name=names.get(choice.name or "", choice.name)),
+        output_format=wanted,
+        session=session,
+        stream=True,
+        include_usage=False,
+    )
+
+
 def build_codex_request(turn: Turn, session: str) -> Json:
-    """The body for Codex's own provider: not stored, streamed, and without reference to an earlier response."""
-    body: Json = {
-        "model": turn.model,
-        "instructions": turn.instructions or "",
-        "input": [build_item(provider_item(item)) for item in own_items(turn) if not _is_silence(item)],
-        "tools": build_tools(map(provider_tool, turn.tools)),
-        "tool_choice": _provider_choice(turn),
-        "parallel_tool_calls": turn.parallel,
-        "reasoning": {"effort": turn.effort or "medium", "summary": turn.summary or "auto"},
-        "store": False,
-        "stream": True,
-        "include": [ENCRYPTED],
-        "prompt_cache_key": session,
-    }
-    if turn.service_tier in CODEX_TIERS:
-        body["service_tier"] = CODEX_TIERS[turn.service_tier]
-    return body | {"text": _text(turn)}
+    """The body for Codex's own provider, which has an opinion on every option and refuses some."""
+    sent = replace(
+        _provider_turn(turn, session),
+        effort=turn.effort or "medium",
+        summary=turn.summary or "auto",
+        verbosity=turn.verbosity or "medium",
+        service_tier=CODEX_TIERS.get(turn.service_tier or ""),
+        encrypted_reasoning=True,
+        temperature=None,
+        top_p=None,
+        max_output_tokens=None,
+    )
+    choice = build_tool_choice(sent.tool_choice, sent.tools)
+    tooling = {"tools": build_tools(sent.tools), "tool_choice": choice, "parallel_tool_calls": turn.parallel}
+    return build_request(sent) | tooling
 
 
 def build_provider_request(turn: Turn, session: str) -> Json:
     """The body for any other provider: what the client asks for, with the options that Codex's provider refuses."""
-    unsent = ("stream_options", "tools", "tool_choice", "parallel_tool_calls")
-    body = {name: value for name, value in build_request(turn).items() if name not in unsent}
-    codex = build_codex_request(turn, session)
-    always = ("model", "instructions", "input", "store", "stream", "prompt_cache_key")
-    for name in (*always, *(unsent[1:] if turn.tools else ())):
-        body[name] = codex[name]
-    if turn.output_format is not None:
-        body["text"]["format"] = codex["text"]["format"]
-    return body
-
-
-def _provider_choice(turn: Turn) -> Any:
-    choice = build_tool_choice(turn.tool_choice, turn.tools)
-    if isinstance(choice, dict):
-        names = {tool.full_name: offered_name(tool) for tool in turn.functions}
-        choice["name"] = names.get(choice["name"], choice["name"])
-    return choice
+    sent = _provider_turn(turn, session)
+    return build_request(sent if sent.tools else replace(sent, tool_choice=AUTO, parallel=True))
 
 
 def check_pairs(items: tuple[Item, ...]) -> None:
@@ -268,12 +274,3 @@ def _call_id(item: Item) -> str | None:
 def _is_silence(item: Item) -> bool:
     """An empty message of the assistant, which chat clients send with calls."""
     return isinstance(item, Message) and item.role == "assistant" and not item.text
-
-
-def _text(turn: Turn) -> Json:
-    text: Json = {"verbosity": turn.verbosity or "medium"}
-    if (wanted := turn.output_format) is not None:
-        text["format"] = {"type": wanted.type}
-        if wanted.schema is not None:
-            text["format"] |= {"name": wanted.name, "strict": wanted.strict, "schema": wanted.schema}
-    return text

@@ -1,4 +1,4 @@
-"""TurnEvents as a Responses event stream, and as a response object.
+"""TurnEvents as a Responses event stream, and as a response object, which also repeats the request.
 
 The order is the API's: created, in_progress, then for each item added, its parts and deltas, done; one terminal event.
 A call is cut off, and incomplete, if anything but its arguments follows its beginning. `sequence_number` counts from 0
@@ -7,20 +7,21 @@ without gaps. A delta costs one bytes template and one `orjson.dumps`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from orjson import dumps
 
 from bridge import exact_json
-from bridge.core.events import CANCELLED, Finished, Restarted, TurnEvent
+from bridge.core.events import CANCELLED, Finished, Restarted, TurnEvent, Usage
+from bridge.core.items import OutputFormat
 from bridge.core.turn import Turn
+from bridge.errors import BridgeError
 from bridge.protocols.client import AnswerContext, ClientProtocol, Json, NewId
 from bridge.protocols.dropped import dropped_fields
-from bridge.protocols.reading import parse_request
+from bridge.protocols.reading import conversation_id, parse_request
 from bridge.protocols.responses.item_encoder import TEXT_DELTA, DeltaFrame, ItemEncoder
-from bridge.protocols.responses.response import Echo, echo_of, error_object, usage_object
 from bridge.protocols.sse import interrupted, join_events
 
 
@@ -29,7 +30,7 @@ class ResponsesEncoder(ItemEncoder):
 
     def __init__(
         self,
-        echo: Echo,
+        echo: Json,
         new_id: NewId,
         *,
         created_at: int,
@@ -119,9 +120,8 @@ class ResponsesEncoder(ItemEncoder):
 
     def _response(self, status: str, **members: Any) -> Json:
         usage = usage_object(self.usage) if status != "in_progress" and self.usage else None
-        return self._echo.response(
-            self.id, self.created_at, status=status, output=list(self.output), usage=usage, **members
-        )
+        about = {"id": self.id, "created_at": self.created_at, "status": status}
+        return response_object(self._echo, **about, output=list(self.output), usage=usage, **members)
 
     def _emit(self, kind: str, **members: Any) -> None:
         if not self._streaming:
@@ -134,6 +134,186 @@ class ResponsesEncoder(ItemEncoder):
     def _take(self) -> bytes:
         out, self._out = self._out, []
         return join_events(out)
+
+
+# The response object: what was requested, and the result.
+
+_STREAM_ERROR_CODES = frozenset({"server_error", "rate_limit_exceeded", "invalid_prompt"})
+"""Error codes in clients' types of a failed response."""
+
+NEVER_FILLED = (
+    "access_programs",
+    "image",
+    "input_transformations",
+    "moderation",
+    "prompt_cache_diagnostics",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "tool_usage",
+)
+"""Members of the API's type that have no value here."""
+
+_USUAL: Json = {
+    "id": None,
+    "object": "response",
+    "created_at": None,
+    "status": "in_progress",
+    "completed_at": None,
+    "error": None,
+    "incomplete_details": None,
+    "model": None,
+    "instructions": None,
+    "tools": [],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "reasoning": {"effort": None, "summary": None},
+    "text": {"format": {"type": "text"}},
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "previous_response_id": None,
+    "conversation": None,
+    "prompt": None,
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "service_tier": "default",
+    "store": True,
+    "background": False,
+    "top_logprobs": 0,
+    "truncation": "disabled",
+    "user": None,
+    **dict.fromkeys(NEVER_FILLED),
+    "output": [],
+    "usage": None,
+}
+"""A response to a request without options: every member, in order.
+
+A member is null only if the Open Responses specification allows it, which is stricter than OpenAI's client types: the
+sampling parameters are numbers and the service tier is a string even if the request has none.
+"""
+
+
+def echo_of(data: Mapping[str, Any], turn: Turn, *, store: bool = False) -> Json:
+    """The members of a response that repeat the body `data`, which has either shape. `store`: it will be stored.
+
+    Only those that differ from the defaults: a stream keeps them in memory while it runs.
+    """
+    metadata = data.get("metadata")
+    conversation = conversation_id(data)
+    repeated = ("previous_response_id", "prompt_cache_key", "safety_identifier", "user")
+    verbosity = {} if turn.verbosity is None else {"verbosity": turn.verbosity}
+    said = {
+        "model": turn.requested_model,
+        "instructions": turn.instructions,
+        "tools": [_tool(tool) for tool in data.get("tools") or ()],
+        "tool_choice": _choice(data.get("tool_choice")),
+        "parallel_tool_calls": turn.parallel,
+        "reasoning": {"effort": turn.effort, "summary": None if turn.summary == "none" else turn.summary},
+        "text": {"format": _format(turn.output_format), **verbosity},
+        "temperature": turn.temperature,
+        "top_p": turn.top_p,
+        "presence_penalty": _penalty(data.get("presence_penalty")),
+        "frequency_penalty": _penalty(data.get("frequency_penalty")),
+        "max_output_tokens": turn.max_output_tokens,
+        "metadata": metadata if isinstance(metadata, dict) else {},
+        "conversation": None if conversation is None else {"id": conversation},
+        "service_tier": turn.service_tier,
+        "store": store,
+        "background": data.get("background") is True,
+        **{name: data[name] for name in repeated if isinstance(data.get(name), str)},
+    }
+    # None means that the request has no such option: the default applies, which is not always null.
+    return {name: value for name, value in said.items() if value is not None and value != _USUAL[name]}
+
+
+def response_object(echo: Json, **members: Any) -> Json:
+    """A response in one state. Every member is always present."""
+    return {**_USUAL, **echo, **members}
+
+
+def usage_object(usage: Usage) -> Json:
+    """Usage as the Responses API writes it."""
+    return {
+        **({"estimated": True} if usage.estimated else {}),
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_write},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.total,
+    }
+
+
+def error_object(error: BridgeError) -> Json:
+    """The `error` member of a failed response: a code that clients know, and ours."""
+    if error.code in _STREAM_ERROR_CODES:
+        code = error.code
+    elif error.http_status == 429:
+        code = "rate_limit_exceeded"
+    else:
+        code = "invalid_prompt" if error.http_status in (400, 413) else "server_error"
+    return {"code": code, "message": error.message, "bridge_code": error.code}
+
+
+def _tool(data: Mapping[str, Any]) -> Json:
+    """A tool in the Responses form, all members of a function present."""
+    if data.get("type", "function") != "function":
+        tool = _flat(data, "custom")
+        form = tool.get("format")
+        return tool | ({"format": _flat(form, "grammar")} if isinstance(form, dict) else {})
+    nested = data.get("function")
+    given = nested if isinstance(nested, dict) else data
+    parameters = given.get("parameters")
+    return {
+        "type": "function",
+        "name": given.get("name"),
+        "description": given.get("description"),
+        # A request may have the schema `true`; clients' types have only objects and null.
+        "parameters": parameters if isinstance(parameters, dict) else None,
+        "strict": given.get("strict") is True,
+    }
+
+
+def _choice(choice: Any) -> Any:
+    """A choice in the Responses form, where nothing is nested."""
+    if not isinstance(choice, dict):
+        return choice or "auto"
+    flat = _flat(_flat(_flat(choice, "function"), "custom"), "allowed_tools")
+    if flat.get("type") == "allowed_tools":
+        tools = flat.get("tools")
+        chosen = [_choice(tool) for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        return {"mode": "auto"} | flat | {"tools": chosen}
+    return flat
+
+
+def _flat(data: Mapping[str, Any], member: str) -> Json:
+    """An object with one member replaced by the members of that member."""
+    nested = data.get(member)
+    if not isinstance(nested, dict):
+        return dict(data)
+    return {name: value for name, value in data.items() if name != member} | nested
+
+
+def _format(output: OutputFormat | None) -> Json:
+    if output is None:
+        return {"type": "text"}
+    if output.type != "json_schema":
+        return {"type": output.type}
+    return {
+        "type": "json_schema",
+        "name": output.name,
+        "description": output.description,
+        "schema": output.schema,
+        "strict": output.strict,
+    }
+
+
+def _penalty(value: Any) -> float | None:
+    """A penalty in the API's range. Nothing else reads or checks it."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and -2 <= value <= 2 else None
 
 
 def make_encoder(turn: Turn, data: Json, context: AnswerContext) -> ResponsesEncoder:

@@ -47,7 +47,7 @@ class _Open:
     where: Json = field(init=False)
     """The members of every event of this item."""
     frame: DeltaFrame = (b"", b"")
-    """Of the deltas of this item; of reasoning: of its open summary part."""
+    """Of the deltas of a message or a call."""
 
     def __post_init__(self) -> None:
         self.where = {"item_id": self.id, "output_index": self.index}
@@ -59,16 +59,23 @@ class OpenText(_Open):
 
 
 @dataclass(slots=True)
-class _OpenReasoning(_Open):
-    """Reasoning: the texts by part. Parts are numbered by their order here, not by the provider's numbers."""
+class _Parts:
+    """The texts of a summary, or of the raw reasoning. They are numbered by their order here, not by the provider's
+    numbers.
+    """
 
-    summary: list[list[str]] = field(default_factory=list)
-    content: list[list[str]] = field(default_factory=list)
-    summary_part: int | None = None
-    """The provider's number of the summary part that is open."""
-    content_part: int | None = None
-    content_frame: DeltaFrame = (b"", b"")
-    """Of the deltas of the open content part; a summary part can be open at the same time."""
+    texts: list[list[str]] = field(default_factory=list)
+    open: int | None = None
+    """The provider's number of the part that is open."""
+    frame: DeltaFrame = (b"", b"")
+
+
+@dataclass(slots=True)
+class _OpenReasoning(_Open):
+    """Reasoning. A part of its summary and a part of its content can be open at the same time."""
+
+    summary: _Parts = field(default_factory=_Parts)
+    content: _Parts = field(default_factory=_Parts)
     encrypted: str | None = None
 
 
@@ -175,25 +182,19 @@ class ItemEncoder(ABC):
         opened = self._open
         if not isinstance(opened, _OpenReasoning) or opened.source != event.item:
             opened = self._open_reasoning(event.item)
-        if event.raw:
-            parts = opened.content
-            if opened.content_part != event.index:
-                opened.content_part = event.index
-                parts.append([])
-                where = {**opened.where, "content_index": len(parts) - 1}
-                opened.content_frame = self._delta_frame("response.reasoning_text.delta", where)
-        else:
-            parts = opened.summary
-            if opened.summary_part != event.index:
+        parts = opened.content if event.raw else opened.summary
+        if parts.open != event.index:
+            index = len(parts.texts)
+            if event.raw:
+                kind, where = "response.reasoning_text.delta", {**opened.where, "content_index": index}
+            else:
                 self._close_summary_part(opened)
-                opened.summary_part = event.index
-                parts.append([])
-                part = {"type": "summary_text", "text": ""}
-                where = {**opened.where, "summary_index": len(parts) - 1}
-                self._emit("response.reasoning_summary_part.added", **where, part=part)
-                opened.frame = self._delta_frame("response.reasoning_summary_text.delta", where)
-        self._write_deltas(opened.content_frame if event.raw else opened.frame, event.pieces)
-        add_pieces(parts[-1], event.pieces)
+                kind, where = "response.reasoning_summary_text.delta", {**opened.where, "summary_index": index}
+                self._emit("response.reasoning_summary_part.added", **where, part=_summary_text(""))
+            parts.open, parts.frame = event.index, self._delta_frame(kind, where)
+            parts.texts.append([])
+        self._write_deltas(parts.frame, event.pieces)
+        add_pieces(parts.texts[-1], event.pieces)
 
     def _reasoning_done(self, event: ReasoningDone) -> None:
         opened = self._open
@@ -266,10 +267,10 @@ class ItemEncoder(ABC):
 
     def _close_reasoning(self, opened: _OpenReasoning, status: str) -> None:
         self._close_summary_part(opened)
-        content = [{"type": "reasoning_text", "text": "".join(pieces)} for pieces in opened.content]
+        content = [{"type": "reasoning_text", "text": "".join(pieces)} for pieces in opened.content.texts]
         for index, part in enumerate(content):
             self._emit("response.reasoning_text.done", **opened.where, content_index=index, text=part["text"])
-        summary = [{"type": "summary_text", "text": "".join(pieces)} for pieces in opened.summary]
+        summary = [_summary_text("".join(pieces)) for pieces in opened.summary.texts]
         item: Json = {"id": opened.id, "type": "reasoning", "summary": summary, "status": status}
         if content:
             item["content"] = content
@@ -278,13 +279,17 @@ class ItemEncoder(ABC):
         self._item_done(item)
 
     def _close_summary_part(self, opened: _OpenReasoning) -> None:
-        if opened.summary_part is None:
+        parts = opened.summary
+        if parts.open is None:
             return
-        opened.summary_part = None
-        index, text = len(opened.summary) - 1, "".join(opened.summary[-1])
-        where = {**opened.where, "summary_index": index}
+        parts.open = None
+        where, text = {**opened.where, "summary_index": len(parts.texts) - 1}, "".join(parts.texts[-1])
         self._emit("response.reasoning_summary_text.done", **where, text=text)
-        self._emit("response.reasoning_summary_part.done", **where, part={"type": "summary_text", "text": text})
+        self._emit("response.reasoning_summary_part.done", **where, part=_summary_text(text))
+
+
+def _summary_text(text: str) -> Json:
+    return {"type": "summary_text", "text": text}
 
 
 def _message(item_id: str, status: str, text: str | None) -> Json:

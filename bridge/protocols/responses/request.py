@@ -11,7 +11,7 @@ from bridge.core.items import Item, Message, Text
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.items import read_items
-from bridge.protocols.reading import ENCRYPTED, Body, Effort, read_tier, validate
+from bridge.protocols.reading import ENCRYPTED, Body, Effort, StreamOptions, invalid, read_tier, validate
 from bridge.protocols.tooling import read_format, read_offer
 
 
@@ -24,10 +24,6 @@ class Reasoning(Body):
 class TextOptions(Body):
     format: dict[str, Any] | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
-
-
-class StreamOptions(Body):
-    include_usage: bool | None = None
 
 
 NO_REASONING, NO_TEXT_OPTIONS = Reasoning(), TextOptions()
@@ -100,7 +96,7 @@ def read_input(value: Any, context: Sequence[dict[str, Any]] = ()) -> tuple[Item
     if isinstance(value, str) and value:
         return (*before, Message("user", (Text(value),)))
     if not isinstance(value, list | str | None):
-        raise InvalidRequest("Invalid 'input': expected a string or a list of items.", param="input")
+        raise invalid("input", "expected a string or a list of items")
     items = read_items(value or (), "input", before)
     if not items:
         raise InvalidRequest("'input' is empty: send a text or a list of items.", param="input")

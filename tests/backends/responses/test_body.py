@@ -26,7 +26,7 @@ from bridge.core.items import (
 )
 from bridge.errors import InvalidRequest
 from bridge.protocols.responses.build import build_codex_request, check_pairs
-from bridge.protocols.wire.request import WEB_SEARCH, make_format, read_input_items
+from bridge.protocols.wire import WEB_SEARCH, make_format, read_input_items
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}
 ADD = FunctionTool("add", "Add two numbers", SCHEMA, strict=False)

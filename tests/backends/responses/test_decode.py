@@ -38,7 +38,7 @@ from bridge.core.events import (
 from bridge.core.items import FunctionTool
 from bridge.errors import UpstreamError
 from bridge.protocols.responses.decoder import ResponsesBuffer
-from bridge.protocols.wire.encoder import WireEncoder
+from bridge.protocols.wire import WireEncoder
 
 Json = dict[str, Any]
 

@@ -89,7 +89,7 @@ def test_each_status(status: int, body: Any, code: str, http_status: int, severi
         (b"", "The provider answers 400."),
         (b"  two\n words\t", "The provider answers 400: two words"),
         (b"\xff\xfe", "The provider answers 400: \ufffd\ufffd"),
-        (b" <!DOCTYPE html>", "The provider answers 400 with a web page; check the base URL and the way to it."),
+        (b" <!DOCTYPE html>", "The provider answers 400 with a web page; check the base URL and any proxy in between."),
         (b"[" * 50_000, "The provider answers 400: " + "[" * 200),
     ],
     ids=range(15),

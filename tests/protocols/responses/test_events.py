@@ -38,7 +38,6 @@ from bridge.core.events import (
 )
 from bridge.errors import BackendCrashed
 from bridge.protocols.responses.encoder import ResponsesEncoder
-from bridge.protocols.responses.response import Echo
 
 TEXT: list[TurnEvent] = [TextDelta("m", ["Hel", "lo"]), TextDone("m")]
 
@@ -314,7 +313,7 @@ def test_a_cancelled_response_has_its_own_status() -> None:
 def test_the_end_has_a_time() -> None:
     """A completed response says when; any other says nothing."""
     for end, completed_at in ((END, 1_700_000_007), (CANCEL, None), (Finished("incomplete"), None)):
-        encoder = ResponsesEncoder(Echo({}), counter(), created_at=1_700_000_000, now=lambda: 1_700_000_007.9)
+        encoder = ResponsesEncoder({}, counter(), created_at=1_700_000_000, now=lambda: 1_700_000_007.9)
         encode(encoder, [*TEXT, end])
         assert orjson.loads(encoder.body())["completed_at"] == completed_at
 

@@ -12,8 +12,9 @@ from protocols.official import check_response
 from bridge.core.events import Usage
 from bridge.core.models import ModelChoice
 from bridge.errors import BackendCrashed, BridgeError, InvalidRequest, PayloadTooLarge, UpstreamError
+from bridge.protocols.reading import conversation_id
+from bridge.protocols.responses.encoder import echo_of, error_object, response_object, usage_object
 from bridge.protocols.responses.request import parse_responses
-from bridge.protocols.responses.response import conversation_id, echo_of, error_object, usage_object
 
 FILES = {"type": "namespace", "name": "files", "description": "d", "tools": [{"type": "function", "name": "find"}]}
 
@@ -22,7 +23,7 @@ def response_to(store: bool = False, **members: Any) -> dict[str, Any]:
     """A completed response to a request with these members."""
     body = {"model": "Alias", "input": "hi", **members}
     turn = parse_responses(body).for_model(ModelChoice(body["model"], "effective", "low"))
-    return echo_of(body, turn, store=store).response("resp_1", 5, status="completed", output=[], usage=None)
+    return response_object(echo_of(body, turn, store=store), id="resp_1", created_at=5, status="completed")
 
 
 def test_the_request_is_echoed() -> None:
@@ -139,7 +140,7 @@ def test_every_state_is_the_clients_type(status: str, members: dict[str, Any]) -
     """All members in all of them."""
     body = {"model": "m", "input": "hi"}
     echo = echo_of(body, parse_responses(body))
-    check_response(echo.response("resp_1", 5, **({"status": status, "output": [], "usage": None} | members)))
+    check_response(response_object(echo, id="resp_1", created_at=5, **({"status": status} | members)))
 
 
 @pytest.mark.parametrize(

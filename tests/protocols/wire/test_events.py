@@ -26,7 +26,7 @@ from bridge.core.events import (
     WebSearch,
 )
 from bridge.errors import BackendCrashed, BridgeError, UpstreamError, UsageError
-from bridge.protocols.wire.encoder import WireEncoder, error_line
+from bridge.protocols.wire import WireEncoder, error_line
 
 END = Finished("completed")
 CALL = ToolCall("fc_1", "call_1", "find", '{"q": "é\\n"}')

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bridge.core.items import FunctionTool, Message, RawItem, Text, ToolChoice
 from bridge.errors import BridgeError, UsageError
-from bridge.protocols.wire.request import (
+from bridge.protocols.wire import (
     EFFORTS,
     WEB_SEARCH,
     make_format,

@@ -1,21 +1,33 @@
-"""The options of `exec` become a Turn. Every error is a UsageError that names the flag, and the file."""
+"""`exec`: its options become a Turn, and TurnEvents the lines of `exec --json`, wire protocol v0 (docs/exec-wire.md).
+
+The lines are a subset of the Responses API's events, with the members that an orchestrator needs. After the items comes
+one `response.completed` or one `error`, and nothing more. A call that is cut off is never done, so that it is not run.
+An option with an error raises UsageError, which names the flag and the file.
+"""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import orjson
+from orjson import dumps
 
 from bridge import exact_json
+from bridge.core.events import Finished, Restarted, TurnEvent, Usage
 from bridge.core.items import FunctionTool, Item, Message, OutputFormat, RawItem, RawTool, Text, Tool, ToolChoice
-from bridge.errors import InvalidRequest, UsageError
+from bridge.errors import BridgeError, InvalidRequest, UpstreamError, UsageError
+from bridge.protocols.client import Json, NewId
 from bridge.protocols.items import read_items, read_name
-from bridge.protocols.reading import check_depth
+from bridge.protocols.reading import Effort, check_depth
+from bridge.protocols.responses.item_encoder import TEXT_DELTA, DeltaFrame, ItemEncoder, OpenCall
+from bridge.protocols.sse import incomplete_message, interrupted, restart_error
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
+# Options
+
+EFFORTS: tuple[str, ...] = get_args(Effort)
 WEB_SEARCH = RawTool("web_search", {"type": "web_search", "external_web_access": True})
 
 _TOOL = re.compile(r"(?P<name>[^=]+?):(?P<form>json|inline)=(?P<value>.*)", re.DOTALL)
@@ -76,14 +88,14 @@ def read_choice(text: str | None, tools: Sequence[Tool]) -> ToolChoice:
         return ToolChoice()
     if text == "required":
         if not tools:
-            raise UsageError("--tool-choice required: there is no tool to choose. Add one with --tool.")
+            raise UsageError("--tool-choice required: no tool is declared. Add one with --tool.")
         return ToolChoice("required")
     kind, _, name = text.partition(":")
     if kind != "function" or not name:
         raise UsageError(f"--tool-choice {text[:80]}: write auto, required or function:NAME.")
     if name not in names:
         known = f"--tool declares {', '.join(names)}" if names else "no --tool declares any"
-        raise UsageError(f"--tool-choice {text[:80]}: there is no such function; {known}.")
+        raise UsageError(f"--tool-choice {text[:80]}: unknown function; {known}.")
     return ToolChoice("named", name)
 
 
@@ -111,7 +123,7 @@ def read_instructions(instructions: str | None, system: str | None, append: str 
 def read_prompt(text: str, what: str) -> tuple[Item, ...]:
     """The prompt as a message of the user; `what` names it in error messages."""
     if not text.strip():
-        raise UsageError(f"{what} is empty; say something, or give --input-json.")
+        raise UsageError(f"{what} is empty. Write a prompt, or use --input-json.")
     return (Message("user", (Text(text),)),)
 
 
@@ -130,7 +142,7 @@ def read_input_items(text: bytes, what: str, *, verbatim: bool) -> tuple[Item, .
         return tuple(RawItem(str(entry.get("type", "message")), entry) for entry in data)
     items = read_items(data, "input")
     if not items:
-        raise UsageError(f"{what} holds nothing that could be answered.")
+        raise UsageError(f"{what} has no item that can be answered.")
     return items
 
 
@@ -154,3 +166,115 @@ def make_format(schema: Mapping[str, Any] | None) -> OutputFormat | None:
         return None
     raw = {"type": "json_schema", "name": "output", "strict": True, "schema": schema}
     return OutputFormat("json_schema", raw, schema, strict=True)
+
+
+# Lines
+
+_EVENTS: dict[str, tuple[str, ...]] = {
+    "response.content_part.added": ("item_id", "part"),
+    TEXT_DELTA: ("item_id",),
+    "response.reasoning_text.delta": ("item_id", "content_index"),
+    "response.reasoning_summary_text.delta": ("item_id", "summary_index"),
+    "response.function_call_arguments.delta": ("item_id",),
+    "response.custom_tool_call_input.delta": ("item_id",),
+    **{f"response.web_search_call.{state}": ("item_id",) for state in ("in_progress", "searching", "completed")},
+}
+"""The events of the wire beside those of whole items, and their members in order; a delta has its piece, too."""
+_ADDED = ("id", "type", "role", "call_id", "name", "namespace")
+_DONE = (*_ADDED, "arguments", "input", "summary", "content", "encrypted_content")
+_SEARCHED = ("id", "type", "status", "action")
+"""The members of an item when it is added and when it is done."""
+
+
+class WireEncoder(ItemEncoder):
+    """One run. Call `begin` once, then `feed` until `finished`; `fail` ends it from outside."""
+
+    def __init__(self, model: str, new_id: NewId) -> None:
+        super().__init__(new_id)
+        self._about = {"id": new_id("resp"), "model": model}
+
+    def __repr__(self) -> str:
+        return f"<WireEncoder {self._about['id']} finished={self.finished}>"
+
+    def begin(self) -> list[bytes]:
+        """The line before the answer."""
+        return [dumps({"type": "response.created", "response": self._about})]
+
+    def feed(self, events: list[TurnEvent]) -> list[bytes]:
+        """The lines for a batch of events, without line ends."""
+        self._encode(events)
+        return self._take()
+
+    def fail(self, error: BridgeError) -> list[bytes]:
+        """The line for a failure outside the backend; no line after the end."""
+        if not self.finished:
+            self._fail(error)
+        return self._take()
+
+    def _delta_frame(self, kind: str, where: Json) -> DeltaFrame:
+        kept = {name: where[name] for name in _EVENTS[kind]}
+        return dumps({"type": kind, **kept})[:-1] + b',"delta":', b"}"
+
+    def _write_deltas(self, frame: DeltaFrame, pieces: list[str]) -> None:
+        head, end = frame
+        self._out += [b"%b%b%b" % (head, dumps(piece), end) for piece in pieces]
+
+    def _emit(self, kind: str, **members: Any) -> None:
+        if kind in ("response.output_item.added", "response.output_item.done"):
+            kept: Json = {"item": _item(members["item"], is_done=kind.endswith("done"))}
+        elif kind in _EVENTS:
+            kept = {name: members[name] for name in _EVENTS[kind]}
+            if "part" in kept:
+                kept["part"] = _part(kept["part"])
+        else:
+            return
+        self._out.append(dumps({"type": kind, **kept}))
+
+    def _close_call(self, opened: OpenCall, status: str) -> None:
+        if status == "completed":
+            super()._close_call(opened, status)
+
+    def _restart(self, event: Restarted) -> None:
+        if self.visible:
+            self._fail(restart_error(event))
+
+    def _finish(self, end: Finished) -> None:
+        self._close_open("completed")
+        if end.outcome == "incomplete":
+            reason = end.reason or "incomplete"
+            self._fail(UpstreamError(incomplete_message(reason), code=reason))
+        elif end.outcome != "completed":
+            self._fail(end.error or interrupted())
+        else:
+            spent = self.usage or Usage()
+            usage = {"input_tokens": spent.input, "output_tokens": spent.output, "cached_tokens": spent.cached}
+            self._out.append(dumps({"type": "response.completed", "response": {**self._about, "usage": usage}}))
+            self.finished = True
+
+    def _fail(self, error: BridgeError) -> None:
+        self.finished = True
+        self.failure = error
+        self._out.append(error_line(error))
+
+    def _take(self) -> list[bytes]:
+        lines, self._out = self._out, []
+        return lines
+
+
+def error_line(error: BridgeError) -> bytes:
+    """The last line of a run that failed, perhaps before it began."""
+    # A message can quote command-line arguments, which need not be UTF-8.
+    message = error.message.encode("utf-8", "replace").decode() or f"The run failed ({error.code})."
+    return dumps({"type": "error", "message": message, "code": error.code})
+
+
+def _item(item: Json, *, is_done: bool) -> Json:
+    names = _ADDED if not is_done else _SEARCHED if item["type"] == "web_search_call" else _DONE
+    kept = {name: item[name] for name in names if name in item}
+    if "content" in kept:
+        kept["content"] = [_part(part) for part in kept["content"]]
+    return kept
+
+
+def _part(part: Json) -> Json:
+    return {"type": part["type"], "text": part["text"]}
