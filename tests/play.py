@@ -35,7 +35,7 @@ from bridge.http.request import ClientGone, Headers, Request
 from bridge.routing.router import Router, Served
 from bridge.server.gate import Gate
 from bridge.server.routes import build_app
-from bridge.store.memory import MemoryStore
+from bridge.store.sqlite import SqliteStore
 
 Json = dict[str, Any]
 MODEL = "told"
@@ -347,8 +347,8 @@ class Desk(Generic[CallT, SocketT]):
         return opened
 
 
-def make_store(kind: type[MemoryStore] = MemoryStore) -> MemoryStore:
-    return kind(ttl=3600, max_bytes=1 << 24, now=lambda: 0.0)
+def make_store(kind: type[SqliteStore] = SqliteStore) -> SqliteStore:
+    return kind(None, ttl=3600, max_bytes=1 << 24, now=lambda: 0.0)
 
 
 DeskT = TypeVar("DeskT", bound="Desk[Any, Any]")

@@ -53,7 +53,7 @@ from bridge.protocols.wire.encoder import WireEncoder, error_line
 from bridge.redact import Redactor
 from bridge.replay.compare import Comparison, compare
 from bridge.server.turns import Delivery
-from bridge.store.memory import MemoryStore
+from bridge.store.sqlite import SqliteStore
 
 LIMIT = 60.0
 """Seconds that one answer may take. It waits for no model."""
@@ -78,7 +78,7 @@ class Verifier:
     """Plays the recordings of a log one after the other: a later one may continue what an earlier one stored."""
 
     def __init__(self) -> None:
-        self._store = MemoryStore(ttl=1e9, max_bytes=1024**3, now=time)
+        self._store = SqliteStore(None, ttl=1e9, max_bytes=1024**3, now=time)
 
     async def verify(self, recording: Recording) -> Comparison:
         """Answer a recorded request again, and compare."""

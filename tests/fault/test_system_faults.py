@@ -27,7 +27,6 @@ from warm import WarmProcess, run_warm
 
 from bridge.log.event_log import LAST_WRITES, LogWriter
 from bridge.log.rotation import LogFile
-from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
 
 Json = dict[str, Any]
@@ -205,7 +204,7 @@ async def test_fault_30_a_clock_that_jumps_loses_nothing_that_is_stored(tmp_path
     """An hour back, an hour forth, to 1970 and to today again: what was stored at any of these times is there."""
     clock = Clock()
     options: Json = {"ttl": 10 * HOUR, "max_bytes": MANY_BYTES, "now": clock}
-    store = MemoryStore(**options) if kind == "memory" else SqliteStore(tmp_path / "store.db", **options)
+    store = SqliteStore(None if kind == "memory" else tmp_path / "store.db", **options)
     async with running(store):
         today = clock.time
         for number, time in enumerate([today, today - HOUR, today, today + HOUR, 0.0, today]):
