@@ -43,9 +43,7 @@ from bridge.settings.file import FileConfig
 from bridge.store.base import Store
 from bridge.store.sqlite import SqliteStore
 from bridge.telemetry.counts import Counts
-from bridge.telemetry.memory_limit import CODE as MEMORY_PRESSURE
-from bridge.telemetry.memory_limit import MemoryLimit, ReadBytes, resident_bytes
-from bridge.telemetry.watchdog import Watchdog
+from bridge.telemetry.process import MEMORY_PRESSURE, MemoryLimit, ReadBytes, Watchdog, resident_bytes
 
 if TYPE_CHECKING:
     from bridge.log.event_log import EventLog

@@ -18,7 +18,7 @@ from bridge.errors import Overloaded
 from bridge.http.sockets import open_sockets
 from bridge.server.run import Server, Stop
 from bridge.settings import load_settings
-from bridge.telemetry.memory_limit import MemoryLimit, resident_bytes
+from bridge.telemetry.process import MemoryLimit, resident_bytes
 
 LIMIT = 1000
 
