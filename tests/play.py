@@ -17,7 +17,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import trio
 from harness import KEY, OTHER_KEY
@@ -186,7 +186,7 @@ class Call:
                 assert not self.done.is_set()
                 await self._news.wait()
 
-    async def whole(self) -> Call:
+    async def whole(self) -> Self:
         """Wait for the end."""
         await self.done.wait()
         return self

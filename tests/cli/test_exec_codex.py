@@ -261,7 +261,7 @@ def test_a_call_that_is_missing_is_told_before_anything_is_sent(direct: Direct) 
 
 def test_items_are_passed_exactly(direct: Direct) -> None:
     """Images, thoughts, other types and members that nobody knows."""
-    items = [
+    items: list[dict[str, Any]] = [
         {"role": "user", "content": "no type"},
         {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "https://x/y.png"}]},
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "AAAA"},
@@ -335,7 +335,8 @@ def test_each_address_has_a_proxy_of_its_own_or_none(
     with directly(tmp_path, warm, form) as direct, tls_proxy(tmp_path, {host: direct.chatgpt.url}) as proxy:
         if form == "chatgpt":
             direct.chatgpt.logins.expire_access()
-        ran = direct.run(*HI, **proxy.environment, HTTP_PROXY=proxy.url, **{variable: far})
+        variables: dict[str, Any] = {**proxy.environment, "HTTP_PROXY": proxy.url, variable: far}
+        ran = direct.run(*HI, **variables)
         assert (ran.code, ran.stdout) == (0, f"{DEFAULT_TEXT}\n".encode()), ran
         assert len(direct.chatgpt.token_requests) == (1 if form == "chatgpt" else 0)
     assert set(proxy.connected) == {f"{host}:443"}
@@ -363,6 +364,7 @@ def test_the_trace_is_shown_as_it_comes(tmp_path: Path) -> None:
         direct.chatgpt.will(Stream([answer()[0], gate]))
         with direct.command.start(*HI, "--trace") as process:
             direct.chatgpt.wait_for(lambda: gate.held)
+            assert process.stdout is not None
             assert select.select([process.stdout], [], [], 20)[0]
 
 

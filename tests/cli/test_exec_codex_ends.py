@@ -226,8 +226,12 @@ def test_a_reader_that_leaves_closes_the_connection(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_wrong_setting_is_one_line(direct: Direct, variables: dict[str, str]) -> None:
-    settings = {"PROXY_CODEX_BASE_URL": "https://upstream.invalid", "PROXY_FIRST_EVENT_TIMEOUT": "2", **variables}
+def test_a_wrong_setting_is_one_line(direct: Direct, variables: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {
+        "PROXY_CODEX_BASE_URL": "https://upstream.invalid",
+        "PROXY_FIRST_EVENT_TIMEOUT": "2",
+        **variables,
+    }
     ran = direct.run(*HI, "--json", **settings)
     assert ran.code in (1, 2)
     assert ran.events[-1]["code"] != "internal_error"
@@ -245,7 +249,8 @@ def test_a_wrong_setting_is_one_line(direct: Direct, variables: dict[str, str]) 
     ],
 )
 def test_a_url_that_is_not_safe_is_a_wrong_setting(direct: Direct, variable: str, url: str) -> None:
-    ran = direct.run(*HI, "--json", **{variable: url})
+    setting: dict[str, Any] = {variable: url}
+    ran = direct.run(*HI, "--json", **setting)
     assert ran.failed("invalid_configuration", exit_code=2).startswith(f"{variable}: ")
     assert_no_secrets(ran)
     assert direct.chatgpt.requests == []

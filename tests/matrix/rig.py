@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from matrix.upstreams import (
 )
 from upstream import anthropic_server, chatgpt, openai_chat
 
-_OVER_HTTP = {
+_OVER_HTTP: dict[str, Callable[..., Conversation]] = {
     "responses_stream": StreamedResponses,
     "responses": Responses,
     "chat_stream": StreamedChat,

@@ -219,7 +219,7 @@ def test_a_bridge_is_asked_with_its_own_key_alone(tmp_path: Path, warm: WarmComm
     """It goes where it belongs, and comes back from nowhere."""
     with directly(tmp_path, warm) as direct:
         url = direct.chatgpt.api_base_url
-        variables = direct.command.environment | {"PROXY_API_KEY": BRIDGE_KEY}
+        variables: dict[str, Any] = direct.command.environment | {"PROXY_API_KEY": BRIDGE_KEY}
         ran = warm.run("--url", url, *HI, "--json", **variables)
         ran.failed("upstream_unauthorized")
         (request,) = direct.chatgpt.requests

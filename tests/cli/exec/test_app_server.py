@@ -148,7 +148,7 @@ def test_the_model_that_codex_home_names(command: Command, tmp_path: Path) -> No
     home, log = tmp_path / "codex-home", tmp_path / "log"
     home.mkdir()
     (home / "config.toml").write_text('model = "my-house-model"\n')
-    codex = {"CODEX_BIN": str(prompted_codex(tmp_path)), "CODEX_HOME": str(home)}
+    codex: dict[str, Any] = {"CODEX_BIN": str(prompted_codex(tmp_path)), "CODEX_HOME": str(home)}
     ran = command.run(*steps({"text": "hi"}), "--json", "--log-requests", log, **codex)
     assert ran.succeeded()[0]["response"]["model"] == "my-house-model"
     assert json.loads(log.read_text().splitlines()[0])["params"]["model"] == "my-house-model"
@@ -161,7 +161,7 @@ def test_a_provider_of_codex_home_takes_any_model(command: Command, tmp_path: Pa
     home, log = tmp_path / "codex-home", tmp_path / "log"
     home.mkdir()
     (home / "config.toml").write_text('model_provider = "house"\n[model_providers.house]\nname = "House"\n')
-    codex = {"CODEX_BIN": str(prompted_codex(tmp_path)), "CODEX_HOME": str(home)}
+    codex: dict[str, Any] = {"CODEX_BIN": str(prompted_codex(tmp_path)), "CODEX_HOME": str(home)}
     ran = command.run(*steps({"text": "hi"}), "--json", "--model", model, "--log-requests", log, **codex)
     assert ran.succeeded()[0]["response"]["model"] == model
     assert json.loads(log.read_text().splitlines()[0])["params"]["model"] == model

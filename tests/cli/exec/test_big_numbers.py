@@ -26,7 +26,7 @@ MOST, LEAST, ID = 123456789012345678901234567890, -(2**63) - 1, 2**64
 BOUNDS = {"type": "integer", "minimum": LEAST, "maximum": MOST}
 SCHEMA = {"type": "object", "properties": {"n": BOUNDS}, "required": ["n"], "additionalProperties": False}
 ARGUMENTS = f'{{"n":{ID}}}'
-ITEMS = [
+ITEMS: list[dict[str, Any]] = [
     {"role": "user", "content": "hi"},
     {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "shard": ID}},
     {"type": "function_call", "call_id": "c1", "name": "look", "arguments": ARGUMENTS},
@@ -218,7 +218,7 @@ def test_the_mock_shows_them(command: WarmCommand, given: tuple[Word, ...]) -> N
 def test_a_response_repeats_and_stores_them(bridge: RunningBridge, upstreams: Upstreams) -> None:
     """Streamed or not, stored, continued, and in a conversation; nothing on the way refuses such a number."""
     tool = {"type": "function", "name": "look", "parameters": SCHEMA, "strict": False}
-    search = ITEMS[1]
+    search: dict[str, Any] = ITEMS[1]
     body = {"model": "gpt-test", "tools": [tool], "input": [ITEMS[0], search]}
     with bridge.client() as client:
         first = client.post("/responses", json=body)

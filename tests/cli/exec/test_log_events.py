@@ -252,7 +252,7 @@ def test_a_limit_of_time(warm_codex: WarmCommand, log: Path) -> None:
 
 def test_files_and_directories(warm: WarmCommand, tmp_path: Path) -> None:
     """A file is appended to; in a directory each run has its own. PROXY_LOG_EVENTS is for serve."""
-    ignored = {"PROXY_LOG_EVENTS": str(tmp_path / "of-serve.ndjson")}
+    ignored: dict[str, Any] = {"PROXY_LOG_EVENTS": str(tmp_path / "of-serve.ndjson")}
     for _ in range(2):
         for target in (tmp_path / "run.ndjson", f"{tmp_path}/logs/"):
             assert warm.run("--mock", "--prompt", "hi", "--log-events", target, **ignored).code == 0

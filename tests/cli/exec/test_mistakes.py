@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.exec.command import Command, Word, words
@@ -169,7 +170,7 @@ def _fill(word: Word, directory: Path) -> Word:
     ids=lambda value: "-".join(value),
 )
 def test_a_wrong_setting_is_reported_in_one_line(
-    warm: WarmCommand, variables: dict[str, str], names: tuple[str, ...]
+    warm: WarmCommand, variables: dict[str, Any], names: tuple[str, ...]
 ) -> None:
     """Also when there are several; exit code 2, before anything is started."""
     ran = warm.run("--json", "--prompt", "hi", **variables)

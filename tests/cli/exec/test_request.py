@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -201,10 +202,11 @@ def test_a_file_that_can_be_read_once(warm: WarmCommand) -> None:
     """As `<(…)` of a shell makes it: a pipe."""
     pipe = warm.directory / "pipe"
     os.mkfifo(pipe)
-    for flag, content, member in (
+    inputs: list[tuple[tuple[Word, ...], str, Callable[[Any], Any]]] = [
         (("--prompt", "hi", "--tool", f"f:json={pipe}"), '{"x":1}', lambda sent: sent["tools"][0]["parameters"]),
         (("--input-json", pipe), '[{"x":1}]', lambda sent: sent["input"][0]),
-    ):
+    ]
+    for flag, content, member in inputs:
         writer = threading.Thread(target=pipe.write_text, args=(content,))
         writer.start()
         ran = warm.run("--mock", "--mock-mode", "echo", "--json", *flag)

@@ -129,7 +129,7 @@ def run_each(directory: Path, *runs: Sequence[str | Path], outputs: Path, **more
     return found
 
 
-def scripted(codex: Path) -> dict[str, str]:
+def scripted(codex: Path) -> dict[str, Any]:
     """The variables of a run over a scripted child that serves MODEL."""
     return {"CODEX_BIN": str(codex), "PROXY_MODELS": MODEL}
 
