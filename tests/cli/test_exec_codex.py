@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from cli.direct import ADD, HI, SCHEMA, Direct, directly, warmed
-from cli.exec.warm import WarmCommand
+from cli.direct import ADD, HI, SCHEMA, Direct, directly
 from protocols.wire.lines import calls_of, items_of, text_of, usage_of
 from upstream.answers import Gate, Stream
 from upstream.chatgpt import DEFAULT_TEXT
@@ -27,15 +26,9 @@ COMPLETED = [{"type": "response.completed", "response": {"id": "resp_1", "usage"
 HELLO = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
 
 
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmCommand]:
-    with warmed(tmp_path_factory.mktemp("warm")) as ready:
-        yield ready
-
-
 @pytest.fixture
-def direct(tmp_path: Path, warm: WarmCommand) -> Iterator[Direct]:
-    with directly(tmp_path, warm) as ready:
+def direct(tmp_path: Path) -> Iterator[Direct]:
+    with directly(tmp_path) as ready:
         yield ready
 
 
@@ -290,8 +283,8 @@ def test_a_custom_call_comes_back(direct: Direct) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_of_a_login(tmp_path: Path, warm: WarmCommand, form: Any) -> None:
-    with directly(tmp_path, warm, form) as direct:
+def test_each_form_of_a_login(tmp_path: Path, form: Any) -> None:
+    with directly(tmp_path, form) as direct:
         before = direct.auth.read_bytes()
         assert direct.run(*HI).stdout == f"{DEFAULT_TEXT}\n".encode()
         (request,) = direct.chatgpt.requests
@@ -327,12 +320,10 @@ def test_codex_home_may_be_a_flag(direct: Direct) -> None:
         ("apikey", "PROXY_CODEX_API_BASE_URL", "https://api.example.com/v1"),
     ],
 )
-def test_each_address_has_a_proxy_of_its_own_or_none(
-    tmp_path: Path, warm: WarmCommand, form: Any, variable: str, far: str
-) -> None:
+def test_each_address_has_a_proxy_of_its_own_or_none(tmp_path: Path, form: Any, variable: str, far: str) -> None:
     """One is far away and is reached by HTTPS_PROXY; the others are on this machine, where no proxy leads."""
     host = str(urlsplit(far).hostname)
-    with directly(tmp_path, warm, form) as direct, tls_proxy(tmp_path, {host: direct.chatgpt.url}) as proxy:
+    with directly(tmp_path, form) as direct, tls_proxy(tmp_path, {host: direct.chatgpt.url}) as proxy:
         if form == "chatgpt":
             direct.chatgpt.logins.expire_access()
         variables: dict[str, Any] = {**proxy.environment, "HTTP_PROXY": proxy.url, variable: far}

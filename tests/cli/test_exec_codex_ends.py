@@ -12,9 +12,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from cli.direct import ADD, HI, Direct, directly, warmed
+from cli.direct import ADD, HI, Direct, directly
 from cli.exec.command import Ran, finish
-from cli.exec.warm import WarmCommand
 from upstream.answers import RESET, Gate, Stream, Truncated, html, refusal, usage_limit
 from upstream.chatgpt import DEFAULT_TEXT
 from upstream.events import NOTHING, answer, error, failed, incomplete, padding, text
@@ -27,15 +26,9 @@ pytestmark = pytest.mark.deep  # each test starts several processes, or waits fo
 STORY = answer(text("one ", "two"))
 
 
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmCommand]:
-    with warmed(tmp_path_factory.mktemp("warm")) as ready:
-        yield ready
-
-
 @pytest.fixture
-def direct(tmp_path: Path, warm: WarmCommand) -> Iterator[Direct]:
-    with directly(tmp_path, warm) as ready:
+def direct(tmp_path: Path) -> Iterator[Direct]:
+    with directly(tmp_path) as ready:
         yield ready
 
 
@@ -114,8 +107,8 @@ def test_no_login(direct: Direct) -> None:
 
 
 @pytest.mark.parametrize("form", ["chatgpt", "chatgpt_object", "no_mode"])
-def test_a_refresh_keeps_everything_else(tmp_path: Path, warm: WarmCommand, form: Any) -> None:
-    with directly(tmp_path, warm, form, surprise={"kept": [1, None]}, agent_identity="x") as direct:
+def test_a_refresh_keeps_everything_else(tmp_path: Path, form: Any) -> None:
+    with directly(tmp_path, form, surprise={"kept": [1, None]}, agent_identity="x") as direct:
         before = json.loads(direct.auth.read_bytes())
         direct.chatgpt.logins.expire_access()
         assert direct.run(*HI, "--json").text == DEFAULT_TEXT

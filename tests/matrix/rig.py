@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from cli.exec.command import environment
-from cli.exec.warm import WarmCommand, running_interpreter
+from cli.exec.command import Command, environment
 from harness import RunningBridge, running_bridge
 from matrix.child import AppServer
 from matrix.client import Conversation
@@ -66,7 +65,7 @@ class Rig:
 
     bridge: RunningBridge
     client: openai.OpenAI
-    warm: WarmCommand
+    warm: Command
     providers: dict[str, Provider]
 
     def conversation(self, protocol: str, model: str, **options: Any) -> Conversation:
@@ -104,7 +103,7 @@ def start_rig(directory: Path) -> Iterator[Rig]:
         runs = directory / "exec"
         runs.mkdir()
         settings = environment(runs, **variables)
-        warm = WarmCommand(stack.enter_context(running_interpreter(settings)), runs, settings)
+        warm = Command(runs, settings)
         providers: dict[str, Provider] = {
             "app_server": child,
             "codex": ResponsesProvider(direct),

@@ -68,11 +68,10 @@ def lab(
 
 
 _FORKING = """
-import functools, json, os, sys
-import jsonschema_rs, typer.main
+import json, os, sys
+import jsonschema_rs
 import bridge.lab.run, bridge.settings.file, bridge.lab.suite
 from bridge.cli import main
-typer.main.get_command = functools.cache(typer.main.get_command)
 orders = json.loads(sys.argv[1])
 sys.argv = ["turnbridge", "lab", "cases"]
 try:
