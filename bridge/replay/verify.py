@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from time import time
@@ -78,7 +79,8 @@ class Verifier:
     """Plays the recordings of a log one after the other: a later one may continue what an earlier one stored."""
 
     def __init__(self) -> None:
-        self._store = SqliteStore(None, ttl=1e9, max_bytes=1024**3, now=time)
+        # Its task does not run, so everything that the recordings store stays in its queue.
+        self._store = SqliteStore(None, ttl=1e9, max_bytes=1024**3, max_waiting=sys.maxsize, now=time)
 
     async def verify(self, recording: Recording) -> Comparison:
         """Answer a recorded request again, and compare."""

@@ -195,11 +195,8 @@ class SqliteStore:
         """Wait until more may be queued. While the disk fails, drop queued responses; False if that is not enough."""
         await trio.lowlevel.checkpoint()
         while self._queue.size > self._max_waiting and self.fault is None:
-            if self._file.path is None:
-                await self._write()  # a store in memory needs no `run` to be used
-            else:
-                self._hurry.set()
-                await self._tried.wait()
+            self._hurry.set()
+            await self._tried.wait()
         self._dropped += self._queue.drop_oldest(self._max_waiting)
         return self._queue.size <= self._max_waiting
 

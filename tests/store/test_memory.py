@@ -6,7 +6,7 @@ import threading
 
 import trio
 import trio.testing
-from store.stores import DAY, TTL, Clock, conversation, item, json_items, response, sqlite_store, usage
+from store.stores import DAY, Clock, conversation, item, json_items, response, sqlite_store, usage
 
 from bridge.store.sqlite import SqliteStore
 
@@ -49,14 +49,14 @@ async def test_expired_entries_are_removed_by_run(clock: Clock, autojump_clock: 
         assert await store.usage(since="") == []
 
 
-async def test_it_can_be_used_without_its_task(clock: Clock) -> None:
-    """The oldest responses make room then as well, and no thread is started."""
+async def test_a_burst_waits_for_room_and_no_thread_is_started(clock: Clock) -> None:
+    """More than may be queued at once: each waits until there is room, and none is dropped."""
     before = threading.active_count()
-    store = SqliteStore(None, ttl=TTL, max_bytes=30_000, now=clock, max_waiting=20_000)
-    with trio.fail_after(10):
-        for number in range(20):
-            clock.advance(1)
-            await store.put("s", response(f"r{number}", size=6_000))
-    assert await store.get("s", "r19") is not None
-    assert await store.get("s", "r0") is None
+    async with sqlite_store(None, clock, max_waiting=20_000) as store:
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                for number in range(50):
+                    nursery.start_soon(store.put, "s", response(f"r{number}", size=6_000))
+            await store.flush()
+            assert [number for number in range(50) if await store.get("s", f"r{number}") is None] == []
     assert threading.active_count() == before
