@@ -59,9 +59,10 @@ def become(order: dict[str, Any], files: list[int]) -> None:
     os.environ.update(order["env"])
     time.tzset()
     # New ones: whether something is a terminal is seen when they are made.
-    sys.stdin = open(0)  # noqa: SIM115
-    sys.stdout = open(1, "w")  # noqa: SIM115
-    sys.stderr = open(2, "w", errors="backslashreplace", buffering=1)  # noqa: SIM115
+    encoding = os.environ.get("PYTHONIOENCODING")
+    sys.stdin = open(0, encoding=encoding)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding=encoding)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding=encoding, errors="backslashreplace", buffering=1)  # noqa: SIM115
     sys.argv = ["turnbridge", *order["arguments"]]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -11,12 +11,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from server.prompted import EventLog
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from harness import running_bridge
-from server.prompted import MODEL, ask, prompted_codex, send_request, wait_for
+from server.prompted import MODEL, EventLog, ask, prompted_codex, send_request, wait_for
 
 
 def switch(state: str) -> None:

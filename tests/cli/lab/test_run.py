@@ -131,7 +131,7 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
         "--html r.jsonl: this file is the results": [suite, *command, "--html", "r.jsonl"],
     }
     runs: list[list[str | Path]] = [["run", *arguments] for arguments in refused.values()]
-    for why, ran in zip(refused, run_each(tmp_path, *runs, outputs=tmp_path / "outputs"), strict=True):
+    for why, ran in zip(refused, run_each(tmp_path, *runs), strict=True):
         assert (ran.code, ran.stdout) == (2, ""), ran
         assert why in ran.stderr
         assert ran.stderr.count("\n") == 1
@@ -239,7 +239,7 @@ def test_a_run_that_cannot_begin(tmp_path: Path) -> None:
         "Invalid value for '--repeat'": [*MOCK, "-n", "0"],
     }
     runs: list[list[str | Path]] = [["run", suite, *arguments] for arguments in refused.values()]
-    for why, ran in zip(refused, run_each(tmp_path, *runs, outputs=tmp_path / "outputs"), strict=True):
+    for why, ran in zip(refused, run_each(tmp_path, *runs), strict=True):
         assert why in ran.stderr
         assert ran.code == (1 if "No Codex" in why else 2), ran
         assert ran.stdout == ""
@@ -319,11 +319,11 @@ def test_faults_of_a_suite_name_the_line_and_nothing_is_run(tmp_path: Path) -> N
     codex.chmod(0o755)
     runs: list[list[str | Path]] = [["run", suite, "--model", MODEL] for suite in suites]
     assert len(runs) > 10
-    for ran in run_each(tmp_path, *runs, outputs=tmp_path / "outputs", **scripted(codex)):
+    for ran in run_each(tmp_path, *runs, **scripted(codex)):
         assert (ran.code, ran.stdout) == (2, ""), ran
         for line in ran.stderr.splitlines():
             assert re.match(rf"error: {BAD}/\S+:\d+: \S", line), line
-    assert {path.name for path in tmp_path.iterdir()} == {"codex", "outputs"}
+    assert {path.name for path in tmp_path.iterdir()} == {"codex"}
 
 
 # Speed and memory
