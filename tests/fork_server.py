@@ -3,8 +3,8 @@
     python -P tests/fork_server.py DESCRIPTOR
 
 DESCRIPTOR is a socket. Each message on it brings four descriptors: a connection, and stdin, stdout and stderr of one
-command. The connection tells what to run, as a line of JSON, and is told the process id, then, at the end, the status
-that waitpid gave. See `warm.py` for the other side.
+command. The connection says what to run, as a line of JSON. Its answer is the process id, and at the end of the command
+the status that waitpid gave. See `warm.py` for the other side.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import pkgutil
+import selectors
 import signal
 import socket
 import sys
@@ -27,6 +28,15 @@ import bridge
 
 DESCRIPTORS = 1024
 """More than are ever open here."""
+_exit_code = 0
+
+
+def leave() -> None:
+    """Exit without taking down the interpreter, which would take its time. Registered first, it is called last."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(_exit_code)
 
 
 def load_everything() -> None:
@@ -39,7 +49,8 @@ def load_everything() -> None:
 
 
 def become(order: dict[str, Any], files: list[int]) -> None:
-    """Be the command from here on. It differs from one that was started afresh in what is loaded alone."""
+    """Be the command from here on. It differs from one that was started afresh only in what is loaded."""
+    global _exit_code
     for number, file in enumerate(files):
         os.dup2(file, number)
     os.closerange(3, DESCRIPTORS)
@@ -48,60 +59,57 @@ def become(order: dict[str, Any], files: list[int]) -> None:
     os.environ.update(order["env"])
     time.tzset()
     # New ones: whether something is a terminal is seen when they are made.
-    sys.stdin = open(0)  # noqa: SIM115
-    sys.stdout = open(1, "w")  # noqa: SIM115
-    sys.stderr = open(2, "w", errors="backslashreplace", buffering=1)  # noqa: SIM115
+    encoding = os.environ.get("PYTHONIOENCODING")
+    sys.stdin = open(0, encoding=encoding)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding=encoding)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding=encoding, errors="backslashreplace", buffering=1)  # noqa: SIM115
     sys.argv = ["turnbridge", *order["arguments"]]
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    code: Any = 1
     try:
         importlib.import_module("bridge.cli").main()
     except SystemExit as end:
-        code = end.code
+        _exit_code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code or 0)  # Without taking everything down again, which would take its time.
+        _exit_code = 1
+    sys.exit()
 
 
-def supervise(connection: socket.socket, files: list[int]) -> None:
-    """Start one command, and tell how it ends. Its exit cannot be missed: nobody else waits for it."""
+def serve(orders: socket.socket) -> None:
+    """Start a command for each message, and report how it ends, until the other side is gone."""
+    with selectors.DefaultSelector() as events:
+        events.register(orders, selectors.EVENT_READ)
+        while True:
+            for key, _ in events.select():
+                if key.data is not None:
+                    child, connection = key.data
+                    with connection, suppress(OSError):
+                        connection.sendall(b"%d\n" % os.waitpid(child, 0)[1])
+                    events.unregister(key.fd)
+                    os.close(key.fd)
+                elif files := socket.recv_fds(orders, 1, 4)[1]:
+                    started = start(files)
+                    events.register(os.pidfd_open(started[0]), selectors.EVENT_READ, started)
+                else:
+                    return
+
+
+def start(files: list[int]) -> tuple[int, socket.socket]:
+    """(process id, connection) of a new command."""
+    connection = socket.socket(fileno=files[0])
     with connection.makefile("rb") as lines:
         order = json.loads(lines.readline())
     child = os.fork()
     if child == 0:
-        become(order, files)
-    for file in files:
+        become(order, files[1:])
+    for file in files[1:]:
         os.close(file)
     connection.sendall(b"%d\n" % child)
-    _, status = os.waitpid(child, 0)
-    with suppress(OSError):
-        connection.sendall(b"%d\n" % status)
-    os._exit(0)
-
-
-def forget_the_ended() -> None:
-    """Their zombies, that is."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-def main() -> None:
-    orders = socket.socket(fileno=int(sys.argv[1]))
-    load_everything()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while files := socket.recv_fds(orders, 1, 4)[1]:
-        if os.fork() == 0:
-            orders.close()
-            supervise(socket.socket(fileno=files[0]), files[1:])
-        for file in files:
-            os.close(file)
-        forget_the_ended()
+    return child, connection
 
 
 if __name__ == "__main__":
-    main()
+    atexit.register(leave)
+    load_everything()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    serve(socket.socket(fileno=int(sys.argv[1])))

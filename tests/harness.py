@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import Any
 
 import httpx2
 from protocols.open_responses import check_event
-from warm import ROOT, WarmProcess
+from warm import ROOT as ROOT
+from warm import Process, WarmProcess
 
 KEY = "test-key-0123456789"
 OTHER_KEY = "other-key-0123456789"
@@ -29,7 +30,7 @@ class RunningBridge:
     """A bridge in a process of its own. `url` ends in /v1."""
 
     url: str
-    process: WarmProcess
+    process: Process
     state: Path
     stderr: Path
 
@@ -141,6 +142,6 @@ def scripted_codex(directory: Path, script: dict[str, Any], name: str = "codex",
     return program
 
 
-def turns(*steps: list[dict[str, Any]], **members: Any) -> dict[str, Any]:
+def turns(*steps: Sequence[Any], **members: Any) -> dict[str, Any]:
     """A script from the steps of its turns."""
     return {"turns": [{"steps": list(each)} for each in steps], **members}

@@ -17,7 +17,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import trio
 from harness import KEY, OTHER_KEY
@@ -35,7 +35,7 @@ from bridge.http.request import ClientGone, Headers, Request
 from bridge.routing.router import Router, Served
 from bridge.server.gate import Gate
 from bridge.server.routes import build_app
-from bridge.store.memory import MemoryStore
+from bridge.store.sqlite import SqliteStore
 
 Json = dict[str, Any]
 MODEL = "told"
@@ -186,7 +186,7 @@ class Call:
                 assert not self.done.is_set()
                 await self._news.wait()
 
-    async def whole(self) -> Call:
+    async def whole(self) -> Self:
         """Wait for the end."""
         await self.done.wait()
         return self
@@ -347,8 +347,8 @@ class Desk(Generic[CallT, SocketT]):
         return opened
 
 
-def make_store(kind: type[MemoryStore] = MemoryStore) -> MemoryStore:
-    return kind(ttl=3600, max_bytes=1 << 24, now=lambda: 0.0)
+def make_store(kind: type[SqliteStore] = SqliteStore) -> SqliteStore:
+    return kind(None, ttl=3600, max_bytes=1 << 24, now=lambda: 0.0)
 
 
 DeskT = TypeVar("DeskT", bound="Desk[Any, Any]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -19,7 +20,7 @@ def house(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def ran(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, DIRECTORY / "run.py", *options]
+    command: list[str | Path] = [sys.executable, DIRECTORY / "run.py", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -154,6 +154,9 @@ class WarmProcess:
         self.wait()
 
 
+Process = WarmProcess | subprocess.Popen[Any]
+
+
 def run_warm(
     *arguments: str | bytes | Path,
     env: dict[str, str],
@@ -170,7 +173,7 @@ def run_warm(
         except BaseException:
             process.kill()
             raise
-    return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+    return subprocess.CompletedProcess(arguments, process.wait(), stdout, stderr)
 
 
 @functools.cache

@@ -41,12 +41,9 @@ from bridge.routing.setup import (
 from bridge.settings import Settings, store_file
 from bridge.settings.file import FileConfig
 from bridge.store.base import Store
-from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
 from bridge.telemetry.counts import Counts
-from bridge.telemetry.memory_limit import CODE as MEMORY_PRESSURE
-from bridge.telemetry.memory_limit import MemoryLimit, ReadBytes, resident_bytes
-from bridge.telemetry.watchdog import Watchdog
+from bridge.telemetry.process import MEMORY_PRESSURE, MemoryLimit, ReadBytes, Watchdog, resident_bytes
 
 if TYPE_CHECKING:
     from bridge.log.event_log import EventLog
@@ -337,13 +334,11 @@ def open_log(settings: Settings, keys: tuple[str, ...]) -> EventLog | None:
 def make_store(settings: Settings) -> Store:
     """The configured store of responses, conversations and usage."""
     options: dict[str, Any] = {"ttl": settings.store_ttl, "max_bytes": settings.store_max_bytes, "now": time.time}
-    if settings.store == "memory":
-        return MemoryStore(**options)
     try:
-        return SqliteStore(store_file(), **options)
+        return SqliteStore(None if settings.store == "memory" else store_file(), **options)
     except ConfigError as error:
         if settings.store == "sqlite":
             raise
         # With PROXY_STORE=off only usage is counted: not worth refusing to start.
         log.warning("usage is counted in memory only: %s", error.message)
-        return MemoryStore(**options)
+        return SqliteStore(None, **options)

@@ -14,8 +14,7 @@ from bridge.errors import Forbidden
 from bridge.http.pages import Page, PageRequest
 from bridge.redact import Redactor
 from bridge.telemetry.counts import Counts
-from bridge.telemetry.memory_limit import MemoryLimit
-from bridge.telemetry.watchdog import Watchdog
+from bridge.telemetry.process import MemoryLimit, Watchdog
 
 if TYPE_CHECKING:
     from bridge.app.prometheus import Exposition

@@ -21,7 +21,7 @@ from bridge.protocols.dropped import Policy
 from bridge.routing.router import Router, ToolModes
 from bridge.store.base import Store, UsageRow
 from bridge.telemetry.counts import Counts
-from bridge.telemetry.memory_limit import MemoryLimit
+from bridge.telemetry.process import MemoryLimit
 
 if TYPE_CHECKING:
     from bridge.app.openai_exchange import OpenAiExchange

@@ -25,12 +25,8 @@ KEPT_BYTES = 64 * 1024 * 1024
 """How much of ended turns is kept for clients that come back."""
 
 
-class Expired(BridgeError):
+class Expired(BridgeError, code="stream_expired", http_status=410, kind="invalid_request_error"):
     """The stream does not exist, or no longer."""
-
-    code = "stream_expired"
-    http_status = 410
-    kind = "invalid_request_error"
 
 
 class LiveAssist:
@@ -112,20 +108,15 @@ class LiveAssist:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_left)
-                exchange.find_recording()
-                nursery.start_soon(self._end_in_time, exchange.time_limit())
-                await exchange.open()
-                if exchange.form == "json":
-                    await self._collect()
-                else:
-                    await self._stream()
+                # Caught inside the nursery, which would wrap the error in a group.
+                try:
+                    exchange.find_recording()
+                    nursery.start_soon(self._end_in_time, exchange.time_limit())
+                    await exchange.open()
+                    await (self._collect() if exchange.form == "json" else self._stream())
+                except BridgeError as error:
+                    self._refuse(error)
                 nursery.cancel_scope.cancel()
-        except* BridgeError as errors:
-            error: BaseException = errors
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            assert isinstance(error, BridgeError)
-            self._refuse(error)
         except* Exception:
             self._refuse(exchange.mistake())
         finally:

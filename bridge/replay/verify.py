@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from time import time
@@ -51,7 +52,7 @@ from bridge.protocols.wire import WireEncoder, error_line
 from bridge.redact import Redactor
 from bridge.replay.compare import Comparison, compare
 from bridge.server.turns import Delivery
-from bridge.store.memory import MemoryStore
+from bridge.store.sqlite import SqliteStore
 
 LIMIT = 60.0
 """Seconds that one answer may take. It waits for no model."""
@@ -63,7 +64,8 @@ class Verifier:
     """Plays the recordings of a log one after the other: a later one may continue what an earlier one stored."""
 
     def __init__(self) -> None:
-        self._store = MemoryStore(ttl=1e9, max_bytes=1024**3, now=time)
+        # Its task does not run, so everything that the recordings store stays in its queue.
+        self._store = SqliteStore(None, ttl=1e9, max_bytes=1024**3, max_waiting=sys.maxsize, now=time)
 
     async def verify(self, recording: Recording) -> Comparison:
         """Answer a recorded request again, and compare."""

@@ -15,7 +15,7 @@ from bridge.app.service import Service
 from bridge.errors import ModelNotFound
 from bridge.http.pages import Page, PageRequest, json_page, query_number
 from bridge.store.base import USAGE_DAYS, UsageRow
-from bridge.telemetry.memory_limit import CODE as MEMORY_PRESSURE
+from bridge.telemetry.process import MEMORY_PRESSURE
 
 DEFAULT_DAYS = 30
 NO_TURNS = ("shutdown_initiated", MEMORY_PRESSURE)

@@ -31,9 +31,12 @@ class DiskError(Exception):
 
 
 class StoreFile:
-    """One connection to one file, which other processes may use too. One caller at a time."""
+    """One connection to one file, which other processes may use too. One caller at a time.
 
-    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+    Without a path it is a database in memory, which nothing can move or corrupt, and which `close` discards.
+    """
+
+    def __init__(self, path: Path | None, now: Callable[[], float]) -> None:
         self.path = path
         self._now = now
         self._connection: sqlite3.Connection | None = None
@@ -102,30 +105,17 @@ class StoreFile:
             self._connect()
 
     def _connect(self) -> None:
-        self._create()
+        if self.path is not None:
+            _create(self.path)
         self._identity = _identity(self.path)
         # Worker threads come and go; the caller runs one at a time.
-        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self.path or ":memory:", isolation_level=None, check_same_thread=False)
         try:
             prepare(connection, str(self.path))
         except BaseException:
             connection.close()
             raise
         self._connection = connection
-
-    def _create(self) -> None:
-        """Create the file with mode 0600 before SQLite opens it: SQLite gives the files beside it the same mode.
-
-        An existing file is never opened here: closing it would release the locks that this process has on it.
-        """
-        try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        except FileExistsError:
-            if not self.path.is_file():
-                raise OSError(errno.EINVAL, "it is not a file") from None
-            if not os.access(self.path, os.R_OK | os.W_OK):
-                raise PermissionError(errno.EACCES, "no permission to read and write it") from None
-        os.chmod(self.path, 0o600)
 
     def _move_aside(self, why: Exception) -> None:
         """Rename the file, unless another process has done so already."""
@@ -141,6 +131,9 @@ class StoreFile:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other processes from opening or moving the file meanwhile."""
+        if self.path is None:
+            yield
+            return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -150,12 +143,27 @@ class StoreFile:
             os.close(directory)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _create(path: Path) -> None:
+    """Create a file with mode 0600 before SQLite opens it: SQLite gives the files beside it the same mode.
+
+    An existing file is never opened here: closing it would release the locks that this process has on it.
+    """
     try:
-        status = os.stat(path)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not path.is_file():
+            raise OSError(errno.EINVAL, "it is not a file") from None
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, "no permission to read and write it") from None
+    os.chmod(path, 0o600)
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path) if path is not None else None
     except FileNotFoundError:
         return None
-    return status.st_dev, status.st_ino
+    return status and (status.st_dev, status.st_ino)
 
 
 def _disk_error(error: Exception) -> DiskError:
@@ -174,7 +182,7 @@ VERSION = 1
 
 # Ids are blobs: SQLite's text cannot hold every Python string.
 # Contents have a table of their own, so that renewing a response does not write them again.
-# Triggers keep the total, so that several processes agree on it; 256 is `entries.ROW_SIZE`.
+# Triggers keep the total, so that several processes agree on it; 256 is `changes.ROW_SIZE`.
 TABLES = """
 CREATE TABLE response (
     number INTEGER PRIMARY KEY,

@@ -1,4 +1,4 @@
-"""A store in one SQLite file: changes are visible at once, and written later by a worker thread."""
+"""A store in one SQLite database: changes are visible at once, and written later, to a file by a worker thread."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import trio
 from bridge.errors import NotReady
 from bridge.store import statements
 from bridge.store.base import Conversation, StoredResponse, UsageRow
-from bridge.store.changes import Changes, ResponseChange
-from bridge.store.database import DiskError, StoreFile
-from bridge.store.entries import (
+from bridge.store.changes import (
     Change,
+    Changes,
     ConversationEntry,
+    ResponseChange,
     ResponseEntry,
     create,
     find_item,
@@ -29,6 +29,7 @@ from bridge.store.entries import (
     response_size,
     with_ids,
 )
+from bridge.store.database import DiskError, StoreFile
 from bridge.store.statements import Bounds
 from bridge.threads import in_thread
 
@@ -55,6 +56,7 @@ class SqliteStore:
 
     It raises `ConfigError` for a path that cannot be used, for the database of another program and for one of a newer
     version. Several processes may share a file: each sees what the others have written, not what they have queued.
+    Without a path, the database is in memory and lost with the process; no thread is involved then.
 
     Changes are queued and written together: `statements` says what a statement for each of them would cost under load.
     While the disk fails, `fault` says why, everything continues in memory, and writing is retried. When more than
@@ -64,7 +66,7 @@ class SqliteStore:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         *,
         ttl: float,
         max_bytes: int,
@@ -175,7 +177,7 @@ class SqliteStore:
         if self._queue:
             log.error("store: lost %d change(s): %s", len(self._queue), self.fault)
         async with self._lock:
-            await in_thread(self._file.close)
+            await self._blocking(self._file.close)
             self._closed = True
             self.fault = "the store is closed"
 
@@ -346,4 +348,7 @@ class SqliteStore:
         async with self._lock:
             if self._closed:
                 raise DiskError("the store is closed")
-            return await in_thread(self._file.do, work)
+            return await self._blocking(partial(self._file.do, work))
+
+    async def _blocking(self, work: Callable[[], T]) -> T:
+        return work() if self._file.path is None else await in_thread(work)

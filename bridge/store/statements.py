@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import orjson
 
 from bridge.store.base import Conversation, StoredResponse, UsageRow
-from bridge.store.changes import Batch, Key, ResponseChange
+from bridge.store.changes import Batch, Change, ConversationEntry, Key, ResponseChange, ResponseEntry
 from bridge.store.database import transaction
-from bridge.store.entries import Change, ConversationEntry, ResponseEntry
 
 CLEANED = 500
 """How many rows of a table one transaction removes, at least, before it leaves the rest to the next."""

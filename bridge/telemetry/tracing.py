@@ -149,7 +149,7 @@ def open_tracing(endpoint: str) -> Tracing | None:
     """Sends traces to the collector at this address; None if the SDK is not installed."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+        from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
@@ -160,16 +160,10 @@ def open_tracing(endpoint: str) -> Tracing | None:
         return None
     # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over ours.
     known = Resource({SERVICE_NAME: "turnbridge", SERVICE_VERSION: __version__})
-    provider = TracerProvider(resource=known.merge(_named_by_operator()), shutdown_on_exit=False)
+    provider = TracerProvider(resource=known.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
     exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return Tracing(provider)
-
-
-def _named_by_operator() -> Any:
-    from opentelemetry.sdk.resources import OTELResourceDetector
-
-    return OTELResourceDetector().detect()
 
 
 def _carrier(request: Request) -> Mapping[str, str]:

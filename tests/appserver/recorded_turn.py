@@ -9,7 +9,7 @@ import orjson
 from harness import ROOT
 
 from bridge.appserver.connection import key_of
-from bridge.appserver.turn import Call, Routes, RunningTurn
+from bridge.appserver.turn import Call, Flow, Routes, RunningTurn
 from bridge.core.events import TurnEvent
 
 
@@ -44,6 +44,13 @@ def play_trace(
             events += running.take()
     assert routes.unclaimed == 0
     return events + running.take()
+
+
+def call_of(flow: Flow, result: Any = None) -> Call:
+    """The next step of a flow, which is a call, after the result of the last one."""
+    step = flow.send(result)
+    assert isinstance(step, Call)
+    return step
 
 
 def next_call(flow: Any, result: Any) -> Any:

@@ -106,7 +106,8 @@ def test_an_answer_comes_back_in_either_way(back: list[Item]) -> None:
 def test_reasoning_may_be_left_out_or_given_back() -> None:
     """The thread has it in any case."""
     reasoning = RawItem("reasoning", {"type": "reasoning", "encrypted_content": "x"})
-    for items in ([HI, HELLO, MORE], [HI, reasoning, HELLO, MORE]):
+    histories: list[list[Item]] = [[HI, HELLO, MORE], [HI, reasoning, HELLO, MORE]]
+    for items in histories:
         threads = KeptThreads(4)
         thought = digested(ReasoningDelta("r", 0, ["hm"]), TextDelta("m", ["hello"]), Finished("completed"))
         kept_after(threads, [HI], thought)

@@ -444,7 +444,7 @@ async def test_silence_ends_a_turn(prompted: Program, dialect: Dialect) -> None:
         async with trio.open_nursery() as nursery:
             results: dict[str, Result] = {}
 
-            async def run(name: str, *steps: dict[str, Any]) -> None:
+            async def run(name: str, *steps: Any) -> None:
                 results[name] = await finish(child.start(turn(*steps)))
 
             nursery.start_soon(run, "first", {"hang": True})

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from appserver.recorded_turn import next_call, play_trace, recorded
+from appserver.recorded_turn import call_of, next_call, play_trace, recorded
 
 from bridge.appserver.connection import CurrentDecoder, RpcError
 from bridge.appserver.current import ACTIONS, CurrentTurn
@@ -333,19 +333,19 @@ def test_the_flow_of_a_turn(can_inject: bool) -> None:
     assert turn.interrupt() is None
     assert turn.end() == []
     flow = turn.begin()
-    call = next(flow)
+    call = call_of(flow)
     assert call.method == "thread/start"
     assert call.claim is not None
     result = {"thread": {"id": "t"}}
     assert call.claim(result) == "t"
     turn.key = "t"
-    call = flow.send(result)
+    call = call_of(flow, result)
     if can_inject:
         assert (call.method, call.params) == (
             "thread/inject_items",
             {"threadId": "t", "items": build_items(TURN, SETTINGS)},
         )
-        call = flow.send({})
+        call = call_of(flow, {})
     assert call.method == "turn/start"
     assert call.params == build_turn_start(TURN, "t", history_as_text=not can_inject)
     assert turn.interrupt() is None
@@ -364,12 +364,12 @@ def test_a_child_that_needs_input_gets_the_last_text_of_the_user() -> None:
     for items, injected in (((USER, earlier, last), [USER, earlier]), ((last,), [])):
         turn = replace(TURN, items=items)
         flow = CurrentTurn(turn, SETTINGS, can_inject=True, needs_input=True).begin()
-        assert next(flow).method == "thread/start"
-        call = flow.send({"thread": {"id": "t"}})
+        assert call_of(flow).method == "thread/start"
+        call = call_of(flow, {"thread": {"id": "t"}})
         if injected:
             assert call.method == "thread/inject_items"
             assert call.params["items"] == build_items(replace(TURN, items=tuple(injected)), SETTINGS)
-            call = flow.send({})
+            call = call_of(flow, {})
         assert call.method == "turn/start"
         assert call.params["input"] == [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]
 
@@ -724,7 +724,7 @@ NATIVE = replace(TURN, tools=(FIND, SHELL, CRM, PATCH))
 
 def native_start(turn: Turn) -> dict[str, Any]:
     """The parameters of thread/start for a turn with native tools."""
-    call = next(CurrentTurn(turn, SETTINGS, can_inject=True, native=True).begin())
+    call = call_of(CurrentTurn(turn, SETTINGS, can_inject=True, native=True).begin())
     assert call.method == "thread/start"
     return call.params
 
@@ -733,7 +733,7 @@ def native_items(turn: Turn) -> Any:
     """The items that are injected for a turn with native tools."""
     flow = CurrentTurn(turn, SETTINGS, can_inject=True, native=True).begin()
     next(flow)
-    call = flow.send({"thread": {"id": "t"}})
+    call = call_of(flow, {"thread": {"id": "t"}})
     assert call.method == "thread/inject_items"
     return call.params["items"]
 
@@ -781,9 +781,9 @@ def test_a_tool_that_codex_refuses_is_the_clients_to_mend(native: bool, message:
 def test_raw_events_are_requested_where_they_are_needed() -> None:
     """They repeat everything that was injected."""
     assert "experimentalRawEvents" not in build_thread_start(TURN, SETTINGS, history_as_text=False)
-    plain = next(CurrentTurn(TURN, SETTINGS, can_inject=True).begin())
+    plain = call_of(CurrentTurn(TURN, SETTINGS, can_inject=True).begin())
     assert "experimentalRawEvents" not in plain.params
-    encrypted = next(CurrentTurn(replace(TURN, encrypted_reasoning=True), SETTINGS, can_inject=True).begin())
+    encrypted = call_of(CurrentTurn(replace(TURN, encrypted_reasoning=True), SETTINGS, can_inject=True).begin())
     assert encrypted.params["experimentalRawEvents"] is True
 
 

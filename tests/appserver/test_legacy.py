@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from appserver.recorded_turn import play_trace, recorded
+from appserver.recorded_turn import call_of, play_trace, recorded
 from harness import ROOT
 
 from bridge.appserver.connection import LegacyDecoder, encode_request
@@ -21,7 +21,7 @@ from bridge.appserver.legacy import (
     choose_sends,
     developer_instructions,
 )
-from bridge.appserver.turn import ChildSettings, Routes
+from bridge.appserver.turn import Call, ChildSettings, Routes
 from bridge.core.collect import collect
 from bridge.core.events import (
     Acted,
@@ -355,16 +355,16 @@ def test_the_flow_of_a_turn(sends: Any, methods: list[str]) -> None:
     assert turn.interrupt() is None
     assert turn.end() == []
     flow = turn.begin()
-    call = next(flow)
+    call = call_of(flow)
     assert call.method == "newConversation"
     assert call.claim is not None
     assert call.claim({"conversationId": "c"}) == "c"
     turn.key = "c"
-    call = flow.send({"conversationId": "c", "model": "gpt-5.2"})
+    call = call_of(flow, {"conversationId": "c", "model": "gpt-5.2"})
     assert call.method == "addConversationListener"
     assert call.params == {"conversationId": "c", "experimentalRawEvents": False}
-    call = flow.send({"subscriptionId": "s"})
-    calls = [call, *flow]
+    call = call_of(flow, {"subscriptionId": "s"})
+    calls = [call, *(step for step in flow if isinstance(step, Call))]
     assert [call.method for call in calls] == methods
     assert all(call.params["conversationId"] == "c" for call in calls)
     assert sum("effort" in call.params for call in calls) == (sends == "turn")

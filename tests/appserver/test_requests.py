@@ -24,7 +24,8 @@ def ask(**message: Any) -> dict[str, Any]:
     """The reply to a request of the child's."""
     reply = answer_request(orjson.dumps(message))
     assert b"\n" not in reply
-    return orjson.loads(reply)
+    answer: dict[str, Any] = orjson.loads(reply)
+    return answer
 
 
 @pytest.mark.parametrize(("method", "result"), ANSWERS.items())

@@ -13,15 +13,14 @@ import trio
 from appserver.test_launch import launcher, program
 from certificates import Authority, make_authority
 
-from bridge.appserver import roots as root_file
-from bridge.appserver.codex_home import CodexHome, read_codex_home
+from bridge.appserver.codex_home import SYSTEM_CONFIG, CodexHome, read_codex_home
 from bridge.appserver.roots import Roots, Server, find_bundle, find_untrusted, prepare_roots, read_bundle, tls_servers
 
-OPENAI = {("api.openai.com", 443), ("chatgpt.com", 443), ("auth.openai.com", 443)}
+OPENAI = frozenset({("api.openai.com", 443), ("chatgpt.com", 443), ("auth.openai.com", 443)})
 LOCAL = 'model_provider = "house"\n[model_providers.house]\nbase_url = "http://127.0.0.1:8000/v1"\n'
 
 pytestmark = pytest.mark.skipif(
-    any(root_file.SYSTEM_CONFIG.parent.glob("*.toml")), reason="an administrator configures Codex on this machine"
+    any(SYSTEM_CONFIG.parent.glob("*.toml")), reason="an administrator configures Codex on this machine"
 )
 
 
@@ -77,7 +76,7 @@ def names_in(path: Path) -> list[str]:
 )
 def test_the_servers_of_a_configuration(tmp_path: Path, config: str | None, servers: set[tuple[str, int]]) -> None:
     """All that a client may choose, not only the default one; plain HTTP on this machine or network needs none."""
-    assert tls_servers(home_of(tmp_path, config)) == servers
+    assert tls_servers(home_of(tmp_path, config)) == frozenset(servers)
 
 
 def test_a_login_needs_openai_s_servers(tmp_path: Path) -> None:
@@ -222,6 +221,7 @@ async def serve_tls(context: ssl.SSLContext, *, task_status: trio.TaskStatus[int
             return
 
     (listener,) = await trio.open_ssl_over_tcp_listeners(0, context, host="127.0.0.1")
+    assert isinstance(listener.transport_listener, trio.SocketListener)
     port = listener.transport_listener.socket.getsockname()[1]
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_listeners, shake_hands, [listener])

@@ -13,6 +13,7 @@ import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -390,14 +391,20 @@ def test_the_legacy_flows_are_the_document_s(
     """Seed 003 sends both calls for chat and for responses, and for responses the message alone with SKIP_TURN."""
     log = EventLog(tmp_path / "events.ndjson")
     settings = {"CODEX_BIN": str(prompted_codex(tmp_path)), "PROXY_MODELS": MODEL, "PROXY_DIALECT": "legacy"}
+
+    def has_replies(req_id: str, count: int) -> bool:
+        return len(log.of(req_id, "rpc_response")) >= count
+
+    def has_ended(req_id: str) -> bool:
+        return log.calls(req_id)[-1:] == ENDING[-1:]
+
     with running_bridge(tmp_path, f"--log-events={log.path}", **settings, **environment) as bridge:
         for path, body, sends in (("/v1/chat/completions", ask_chat, chat), ("/v1/responses", ask, responses)):
             with send_request(bridge, path, body({"text": "one"}, {"hang": path}, stream=True)) as client:
-                req_id = wait_for(lambda path=path: log.request_of(path), "the request")
+                req_id = wait_for(partial(log.request_of, path), "the request")
                 assert client.recv(1)
-                replies = len(OPENING + sends)
-                wait_for(lambda r=req_id, n=replies: len(log.of(r, "rpc_response")) >= n, "the calls' replies")
-            wait_for(lambda r=req_id: log.calls(r)[-1:] == ENDING[-1:], "the end of the flow")
+                wait_for(partial(has_replies, req_id, len(OPENING + sends)), "the calls' replies")
+            wait_for(partial(has_ended, req_id), "the end of the flow")
             assert log.calls(req_id) == OPENING + sends + ENDING
             asked = [record["payload"]["params"].get("conversationId") for record in log.of(req_id, "rpc_request")]
             assert len({conversation for conversation in asked if conversation}) == 1

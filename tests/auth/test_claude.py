@@ -343,7 +343,8 @@ async def test_all_waiting_callers_get_the_failure(tmp_path: Path) -> None:
 
 async def test_another_caller_takes_over_when_the_one_that_refreshes_leaves(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
-        login, old, first, got = rig.login(), rig.on_disk(), trio.CancelScope(), []
+        got: list[Any] = []
+        login, old, first = rig.login(), rig.on_disk(), trio.CancelScope()
         with holding(rig.path.with_name(".credentials.json.lock")) as holder:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(refresh_within, first, login, old)

@@ -16,8 +16,8 @@ from upstream.answers import CUT, RESET, Gate, Plain, html, plain_json, refusal
 from upstream.chatgpt import serving
 from upstream.tokens import CHATGPT_FORMS, SAID, auth_json, write_auth_json
 
-from bridge.errors import UpstreamError
-from bridge.upstream.codex_login import LOG_IN, NotLoggedIn
+from bridge.errors import LOG_IN, UpstreamError
+from bridge.upstream.codex_login import NotLoggedIn
 from bridge.upstream.login import REFRESH_SECONDS, Login
 
 # The good way

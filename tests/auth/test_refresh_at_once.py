@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -180,7 +181,8 @@ async def test_a_lock_is_free_when_its_holder_dies(tmp_path: Path) -> None:
 
 async def test_a_login_that_is_refreshed_during_the_wait_for_the_lock_is_only_read(tmp_path: Path) -> None:
     async with rigged(tmp_path) as rig:
-        old, got = rig.on_disk(), []
+        got: list[Any] = []
+        old = rig.on_disk()
         async with trio.open_nursery() as nursery:
             with (rig.home / "auth.json.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)

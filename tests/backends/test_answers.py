@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from bridge.app.answers import start_answer
-from bridge.core.backend import EventStream
+from bridge.core.backend import Backend, EventStream
 from bridge.core.events import Choice, Finished, TextDelta, TextDone, TurnEvent, Usage, UsageUpdate
 from bridge.core.items import Message, Text
 from bridge.core.turn import Turn
@@ -43,7 +43,7 @@ class Played:
         self.closed = True
 
 
-class Scripted:
+class Scripted(Backend):
     """A backend that starts these streams, one after the other, and then is overloaded."""
 
     name = "scripted"
@@ -61,12 +61,6 @@ class Scripted:
     def models(self) -> list[str]:
         return ["m"]
 
-    async def drops(self, turn: Turn) -> list[str]:
-        return []
-
-    def rate_limits(self) -> None:
-        return None
-
     def status(self) -> tuple[bool, str]:
         return True, "ready"
 
@@ -74,7 +68,8 @@ class Scripted:
 def said(*texts: str, seconds: float = 0) -> list[tuple[float, list[TurnEvent]]]:
     """A text, one batch for each piece, and its end."""
     pieces: list[list[TurnEvent]] = [[TextDelta("i", [text])] for text in texts]
-    return [(seconds, batch) for batch in [*pieces, [TextDone("i"), DONE]]]
+    pieces.append([TextDone("i"), DONE])
+    return [(seconds, batch) for batch in pieces]
 
 
 async def read(stream: EventStream) -> list[TurnEvent]:

@@ -70,7 +70,8 @@ async def provider(kind: str) -> AsyncIterator[Provider]:
             assert api.faults == []
         return
     server = openai_chat.ChatServer() if kind == "openai" else PlainResponses()
-    server.key = KEY
+    if isinstance(server, openai_chat.ChatServer):
+        server.key = KEY
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
         yield Provider(server, f"{server.url}/v1")
@@ -221,7 +222,10 @@ async def test_codex_is_asked_with_its_login(tmp_path: Path) -> None:
     """At `base_url` and `token_url` of the file, which win over the settings."""
     async with chatgpt.serving() as server:
         home = server.home(tmp_path)
-        elsewhere = {"codex_base_url": "http://127.0.0.1:1/x", "codex_token_url": "http://127.0.0.1:1/t"}
+        elsewhere: dict[str, Any] = {
+            "codex_base_url": "http://127.0.0.1:1/x",
+            "codex_token_url": "http://127.0.0.1:1/t",
+        }
         config = {"type": "codex", "base_url": server.base_url, "token_url": server.token_url, "models": ["m"]}
         async with built(config, codex_home=home, **elsewhere) as backend:
             assert (backend.name, backend.models()) == ("a", ["m"])

@@ -219,7 +219,8 @@ def test_a_name_leads_to_a_backend_before_any_is_asked(model: str, backend: str 
     }
     file = config(routing, claude=CLAUDE, chat=CHAT)
     settings = Settings(aliases={"from-env": "llama-4"})
-    for keys in ({"CLAUDE_KEY": "k", "CHAT_KEY": "k", "GEMINI_API_KEY": "k"}, {}):
+    every: dict[str, Any] = {"CLAUDE_KEY": "k", "CHAT_KEY": "k", "GEMINI_API_KEY": "k"}
+    for keys in (every, {}):
         plans = list(planned(file, **keys).values())
         assert route(model, file, settings, plans) == (backend, name)
 
@@ -228,12 +229,13 @@ def test_a_backend_that_is_off_comes_last() -> None:
     """A shorter pattern of one that is on goes before it."""
     routing = {"patterns": {"claude": ["claude-opus"], "chat": ["claude-"]}}
     file = config(routing, claude=CLAUDE, chat=CHAT)
-    for keys, backend in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"CLAUDE_KEY": "k", "CHAT_KEY": "k"}, "claude"),
         ({"CHAT_KEY": "k"}, "chat"),
         ({"CLAUDE_KEY": "k"}, "claude"),
         ({}, "claude"),
-    ):
+    ]
+    for keys, backend in cases:
         assert route("claude-opus-4", file, Settings(), list(planned(file, **keys).values())) == (backend, None)
 
 

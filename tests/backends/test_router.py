@@ -112,7 +112,7 @@ OFF = serve(Other("off"), "gemini", disabled_reason="GEMINI_API_KEY is not set."
 )
 def test_a_name_leads_to_a_model_and_its_backend(name: str, choice: tuple[str, str | None, str]) -> None:
     """In any case, with or without an effort, by an alias, by who lists it, by its beginning."""
-    aliases = {"fast": "gpt-9", "unlisted": "gpt-7-secret", "mine": "claude-x"}
+    aliases: dict[str, Any] = {"fast": "gpt-9", "unlisted": "gpt-7-secret", "mine": "claude-x"}
     names = router(Codex(), CLAUDE, GROQ, OFF, **aliases)
     assert names.resolve(name) == ModelChoice(name, *choice)
     assert names.backend(choice[2]).name == choice[2]
@@ -173,7 +173,13 @@ def test_patterns_among_the_aliases() -> None:
 
 def test_aliases_that_lead_nowhere_are_named() -> None:
     """With the reason; where the default backend has listed nothing, it cannot be known."""
-    aliases = {"fast": "gpt-9", "lost": "gpt-7", "off": "gemini-2.5-pro", "fine": "claude-x", "echo": "mock-echo"}
+    aliases: dict[str, Any] = {
+        "fast": "gpt-9",
+        "lost": "gpt-7",
+        "off": "gemini-2.5-pro",
+        "fine": "claude-x",
+        "echo": "mock-echo",
+    }
     assert router(Codex(), CLAUDE, GROQ, OFF, **aliases).stray_aliases() == [
         ("lost", "gpt-7", "No backend offers this model."),
         ("off", "gemini-2.5-pro", "GEMINI_API_KEY is not set."),

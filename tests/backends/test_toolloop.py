@@ -152,7 +152,8 @@ async def test_a_tool_that_fails_is_an_output(name: str, output: str) -> None:
 @pytest.mark.parametrize("limit", [1, 3])
 async def test_the_limit_is_a_failure(limit: int) -> None:
     """The calls of the last step are told, but not answered; the usage is."""
-    model = Model(*([[call(number), UsageUpdate(Usage(5)), END]] for number in range(limit)))
+    steps: list[list[list[TurnEvent]]] = [[[call(number), UsageUpdate(Usage(5)), END]] for number in range(limit)]
+    model = Model(*steps)
     *events, usage, end = await read(model.loop(limit))
     assert events == [call(number) for number in range(limit)]
     assert usage == UsageUpdate(Usage(5 * limit))

@@ -40,9 +40,12 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page of four turns: a call with a repair, a long text, a chat, and an error."""
     log = LogMaker(tmp_path_factory.mktemp("day") / "day.ndjson")
     call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": ARGUMENTS}
-    told = [{"type": "response.created"}, {"type": "response.completed", "response": response(call)}]
+    told: list[dict[str, Any]] = [
+        {"type": "response.created"},
+        {"type": "response.completed", "response": response(call)},
+    ]
     sent = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in told]
-    notes = [
+    notes: list[tuple[str, dict[str, Any]]] = [
         ("tool_call", {"name": "weather", "call_id": "call_1", "source": CALL}),
         ("tool_repair", {"name": "weather", "repairs": ["trailing_comma"]}),
     ]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from cli.exec.command import Command, Ran, Word, environment
-from cli.exec.warm import WarmCommand, running_interpreter
 from upstream.chatgpt import ChatGPT, serving_in_thread
 
 Json = dict[str, Any]
@@ -27,11 +26,9 @@ class Direct:
     chatgpt: ChatGPT
     home: Path
     directory: Path
-    warm: WarmCommand | None = None
 
     @property
     def command(self) -> Command:
-        """The command in an interpreter of its own; that takes half a second."""
         variables = environment(self.directory, **self.chatgpt.environment(self.home))
         return Command(self.directory, variables, ("--backend", "codex"))
 
@@ -50,10 +47,7 @@ class Direct:
 
     def run(self, *arguments: Word, stdin: bytes = b"", **more: str) -> Ran:
         """Run it to its end."""
-        if self.warm is None:
-            return self.command.run(*arguments, stdin=stdin, **more)
-        variables = self.command.environment | more
-        return self.warm.run("--backend", "codex", *arguments, stdin=stdin, **variables)
+        return self.command.run(*arguments, stdin=stdin, **more)
 
     def file(self, name: str, content: Any) -> Path:
         """A file with JSON in it."""
@@ -63,17 +57,9 @@ class Direct:
 
 
 @contextmanager
-def directly(directory: Path, warm: WarmCommand | None = None, form: Any = "chatgpt", **more: Any) -> Iterator[Direct]:
+def directly(directory: Path, form: Any = "chatgpt", **more: Any) -> Iterator[Direct]:
     """A login of this form that works. At the end nothing wrong may have been sent."""
     with serving_in_thread() as chatgpt:
-        direct = Direct(chatgpt, chatgpt.home(directory, form, **more), directory, warm)
+        direct = Direct(chatgpt, chatgpt.home(directory, form, **more), directory)
         yield direct
         assert chatgpt.faults == []
-
-
-@contextmanager
-def warmed(directory: Path) -> Iterator[WarmCommand]:
-    """The command for many runs."""
-    variables = environment(directory)
-    with running_interpreter(variables) as interpreter:
-        yield WarmCommand(interpreter, directory, variables)

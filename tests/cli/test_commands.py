@@ -126,7 +126,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, busy: str) -> dict[str, subpro
             # It serves, although it should not have started.
             process.terminate()
             printed, errors = process.communicate(timeout=10)
-        return subprocess.CompletedProcess(words, process.returncode, printed, errors)
+        return subprocess.CompletedProcess(words, process.wait(), printed, errors)
 
     names = list(HELP | MISTAKES)
     with ThreadPoolExecutor(3) as pool:

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import ROOT, python_program, running_bridge, scripted_codex, turns
@@ -143,7 +144,7 @@ def test_the_key_of_the_provider_is_looked_for(tmp_path: Path, value: str | None
     (tmp_path / ".codex").mkdir()
     config = 'model_provider = "house"\n[model_providers.house]\nenv_key = "HOUSE_KEY"\n'
     (tmp_path / ".codex" / "config.toml").write_text(config)
-    environment = {} if value is None else {"HOUSE_KEY": value}
+    environment: dict[str, Any] = {} if value is None else {"HOUSE_KEY": value}
     _, lines, printed = doctor(tmp_path, CODEX_BIN=str(tmp_path / "none"), **environment)
     assert lines["env_key"].startswith("ok " if value else "!! "), printed
     assert "HOUSE_KEY" in lines["env_key"]

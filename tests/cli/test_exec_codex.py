@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from cli.direct import ADD, HI, SCHEMA, Direct, directly, warmed
-from cli.exec.warm import WarmCommand
+from cli.direct import ADD, HI, SCHEMA, Direct, directly
 from protocols.wire.lines import calls_of, items_of, text_of, usage_of
 from upstream.answers import Gate, Stream
 from upstream.chatgpt import DEFAULT_TEXT
@@ -27,15 +26,9 @@ COMPLETED = [{"type": "response.completed", "response": {"id": "resp_1", "usage"
 HELLO = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
 
 
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmCommand]:
-    with warmed(tmp_path_factory.mktemp("warm")) as ready:
-        yield ready
-
-
 @pytest.fixture
-def direct(tmp_path: Path, warm: WarmCommand) -> Iterator[Direct]:
-    with directly(tmp_path, warm) as ready:
+def direct(tmp_path: Path) -> Iterator[Direct]:
+    with directly(tmp_path) as ready:
         yield ready
 
 
@@ -261,7 +254,7 @@ def test_a_call_that_is_missing_is_told_before_anything_is_sent(direct: Direct) 
 
 def test_items_are_passed_exactly(direct: Direct) -> None:
     """Images, thoughts, other types and members that nobody knows."""
-    items = [
+    items: list[dict[str, Any]] = [
         {"role": "user", "content": "no type"},
         {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "https://x/y.png"}]},
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "AAAA"},
@@ -290,8 +283,8 @@ def test_a_custom_call_comes_back(direct: Direct) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_of_a_login(tmp_path: Path, warm: WarmCommand, form: Any) -> None:
-    with directly(tmp_path, warm, form) as direct:
+def test_each_form_of_a_login(tmp_path: Path, form: Any) -> None:
+    with directly(tmp_path, form) as direct:
         before = direct.auth.read_bytes()
         assert direct.run(*HI).stdout == f"{DEFAULT_TEXT}\n".encode()
         (request,) = direct.chatgpt.requests
@@ -327,15 +320,14 @@ def test_codex_home_may_be_a_flag(direct: Direct) -> None:
         ("apikey", "PROXY_CODEX_API_BASE_URL", "https://api.example.com/v1"),
     ],
 )
-def test_each_address_has_a_proxy_of_its_own_or_none(
-    tmp_path: Path, warm: WarmCommand, form: Any, variable: str, far: str
-) -> None:
+def test_each_address_has_a_proxy_of_its_own_or_none(tmp_path: Path, form: Any, variable: str, far: str) -> None:
     """One is far away and is reached by HTTPS_PROXY; the others are on this machine, where no proxy leads."""
     host = str(urlsplit(far).hostname)
-    with directly(tmp_path, warm, form) as direct, tls_proxy(tmp_path, {host: direct.chatgpt.url}) as proxy:
+    with directly(tmp_path, form) as direct, tls_proxy(tmp_path, {host: direct.chatgpt.url}) as proxy:
         if form == "chatgpt":
             direct.chatgpt.logins.expire_access()
-        ran = direct.run(*HI, **proxy.environment, HTTP_PROXY=proxy.url, **{variable: far})
+        variables: dict[str, Any] = {**proxy.environment, "HTTP_PROXY": proxy.url, variable: far}
+        ran = direct.run(*HI, **variables)
         assert (ran.code, ran.stdout) == (0, f"{DEFAULT_TEXT}\n".encode()), ran
         assert len(direct.chatgpt.token_requests) == (1 if form == "chatgpt" else 0)
     assert set(proxy.connected) == {f"{host}:443"}
@@ -363,6 +355,7 @@ def test_the_trace_is_shown_as_it_comes(tmp_path: Path) -> None:
         direct.chatgpt.will(Stream([answer()[0], gate]))
         with direct.command.start(*HI, "--trace") as process:
             direct.chatgpt.wait_for(lambda: gate.held)
+            assert process.stdout is not None
             assert select.select([process.stdout], [], [], 20)[0]
 
 

@@ -12,9 +12,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from cli.direct import ADD, HI, Direct, directly, warmed
+from cli.direct import ADD, HI, Direct, directly
 from cli.exec.command import Ran, finish
-from cli.exec.warm import WarmCommand
 from upstream.answers import RESET, Gate, Stream, Truncated, html, refusal, usage_limit
 from upstream.chatgpt import DEFAULT_TEXT
 from upstream.events import NOTHING, answer, error, failed, incomplete, padding, text
@@ -27,15 +26,9 @@ pytestmark = pytest.mark.deep  # each test starts several processes, or waits fo
 STORY = answer(text("one ", "two"))
 
 
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmCommand]:
-    with warmed(tmp_path_factory.mktemp("warm")) as ready:
-        yield ready
-
-
 @pytest.fixture
-def direct(tmp_path: Path, warm: WarmCommand) -> Iterator[Direct]:
-    with directly(tmp_path, warm) as ready:
+def direct(tmp_path: Path) -> Iterator[Direct]:
+    with directly(tmp_path) as ready:
         yield ready
 
 
@@ -114,8 +107,8 @@ def test_no_login(direct: Direct) -> None:
 
 
 @pytest.mark.parametrize("form", ["chatgpt", "chatgpt_object", "no_mode"])
-def test_a_refresh_keeps_everything_else(tmp_path: Path, warm: WarmCommand, form: Any) -> None:
-    with directly(tmp_path, warm, form, surprise={"kept": [1, None]}, agent_identity="x") as direct:
+def test_a_refresh_keeps_everything_else(tmp_path: Path, form: Any) -> None:
+    with directly(tmp_path, form, surprise={"kept": [1, None]}, agent_identity="x") as direct:
         before = json.loads(direct.auth.read_bytes())
         direct.chatgpt.logins.expire_access()
         assert direct.run(*HI, "--json").text == DEFAULT_TEXT
@@ -226,8 +219,12 @@ def test_a_reader_that_leaves_closes_the_connection(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_wrong_setting_is_one_line(direct: Direct, variables: dict[str, str]) -> None:
-    settings = {"PROXY_CODEX_BASE_URL": "https://upstream.invalid", "PROXY_FIRST_EVENT_TIMEOUT": "2", **variables}
+def test_a_wrong_setting_is_one_line(direct: Direct, variables: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {
+        "PROXY_CODEX_BASE_URL": "https://upstream.invalid",
+        "PROXY_FIRST_EVENT_TIMEOUT": "2",
+        **variables,
+    }
     ran = direct.run(*HI, "--json", **settings)
     assert ran.code in (1, 2)
     assert ran.events[-1]["code"] != "internal_error"
@@ -245,7 +242,8 @@ def test_a_wrong_setting_is_one_line(direct: Direct, variables: dict[str, str]) 
     ],
 )
 def test_a_url_that_is_not_safe_is_a_wrong_setting(direct: Direct, variable: str, url: str) -> None:
-    ran = direct.run(*HI, "--json", **{variable: url})
+    setting: dict[str, Any] = {variable: url}
+    ran = direct.run(*HI, "--json", **setting)
     assert ran.failed("invalid_configuration", exit_code=2).startswith(f"{variable}: ")
     assert_no_secrets(ran)
     assert direct.chatgpt.requests == []

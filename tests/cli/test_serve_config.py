@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.exec.command import environment
-from cli.exec.warm import WarmCommand, running_interpreter
+from cli.exec.command import Command, environment
 from harness import RunningBridge, running_bridge, scripted_codex, turns
 from upstream import anthropic_server, chatgpt, openai_chat
 from warm import run_warm
@@ -278,22 +277,21 @@ def test_a_mistake_in_the_file_ends_the_program(tmp_path: Path, text: str, told:
 
 
 @pytest.fixture(scope="module")
-def bare(place: Place) -> Iterator[WarmCommand]:
+def bare(place: Place) -> Command:
     """Without a file and without keys."""
     directory = place.directory / "exec"
     directory.mkdir()
-    with running_interpreter(environment(directory)) as interpreter:
-        yield WarmCommand(interpreter, directory, environment(directory), ("--json", "--prompt", "hi"))
+    return Command(directory, environment(directory), ("--json", "--prompt", "hi"))
 
 
 @pytest.fixture(scope="module")
-def command(place: Place, bare: WarmCommand) -> WarmCommand:
+def command(place: Place, bare: Command) -> Command:
     """With everything."""
     path = place.config(CONFIG.replace('default = "direct"', 'default = "app-server"'), "exec.toml")
     return configured(bare, place, path)
 
 
-def configured(bare: WarmCommand, place: Place, path: Path) -> WarmCommand:
+def configured(bare: Command, place: Place, path: Path) -> Command:
     return replace(bare, environment=bare.environment | place.variables, always=(*bare.always, "--config", path))
 
 
@@ -311,7 +309,7 @@ def configured(bare: WarmCommand, place: Place, path: Path) -> WarmCommand:
     ],
 )
 def test_exec_goes_where_serve_would(
-    command: WarmCommand, place: Place, arguments: str, said: str, model: str | None
+    command: Command, place: Place, arguments: str, said: str, model: str | None
 ) -> None:
     """By alias, pattern, kind, or the flag; the provider gets the model's own name."""
     ran = command.run(*arguments.split())
@@ -322,7 +320,7 @@ def test_exec_goes_where_serve_would(
         assert servers.get(said, place.direct).requests[-1].body["model"] == model
 
 
-def test_exec_reads_the_file_that_the_environment_names(command: WarmCommand) -> None:
+def test_exec_reads_the_file_that_the_environment_names(command: Command) -> None:
     """--config wins."""
     config = str(command.always[-1])
     by_variable = replace(command, always=("--json", "--prompt", "hi", "--model", "quick"))
@@ -331,7 +329,7 @@ def test_exec_reads_the_file_that_the_environment_names(command: WarmCommand) ->
     assert "/nowhere" in by_variable.run(PROXY_CONFIG="/nowhere").failed("invalid_configuration", 2)
 
 
-def test_exec_tells_a_mistake_in_the_file(bare: WarmCommand, place: Place) -> None:
+def test_exec_tells_a_mistake_in_the_file(bare: Command, place: Place) -> None:
     """With file, line and key, as a line of its output too."""
     path = place.config('[routing]\ndefault = "x"\n', "wrong.toml")
     message = bare.run("--config", path, "--model", "gpt-5").failed("invalid_configuration", 2)
@@ -348,9 +346,7 @@ def test_exec_tells_a_mistake_in_the_file(bare: WarmCommand, place: Place) -> No
         ("--backend anthropic --model x", "ANTHROPIC_API_KEY"),
     ],
 )
-def test_exec_names_the_variable_that_is_missing(
-    place: Place, bare: WarmCommand, arguments: str, variable: str
-) -> None:
+def test_exec_names_the_variable_that_is_missing(place: Place, bare: Command, arguments: str, variable: str) -> None:
     """Exit code 2; nothing is asked, and Codex is not started instead."""
     before = place.asked()
     message = bare.run(*arguments.split()).failed("invalid_configuration", 2)
@@ -359,7 +355,7 @@ def test_exec_names_the_variable_that_is_missing(
     assert place.asked() == before
 
 
-def test_exec_may_bring_the_key_itself(command: WarmCommand, place: Place) -> None:
+def test_exec_may_bring_the_key_itself(command: Command, place: Place) -> None:
     """Then a backend that is off answers."""
     assert "LOCKED_KEY is not set" in command.run("--model", "locked-1").failed("invalid_configuration", 2)
     ran = command.run("--model", "locked-1", "--provider-key", CHAT_KEY)
@@ -368,25 +364,25 @@ def test_exec_may_bring_the_key_itself(command: WarmCommand, place: Place) -> No
     assert "canary" not in ran.stderr + ran.stdout.decode()
 
 
-def test_exec_names_the_backends_that_there_are(command: WarmCommand) -> None:
+def test_exec_names_the_backends_that_there_are(command: Command) -> None:
     """For one that there is not."""
     message = command.run("--backend", "nobody").failed("usage_error", 2)
     for name in ("nobody", "app-server", "codex", "mock", "claude", "chat", "locked", "direct"):
         assert name in message
 
 
-def test_exec_does_not_ask_for_a_list_without_a_key(command: WarmCommand) -> None:
+def test_exec_does_not_ask_for_a_list_without_a_key(command: Command) -> None:
     """Nor is it needed: the model was named."""
     assert command.run("--model", "locked-1", "--provider-key", CHAT_KEY).stderr == ""
 
 
-def test_exec_follows_a_pattern_to_the_mock(place: Place, bare: WarmCommand) -> None:
+def test_exec_follows_a_pattern_to_the_mock(place: Place, bare: Command) -> None:
     """As serve does."""
     path = place.config('[routing.patterns]\nmock = ["pretend-"]\n', "mock-pattern.toml")
     configured(bare, place, path).run("--model", "pretend-1").succeeded()
 
 
-def test_exec_follows_a_pattern_to_an_app_server_of_another_name(place: Place, bare: WarmCommand) -> None:
+def test_exec_follows_a_pattern_to_an_app_server_of_another_name(place: Place, bare: Command) -> None:
     """The default must not get what is not meant for it."""
     text = CONFIG.replace('default = "direct"', 'default = "chat"').replace("app-server = [", "main = [")
     path = place.config(text + '[backends.main]\ntype = "app-server"\n', "renamed.toml")

@@ -232,7 +232,7 @@ def test_reasoning(cli: Cli) -> None:
 
 def test_structured_output(rig: Rig, cli: Cli) -> None:
     """--output-schema reaches the model's provider."""
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    schema: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     schema["additionalProperties"] = False
     (cli.work / "schema.json").write_text(json.dumps(schema))
     run = cli.run({"do": "text", "pieces": ['{"n": 3}']}, "--output-schema=schema.json")

@@ -294,10 +294,10 @@ def test_headers(client: OpenAI) -> None:
     raw = client.responses.with_raw_response.create(model=MODEL, input=said({"do": "text"}), temperature=0.5)
     assert raw.headers["x-bridge-dropped"] == "temperature"
     assert raw.parse()._request_id == raw.headers["x-request-id"]
-    raw = client.chat.completions.with_raw_response.create(
+    chat = client.chat.completions.with_raw_response.create(
         model=MODEL, messages=user(said({"do": "text"})), temperature=0.5
     )
-    assert raw.headers["x-bridge-dropped"] == "temperature"
+    assert chat.headers["x-bridge-dropped"] == "temperature"
 
 
 def test_models(client: OpenAI) -> None:

@@ -70,7 +70,7 @@ def test_the_openai_client_speaks_https(secure: RunningBridge, pair: Pair) -> No
     """Whole and streamed, on one connection, which verifies the certificate."""
     assert secure.url.startswith("https://127.0.0.1:")
     with httpx2.Client(verify=trusting(pair), trust_env=False) as http:
-        client = openai.OpenAI(base_url=secure.url, api_key=KEY, http_client=http)  # type: ignore[arg-type]
+        client = openai.OpenAI(base_url=secure.url, api_key=KEY, http_client=http)
         assert client.responses.create(model="mock-echo", input="hello").output_text == "hello"
         long = "word " * 40_000
         with client.responses.stream(model="mock-echo", input=long) as stream:

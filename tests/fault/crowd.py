@@ -24,7 +24,7 @@ class Reader:
     """One client; `begun` when it has heard the first word."""
 
     kind: Kind
-    steps: list[Json]
+    steps: Sequence[Any]
     begun: Event = field(default_factory=Event)
 
     def read(self, bridge: RunningBridge) -> list[Json]:

@@ -129,7 +129,7 @@ class Plays:
 
     def _held(self, label: str) -> Answer:
         whole, begun = self.dialect.answer(HELLO), self.dialect.beginning
-        parts = [*whole[:begun], self.gates[label], *whole[begun:]]
+        parts: list[Part] = [*whole[:begun], self.gates[label], *whole[begun:]]
         return self.dialect.stream(parts, done=not self.dialect.named)
 
     def _truncated(self) -> list[Part]:
@@ -253,7 +253,9 @@ class SelfSigned:
         """Serve until cancelled."""
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.url = f"https://127.0.0.1:{listener.socket.getsockname()[1]}"
-        await trio.serve_listeners(self._connected, [listener], task_status=task_status)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(trio.serve_listeners, self._connected, [listener])
+            task_status.started()
 
     async def _connected(self, stream: trio.SocketStream) -> None:
         self.handshakes += 1
@@ -277,7 +279,9 @@ class Hanging:
         """Serve until cancelled."""
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
-        await trio.serve_listeners(self._connected, [listener], task_status=task_status)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(trio.serve_listeners, self._connected, [listener])
+            task_status.started()
 
     async def _connected(self, stream: trio.SocketStream) -> None:
         self.connections += 1

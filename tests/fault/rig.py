@@ -50,13 +50,14 @@ class Outcome:
         if isinstance(self.body, dict):
             return self.body.get("error")
         last = self.body[-1]
-        return last["response"]["error"] if "response" in last else last.get("error")
+        found: Json | None = last["response"]["error"] if "response" in last else last.get("error")
+        return found
 
     @property
     def code(self) -> str | None:
         """The error's code."""
         error = self.error
-        return error and error.get("bridge_code", error["code"])
+        return None if error is None else str(error.get("bridge_code", error["code"]))
 
     @property
     def text(self) -> str:

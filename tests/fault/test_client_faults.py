@@ -145,7 +145,7 @@ async def test_fault_24_a_body_that_never_ends(
             received = bytearray()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(receive_into, received, client, nursery.cancel_scope)
-                while True:
+                while not nursery.cancel_scope.cancel_called:
                     await client.send_all(piece)
                     await trio.testing.wait_all_tasks_blocked(0.005)
                     mock_clock.jump(1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
+from operator import attrgetter
 
 import pytest
 from fault.providers import KINDS, labelled, marked
@@ -22,12 +24,12 @@ def check_gone(rig: Rig, kind: str, labels: list[str], left: float) -> None:
     server = rig.providers.of(kind)
     for label in labels:
         (request,) = labelled(server, label)
-        server.wait_for(lambda request=request: request.left_at)
+        server.wait_for(partial(attrgetter("left_at"), request))
         assert request.left_at is not None
         assert request.left_at - left < 1, label
         req_id = rig.request_of(f"to-{kind}", label)
         assert req_id is not None
-        end = wait_for(lambda req_id=req_id: rig.log.turn_end(req_id), "turn_end")
+        end = wait_for(partial(rig.log.turn_end, req_id), "turn_end")
         assert (end["outcome"], end["reason"]) == ("cancelled", "client_gone")
     assert rig.ask(f"to-{kind}").status == 200
     assert "Traceback" not in rig.bridge.stderr.read_text()
@@ -89,6 +91,6 @@ def test_a_response_that_is_cancelled_is_hung_up_on(rig: Rig) -> None:
         ended = rig.send("POST", f"/v1/responses/{made.body['id']}/cancel")
         assert ended.body["status"] == "cancelled"
         (request,) = labelled(rig.providers.of(kind), "cancelled")
-        rig.providers.of(kind).wait_for(lambda request=request: request.left_at)
+        rig.providers.of(kind).wait_for(partial(attrgetter("left_at"), request))
         assert request.left_at is not None
         assert request.left_at - asked < 1

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from signal import SIGTERM
 
 import pytest
-from fault.providers import HELLO, KINDS, Providers, labelled, marked, providers_in_thread
+from fault.providers import HELLO, KINDS, Providers, Server, labelled, marked, providers_in_thread
 from fault.rig import ENDPOINTS, PATHS, Outcome, Rig, body_of, rigged
 from server.prompted import send_request, wait_for
 from server.talk import talking
+from upstream.connection import Request
 
 pytestmark = pytest.mark.deep
 
@@ -37,6 +39,18 @@ def crowded(providers: Providers, tmp_path_factory: pytest.TempPathFactory) -> I
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(32) as ready:
         yield ready
+
+
+def is_served(rig: Rig, kind: str) -> bool:
+    return rig.ask(f"to-{kind}").status == 200
+
+
+def is_written(server: Server, label: str) -> bool:
+    return any(request.written for request in labelled(server, label))
+
+
+def all_have_left(requests: list[Request]) -> bool:
+    return all(request.left_at for request in requests)
 
 
 def hold(rig: Rig, pool: ThreadPoolExecutor, kind: str, label: str, play: str = "held") -> Future[Outcome]:
@@ -72,7 +86,7 @@ def test_choices_that_have_no_room_leave_nothing_behind(crowded: Rig) -> None:
     for kind in KINDS:
         refused = crowded.ask(f"to-{kind}", marked("held", "two"), endpoint="chat", n=2)
         assert (refused.status, refused.code) == (503, "overloaded")
-        wait_for(lambda kind=kind: crowded.ask(f"to-{kind}").status == 200, "the place is free", 10)
+        wait_for(partial(is_served, crowded, kind), "the place is free", 10)
 
 
 def test_a_client_that_leaves_between_two_attempts_is_not_asked_for_again(crowded: Rig) -> None:
@@ -81,9 +95,9 @@ def test_a_client_that_leaves_between_two_attempts_is_not_asked_for_again(crowde
         body = body_of("responses", f"to-{kind}", marked("500-later", "between"))
         with send_request(crowded.bridge, PATHS["responses"], body):
             server = crowded.providers.of(kind)
-            server.wait_for(lambda server=server: any(request.written for request in labelled(server, "between")))
+            server.wait_for(partial(is_written, server, "between"))
             assert crowded.ask(f"to-{kind}").status == 503
-        wait_for(lambda kind=kind: crowded.ask(f"to-{kind}").status == 200, "the place is free", 10)
+        wait_for(partial(is_served, crowded, kind), "the place is free", 10)
         assert len(labelled(server, "between")) == 1
 
 
@@ -136,7 +150,7 @@ def test_a_stop_waits_for_turns_and_then_fails_them(
         for kind in KINDS:
             server = providers.of(kind)
             requests = [labelled(server, label)[0] for label in ("stuck", "early", "behind")]
-            server.wait_for(lambda requests=requests: all(request.left_at for request in requests))
+            server.wait_for(partial(all_have_left, requests))
         assert "Traceback" not in rig.bridge.stderr.read_text()
     with rigged(tmp_path, providers) as again:
         for kind in KINDS:

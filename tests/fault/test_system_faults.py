@@ -11,6 +11,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ from warm import WarmProcess, run_warm
 
 from bridge.log.event_log import LAST_WRITES, LogWriter
 from bridge.log.rotation import LogFile
-from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
+
+HI = ask({"text": "hi"})
 
 Json = dict[str, Any]
 ECHO = {"model": "mock-echo", "input": "hi"}
@@ -69,14 +71,14 @@ def test_fault_25_no_more_files_can_be_opened(tmp_path: Path) -> None:
                     waiting.enter_context(socket.create_connection(("127.0.0.1", bridge.port), timeout=20))
                     for _ in range(3)
                 ]
-                for client in crowd:
-                    client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                for waiter in crowd:
+                    waiter.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 wait_for(lambda: "no connection can be accepted" in bridge.stderr.read_text(), "it is told")
                 events = list(read_sse(iter(stream.read().decode().splitlines())))
                 assert events[-1]["type"] == "response.completed"
                 assert text_of(events) == "tick " * 20
-            for client in crowd:
-                assert client.recv(65536).startswith(b"HTTP/1.1 200")
+            for waiter in crowd:
+                assert waiter.recv(65536).startswith(b"HTTP/1.1 200")
         with bridge.client() as client:
             assert client.post("/responses", json=ask({"text": "hi"})).status_code == 200
             (child,) = children_of(pid)
@@ -84,8 +86,7 @@ def test_fault_25_no_more_files_can_be_opened(tmp_path: Path) -> None:
                 # Its pipes leave room for three files; to start another takes more.
                 os.kill(child, signal.SIGKILL)
                 refused = wait_for(
-                    lambda: (got := client.post("/responses", json=ask({"text": "hi"}))).status_code == 503 and got,
-                    "a refusal",
+                    lambda: got if (got := client.post("/responses", json=HI)).status_code == 503 else None, "a refusal"
                 )
                 assert "could not be started" in refused.json()["error"]["message"]
                 assert refused.headers["retry-after"]
@@ -177,7 +178,7 @@ def test_fault_28_a_log_that_is_copied_and_emptied_under_the_bridge(tmp_path: Pa
         for number in range(3):
             bodies = [ECHO | {"input": f"hi {number} {each}"} for each in range(3)]
             got = [client.post("/responses", json=body).headers["x-request-id"] for body in bodies]
-            wait_for(lambda got=got: ends_in(log) >= set(got), "all is written")
+            wait_for(partial(are_written, log, set(got)), "all is written")
             (tmp_path / f"copy-{number}").write_bytes(log.read_bytes())
             os.truncate(log, 0)
         client.post("/responses", json=ECHO)
@@ -185,6 +186,10 @@ def test_fault_28_a_log_that_is_copied_and_emptied_under_the_bridge(tmp_path: Pa
     records = [record for path in (*copies, log) for record in records_of(path)]
     assert [record["seq"] for record in records] == list(range(len(records)))
     assert [record["kind"] for record in records].count("turn_end") == 10
+
+
+def are_written(log: Path, requests: set[str]) -> bool:
+    return ends_in(log) >= requests
 
 
 def ends_in(log: Path) -> set[str]:
@@ -205,7 +210,7 @@ async def test_fault_30_a_clock_that_jumps_loses_nothing_that_is_stored(tmp_path
     """An hour back, an hour forth, to 1970 and to today again: what was stored at any of these times is there."""
     clock = Clock()
     options: Json = {"ttl": 10 * HOUR, "max_bytes": MANY_BYTES, "now": clock}
-    store = MemoryStore(**options) if kind == "memory" else SqliteStore(tmp_path / "store.db", **options)
+    store = SqliteStore(None if kind == "memory" else tmp_path / "store.db", **options)
     async with running(store):
         today = clock.time
         for number, time in enumerate([today, today - HOUR, today, today + HOUR, 0.0, today]):
@@ -346,7 +351,7 @@ def test_fault_41_a_working_directory_that_was_cleaned_away(tmp_path: Path) -> N
         work.symlink_to(tmp_path)
         assert status({"exit": 1}) == 502
         refused = wait_for(
-            lambda: (got := client.post("/responses", json=ask({"text": "hi"}))).status_code == 503 and got, "a refusal"
+            lambda: got if (got := client.post("/responses", json=HI)).status_code == 503 else None, "a refusal"
         )
         assert "working directory" in refused.json()["error"]["message"]
         assert str(tmp_path) not in refused.text
@@ -393,6 +398,7 @@ def test_fault_43_nobody_reads_stderr(tmp_path: Path) -> None:
     ):
         os.close(stderr)
         try:
+            assert process.stdout is not None
             bridge = RunningBridge(process.stdout.readline().split()[-1], process, tmp_path, tmp_path)
             assert bridge.post("/responses", ECHO).status_code == 200
             assert unread.read(filled) == b"x" * filled

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 
 import pytest
 from fault.providers import HELLO, KINDS, WAIT, labelled, marked
@@ -182,7 +184,7 @@ def test_whoever_is_given_up_is_hung_up_on(rig: Rig, slow: dict[tuple[Fault, str
             for form, future in slow[fault, kind].items():
                 future.result()
                 (request,) = labelled(server, label_of(fault, kind, form))
-                server.wait_for(lambda request=request: request.left_at)
+                server.wait_for(partial(attrgetter("left_at"), request))
 
 
 def test_a_stranger_with_a_certificate_of_his_own_gets_nothing(rig: Rig, slow: dict[tuple[Fault, str], Asked]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -39,11 +40,11 @@ def main(directory: Path) -> None:
             assert streamed.recv(1)
             ids = [log.running("streamed"), log.running("waiting")]
             switch("down")
-            ends = [wait_for(lambda req_id=req_id: log.turn_end(req_id), "turn_end", 30) for req_id in ids]
+            ends = [wait_for(partial(log.turn_end, req_id), "turn_end", 30) for req_id in ids]
             switch("up")
         for req_id in ids:
             # The child is told after the end is in the log.
-            wait_for(lambda req_id=req_id: "turn/interrupt" in log.calls(req_id), "the interrupt")
+            wait_for(partial(log.is_interrupted, req_id), "the interrupt")
         stopped = [log.calls(req_id).count("turn/interrupt") for req_id in ids]
         status = bridge.post("/responses", ask({"text": "hi"})).status_code
         reasons = [end["reason"] for end in ends]

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 Json = dict[str, Any]
-Part = tuple[str, str] | tuple[str, str, str | None]
+Part = tuple[Any, ...]
+"""`text` and the text, or `image`, its source and its detail."""
 Entry = tuple[str, str, tuple[Part, ...]] | tuple[str, str, str, str]
 Atom = tuple[str, ...]
 
@@ -21,6 +22,12 @@ _CALL_IN_TEXT = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
 
 def message(role: str, parts: Iterable[Part]) -> Entry:
     return "message", "developer" if role == "system" else role, tuple(parts)
+
+
+def parts_of(entry: Entry) -> tuple[Part, ...]:
+    """The parts of a message or an output."""
+    assert not isinstance(entry[2], str)
+    return entry[2]
 
 
 def as_it_is(text: str) -> str:
@@ -88,7 +95,7 @@ def without_written_calls(entries: list[Entry]) -> list[Entry]:
     found: list[Entry] = []
     for entry, after in zip(entries, [*entries[1:], None], strict=True):
         if entry[0] == "message" and entry[1] == "assistant" and after is not None and after[0] == "call":
-            parts = tuple((kind, _CALL_IN_TEXT.sub("", text), *rest) for kind, text, *rest in entry[2])  # type: ignore[misc]
+            parts = tuple((kind, _CALL_IN_TEXT.sub("", text), *rest) for kind, text, *rest in parts_of(entry))
             entry = message("assistant", (part for part in parts if part != ("text", "")))
             if not entry[2]:
                 continue
@@ -124,10 +131,10 @@ def atoms(entries: list[Entry]) -> list[Atom]:
     """The same of entries. Arguments are compared by what they mean: this API has no JSON text for them."""
     said: list[Atom] = []
     for entry in entries:
-        if entry[0] == "call":
-            said.append(("call", entry[1], entry[2], json.dumps(json.loads(str(entry[3])), sort_keys=True)))
+        if len(entry) == 4:
+            said.append(("call", entry[1], entry[2], json.dumps(json.loads(entry[3]), sort_keys=True)))
             continue
-        for part in entry[2]:
+        for part in parts_of(entry):
             kind, text = part[0], part[1]
             who = ("output", entry[1]) if entry[0] == "output" else ("image",) if kind == "image" else (entry[1],)
             said.append((*who, text))

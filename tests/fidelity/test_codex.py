@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from fidelity import pictures
-from fidelity.canonical import Entry, as_it_is, message, of_chat, of_responses, without_written_calls
+from fidelity.canonical import Entry, as_it_is, message, of_chat, of_responses, parts_of, without_written_calls
 from fidelity.home import MARK, fill
 from fidelity.requests import TOOLS, as_items, chats
 from hypothesis import HealthCheck, given, settings
@@ -83,7 +83,7 @@ def house(request: pytest.FixtureRequest, target: Target, tmp_path_factory: pyte
     yield from opened(tmp_path_factory.mktemp("fidelity"), target, request.param)
 
 
-def opened(directory: Path, target: Target, mode: str, **more: str) -> Iterator[House]:
+def opened(directory: Path, target: Target, mode: str, **more: Any) -> Iterator[House]:
     """A bridge with a full home; at its end nothing may have run."""
     found: list[Path] = []
 
@@ -167,7 +167,7 @@ def test_an_output_of_a_megabyte(house: House, api: Api, model: str) -> None:
     """Codex cuts it at 48 kB, or at 12, unless it is told otherwise."""
     output = "".join(f"{number:07} é\n" for number in range(100_000))
     call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    messages = [
+    messages: list[Json] = [
         {"role": "user", "content": "read it"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": output},
@@ -249,7 +249,7 @@ def test_what_codex_changes_of_an_image_is_named(
     image = {"type": "input_image", "image_url": picture, "detail": detail or "auto"}
     answer = house.rig.send(RESPONSES, request(RESPONSES, [{"role": "user", "content": [image]}], model=LISTED))
     (entry,) = received(house.sent(answer))
-    ((kind, url, shown),) = entry[2]  # type: ignore[misc]
+    ((kind, url, shown),) = parts_of(entry)
     assert (kind, shown, url == picture) == ("image", arrives, "size" not in dropped)
     assert answer.headers["x-bridge-dropped"] == dropped
 
@@ -259,7 +259,7 @@ def test_a_gif_arrives_as_a_png(house: House) -> None:
     image = {"type": "input_image", "image_url": pictures.GIF}
     answer = house.rig.send(RESPONSES, request(RESPONSES, [{"role": "user", "content": [image]}]))
     (entry,) = received(house.sent(answer))
-    assert str(entry[2][0][1]).startswith("data:image/png;base64,")  # type: ignore[index]
+    assert str(parts_of(entry)[0][1]).startswith("data:image/png;base64,")
 
 
 @pytest.mark.parametrize("picture", [pictures.BMP, pictures.SVG, pictures.BROKEN], ids=["bmp", "svg", "broken"])
@@ -312,7 +312,7 @@ def test_tokens_written_to_the_cache_are_counted(house: House) -> None:
 @pytest.mark.parametrize("api", [RESPONSES, CHAT], ids=str)
 def test_the_limit_of_tokens(house: House, api: Api) -> None:
     """Codex has none, so the bridge ends the answer there, and the model's work with it."""
-    limit = {"max_completion_tokens": 20} if api is CHAT else {"max_output_tokens": 20}
+    limit: Json = {"max_completion_tokens": 20} if api is CHAT else {"max_output_tokens": 20}
     answer = house.rig.ask(api, {"do": "slow", "n": 200, "seconds": 20}, **limit)
     house.sent(answer)
     assert answer.end == api.cut
@@ -324,7 +324,7 @@ def test_the_limit_of_tokens(house: House, api: Api) -> None:
 @pytest.mark.parametrize("api", [RESPONSES, CHAT], ids=str)
 def test_an_answer_within_its_limit_is_whole(house: House, api: Api) -> None:
     """A limit that the answer does not reach changes nothing."""
-    limit = {"max_completion_tokens": 400} if api is CHAT else {"max_output_tokens": 400}
+    limit: Json = {"max_completion_tokens": 400} if api is CHAT else {"max_output_tokens": 400}
     answer = house.rig.ask(api, {"do": "text", "pieces": ["word "] * 150}, **limit)
     house.sent(answer)
     assert (answer.end, answer.text) == (api.done, "word " * 150)
@@ -352,7 +352,7 @@ def test_the_options_of_a_web_search(target: Target, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["text"])
 def test_codex_with_its_own_tools_uses_the_home_as_it_is(target: Target, mode: str, tmp_path: Path) -> None:
     """--native-tools switches all of it on; this shows that the home above would be noticed."""
-    settings = {"PROXY_NATIVE_TOOLS": "true", "PROXY_TOOL_MODE": mode}
+    settings: Json = {"PROXY_NATIVE_TOOLS": "true", "PROXY_TOOL_MODE": mode}
     found: list[Path] = []
     with start_rig(tmp_path, target, fill_home=lambda home: found.append(fill(home)), **settings) as rig:
         assert rig.ask(RESPONSES, "hi").status == 200
@@ -395,7 +395,7 @@ def test_the_oldest_version_gets_every_word(old: House, api: Api) -> None:
     """In order and once, an output of 900 kB among them; nothing of the home."""
     output = "".join(f"{number:07}\n" for number in range(110_000))
     call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"q": 1}'}}
-    messages = [
+    messages: list[Json] = [
         {"role": "user", "content": "read it"},
         {"role": "assistant", "content": "One moment.", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": output},

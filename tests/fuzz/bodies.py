@@ -13,7 +13,7 @@ from protocols.cases import counter
 from bridge import exact_json
 from bridge.appserver.current import CurrentTurn
 from bridge.appserver.legacy import LegacyTurn, choose_sends
-from bridge.appserver.turn import ChildSettings, RunningTurn
+from bridge.appserver.turn import Call, ChildSettings, RunningTurn
 from bridge.core.models import ModelChoice
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError, InvalidRequest
@@ -96,5 +96,6 @@ def _begin(running: RunningTurn) -> None:
     with suppress(StopIteration):
         while True:
             call = flow.send(result)
-            exact_json.dumps(call.params)
+            if isinstance(call, Call):
+                exact_json.dumps(call.params)
             result = RESULT

@@ -71,7 +71,7 @@ async def _serve(whole: bytes, pieces: list[bytes]) -> None:
     asked: list[Framed] = []
     faults: list[logging.LogRecord] = []
     watcher = logging.Handler()
-    watcher.emit = faults.append  # type: ignore[method-assign]
+    watcher.emit = faults.append  # type: ignore[assignment]
     log = logging.getLogger("bridge.server")
     log.addHandler(watcher)
     log.propagate = False

@@ -102,9 +102,12 @@ def why(sample: Sample) -> str:
 
 
 async def test_answers_are_verbatim_and_errors_become_failures(tmp_path: Path) -> None:
-    answer = [{"text": 'So: <tool_call>{"name":"x"}</tool_call>', "chunk": 5}, {"usage": {"input": 7, "output": 3}}]
-    limit = [{"error": {"message": "Slow down.", "info": "rateLimitExceeded"}}]
-    steps = [answer, limit, [{"interrupted": True}], [], [{"text": "half"}, {"exit": 3}]]
+    answer: list[dict[str, Any]] = [
+        {"text": 'So: <tool_call>{"name":"x"}</tool_call>', "chunk": 5},
+        {"usage": {"input": 7, "output": 3}},
+    ]
+    limit: list[dict[str, Any]] = [{"error": {"message": "Slow down.", "info": "rateLimitExceeded"}}]
+    steps: list[list[dict[str, Any]]] = [answer, limit, [{"interrupted": True}], [], [{"text": "half"}, {"exit": 3}]]
     async with asking(tmp_path, *steps) as asker:
         sample = await ask(asker)
         assert sample.failure is None

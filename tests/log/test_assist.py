@@ -196,10 +196,11 @@ def test_a_cut_answer_may_lack_the_end_of_what_its_backend_said(cut: str, sse: b
         end = {"outcome": "failed", "error": {"code": cut}} if late else {"outcome": "cancelled", "reason": cut}
         return Recording("r", LOGS[0], client=[Piece(0.0, "client_sse", "".join(stream))], end=end)
 
-    close = [{"op": "close", "p": None}]
+    close: list[dict[str, Any]] = [{"op": "close", "p": None}]
     if cut == "deadline_exceeded":
         close.insert(0, {"op": "error", "p": {"code": cut, "message": "}{", "severity": "transient"}})
-    half, more = {"op": "delta", "p": "half"}, {"op": "delta", "p": " and more"}
+    half: dict[str, Any] = {"op": "delta", "p": "half"}
+    more: dict[str, Any] = {"op": "delta", "p": " and more"}
     then = answer(half, *close)
     for now, outcome in (([half, *close], "same"), ([half, more, *close], "same"), ([more, *close], "different")):
         assert compare(then, answer(*now)).outcome == outcome

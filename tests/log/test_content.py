@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from harness import ROOT
@@ -15,7 +16,7 @@ BOTH = sorted(
 )
 
 
-def collected(*pieces: str | dict[str, object]) -> Answer:
+def collected(*pieces: str | Mapping[str, object]) -> Answer:
     """What was sent, as an answer."""
     reader = AnswerReader()
     for piece in pieces:

@@ -14,6 +14,7 @@ from cli.log.making import LogMaker, name_of
 
 from bridge.log import log as module
 from bridge.log.log import Log, index_path
+from bridge.log.read import read_blocks
 from bridge.log.summary import Summary
 
 
@@ -62,7 +63,7 @@ _reads: dict[Path, int] = {}
 @pytest.fixture(autouse=True)
 def _count_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count what is read of each log; the reading itself is the real one."""
-    really = module.read_blocks
+    really = read_blocks
 
     def counted(path: Path, *arguments: object, **options: object) -> Iterator[tuple[int, bytes]]:
         for offset, block in really(path, *arguments, **options):  # type: ignore[arg-type]

@@ -107,7 +107,8 @@ def test_foreign_lines_gaps_and_newer_formats_are_counted(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["ts", "mono", "run", "seq", "phase", "kind", "req_id", "method", "conversation_id"])
 def test_a_member_of_another_type_makes_a_line_foreign(name: str) -> None:
-    assert parse_record(json.dumps(record(**{name: [1]})).encode()) is None
+    wrong: Json = {name: [1]}
+    assert parse_record(json.dumps(record(**wrong)).encode()) is None
     assert parse_record(json.dumps(record()).encode()) == record()
 
 

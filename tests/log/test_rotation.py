@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -463,7 +464,7 @@ async def test_when_no_new_file_can_be_begun_the_old_one_goes_on(
         logs.rename(kept)
         for number in range(20):
             note(log, number)
-            await until(lambda number=number: is_written(kept, number))
+            await until(partial(is_written, kept, number))
         logs.mkdir()
         mock_clock.jump(RETRY + 1)
         await until(lambda: any(logs.iterdir()))
@@ -471,7 +472,8 @@ async def test_when_no_new_file_can_be_begun_the_old_one_goes_on(
     assert len(caplog.records) == 1
     assert "cannot open a new file, still writing to the old one: No such file" in caplog.text
     assert log.writer.dropped == 0
-    shutil.copy(*log_files(kept), logs)
+    (file,) = log_files(kept)
+    shutil.copy(file, logs)
     assert notes(whole_log(log_files(logs))) == list(range(21))
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -29,7 +30,7 @@ async def write(writer: LogWriter, *lines: bytes) -> None:
         nursery.cancel_scope.cancel()
 
 
-def writer_of(path: Path, **options: int) -> LogWriter:
+def writer_of(path: Path, **options: Any) -> LogWriter:
     return LogWriter(LogFile(path), **options)
 
 

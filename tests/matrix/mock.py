@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matrix.provider import Call, Provider
 
 
@@ -21,8 +23,8 @@ class Mock(Provider):
     def settle(self) -> None:
         self.model = Mock.model
 
-    def _impossible(self, *_: object) -> None:
+    def _impossible(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("a mock model does no such thing")
 
     thinks = refuses = cuts = holds = wait_until_held = _impossible
-    left_at = images = outputs = thoughts = _impossible  # type: ignore[assignment]
+    left_at = images = outputs = thoughts = _impossible

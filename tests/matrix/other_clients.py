@@ -9,7 +9,6 @@ from time import monotonic
 from typing import Any
 
 from cli.exec.command import Command, Ran, finish
-from cli.exec.warm import WarmCommand
 from harness import RunningBridge
 from matrix.client import WEATHER, Json, Refused, ResponsesConversation
 from protocols.wire.lines import items_of
@@ -46,7 +45,7 @@ class WebSocket(ResponsesConversation):
 class Exec(ResponsesConversation):
     """A process for each request: `exec --json` with the conversation as its input."""
 
-    def __init__(self, warm: WarmCommand, model: str, **options: Any) -> None:
+    def __init__(self, warm: Command, model: str, **options: Any) -> None:
         super().__init__(model, **options)
         self.warm = warm
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import openai
-from cli.exec.command import environment
-from cli.exec.warm import WarmCommand, running_interpreter
+from cli.exec.command import Command, environment
 from harness import RunningBridge, running_bridge
 from matrix.child import AppServer
 from matrix.client import Conversation
@@ -27,7 +26,7 @@ from matrix.upstreams import (
 )
 from upstream import anthropic_server, chatgpt, openai_chat
 
-_OVER_HTTP = {
+_OVER_HTTP: dict[str, Callable[..., Conversation]] = {
     "responses_stream": StreamedResponses,
     "responses": Responses,
     "chat_stream": StreamedChat,
@@ -66,7 +65,7 @@ class Rig:
 
     bridge: RunningBridge
     client: openai.OpenAI
-    warm: WarmCommand
+    warm: Command
     providers: dict[str, Provider]
 
     def conversation(self, protocol: str, model: str, **options: Any) -> Conversation:
@@ -104,7 +103,7 @@ def start_rig(directory: Path) -> Iterator[Rig]:
         runs = directory / "exec"
         runs.mkdir()
         settings = environment(runs, **variables)
-        warm = WarmCommand(stack.enter_context(running_interpreter(settings)), runs, settings)
+        warm = Command(runs, settings)
         providers: dict[str, Provider] = {
             "app_server": child,
             "codex": ResponsesProvider(direct),

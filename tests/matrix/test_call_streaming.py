@@ -79,7 +79,7 @@ def test_a_response_stream_has_the_arguments_as_they_come(
     calls(provider, backend_of(request))
     tools: Any = [{"type": "function", **WEATHER}]
     with rig.client.responses.create(model=provider.model, input=PROMPT, tools=tools, stream=True) as stream:
-        seen = []
+        seen: list[Any] = []
         for event in stream:
             seen.append(event)
             if event.type == "response.function_call_arguments.delta":
@@ -152,9 +152,11 @@ def test_a_call_that_the_limit_cuts_off_is_incomplete(
     calls(provider, backend_of(request), held=False, cut=True)
     tools: Any = [{"type": "function", **WEATHER}]
     asked: Json = {"model": provider.model, "input": PROMPT, "tools": tools}
+    response: Any
     if streamed:
         with rig.client.responses.create(**asked, stream=True) as stream:
-            response = list(stream)[-1].response
+            last: Any = list(stream)[-1]
+            response = last.response
     else:
         response = rig.client.responses.create(**asked)
     assert response.status == "incomplete"

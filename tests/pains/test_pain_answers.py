@@ -143,7 +143,10 @@ def test_pain_03_no_placeholder_comes_first(codex: Rig) -> None:
 @pytest.mark.parametrize("path", ["/responses", "/chat/completions"])
 def test_pain_03_half_a_call_is_no_call(prompted: RunningBridge, path: str) -> None:
     """A stream that breaks within a call ends as a failure; nobody is told to run the half of it."""
-    steps = [{"text": 'so: <tool_call>{"name":"look","arguments":"{\\"q\\":'}, {"error": {"message": "boom"}}]
+    steps: list[dict[str, Any]] = [
+        {"text": 'so: <tool_call>{"name":"look","arguments":"{\\"q\\":'},
+        {"error": {"message": "boom"}},
+    ]
     body = (
         ask(*steps, tools=[FLAT_LOOK])
         if path == "/responses"

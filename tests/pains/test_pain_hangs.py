@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import RunningBridge, read_sse, running_bridge, scripted_codex, turns
@@ -173,7 +174,7 @@ def test_pain_06_every_question_is_answered_with_no(prompted: RunningBridge) -> 
 
 def test_pain_06_a_real_codex_asks_and_is_refused(tmp_path: Path) -> None:
     """With its own tools on and a policy that asks: the command does not run, the file is not made, the turn ends."""
-    settings = {
+    settings: dict[str, Any] = {
         "PROXY_NATIVE_TOOLS": "true",
         "PROXY_APPROVAL_POLICY": "untrusted",
         "PROXY_SANDBOX_MODE": "workspace-write",

@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import RunningBridge, read_sse, running_bridge, scripted_codex, turns
@@ -127,7 +128,7 @@ def test_pain_11_a_piece_that_was_lost_in_noise(tmp_path: Path) -> None:
     item = {"type": "agentMessage", "id": "msg-3", "text": "abc\ndef"}
     done = {"method": "item/completed", "params": {**where, "item": item}}
     unreadable = {"garbage": json.dumps(delta, separators=(",", ":")).replace("#", "\n")}
-    steps = [{"deltas": ["ab"]}, unreadable, {"deltas": ["ef"]}, {"garbage": json.dumps(done)}]
+    steps: list[dict[str, Any]] = [{"deltas": ["ab"]}, unreadable, {"deltas": ["ef"]}, {"garbage": json.dumps(done)}]
     program = scripted_codex(tmp_path, turns(steps))
     with running_bridge(tmp_path, CODEX_BIN=str(program), PROXY_MODELS="m") as bridge:
         response = bridge.post("/responses", {"model": "m", "input": "hi"})

@@ -57,7 +57,8 @@ def test_pain_13_no_parameter_spoils_a_request(codex: Rig, api: Api, stream: boo
 
 def test_pain_13_empty_parameters_are_not_worth_a_word(codex: Rig, api: Api) -> None:
     """Clients that send every field, as null, are told nothing."""
-    answer = codex.ask(api, FINE, **dict.fromkeys([*UNSUPPORTED, *HARMLESS, "tools", "tool_choice", "stop"]))
+    empty: dict[str, Any] = dict.fromkeys([*UNSUPPORTED, *HARMLESS, "tools", "tool_choice", "stop"])
+    answer = codex.ask(api, FINE, **empty)
     assert (answer.status, answer.text) == (200, "fine")
     assert "x-bridge-dropped" not in answer.headers
 

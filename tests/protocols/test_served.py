@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,10 @@ def test_a_custom_call_in_responses(client: OpenAI, streamed: bool) -> None:
     """The client's own accumulator gives a call with a text; its output goes back in the same way."""
     if streamed:
         with client.responses.stream(model="mock-tool-loop", input="hi", tools=[PATCH]) as stream:
-            (call,) = stream.get_final_response().output
+            output: Sequence[Any] = stream.get_final_response().output
     else:
-        (call,) = client.responses.create(model="mock-tool-loop", input="hi", tools=[PATCH]).output
+        output = client.responses.create(model="mock-tool-loop", input="hi", tools=[PATCH]).output
+    (call,) = output
     assert call.type == "custom_tool_call"
     assert call.name == "patch"
     items = [*HI, call.to_dict(), {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "done"}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from real.rig import CHAT, CURRENT, LEGACY, RESPONSES, TEXT_HISTORY, Api, Rig, Target, UseRig, start_rig
@@ -15,7 +16,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UseRig]:
     rigs: dict[tuple[object, ...], Rig] = {}
     with ExitStack() as stack:
 
-        def start(target: Target, *, retries: int = 0, **environment: str) -> Rig:
+        def start(target: Target, *, retries: int = 0, **environment: Any) -> Rig:
             key = (target, retries, *sorted(environment.items()))
             if key not in rigs:
                 directory = tmp_path_factory.mktemp(str(target))

@@ -59,7 +59,7 @@ def test_arguments_arrive_while_the_model_still_writes_them(any_codex: Rig) -> N
     action = {"do": "text", "pieces": [block("look", arguments)], "chunk": 20, "delay": 0.1}
     body = RESPONSES.body(said(action), tools=[LOOK]) | {"stream": True}
     idle = any_codex.provider.active
-    deltas = []
+    deltas: list[str] = []
     with any_codex.client.stream("POST", "responses", json=body) as response:
         for line in response.iter_lines():
             event = json.loads(line.removeprefix("data: ")) if line.startswith("data: {") else {}

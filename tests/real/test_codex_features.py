@@ -46,7 +46,7 @@ def dropped(answer: Any) -> list[str]:
 
 # Reasoning that the client gives back
 
-ENCRYPTED = {"include": ["reasoning.encrypted_content"]}
+ENCRYPTED: dict[str, Any] = {"include": ["reasoning.encrypted_content"]}
 THINK = {"do": "reasoning", "summary": ["I see."], "pieces": ["42"]}
 
 

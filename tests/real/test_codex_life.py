@@ -263,7 +263,7 @@ def test_codex_with_its_own_tools_has_the_time_to_end(
         config.write_text(config.read_text().replace("plugins = false", "plugins = true"))
 
     log = tmp_path / "events.ndjson"
-    settings = {"PROXY_NATIVE_TOOLS": "true", "PROXY_LOG_EVENTS": str(log)}
+    settings: dict[str, Any] = {"PROXY_NATIVE_TOOLS": "true", "PROXY_LOG_EVENTS": str(log)}
     with start_rig(tmp_path, CURRENT, fill_home=with_plugins, **settings) as rig:
         assert rig.ask(RESPONSES, {"do": "text"}).status == 200
         rig.bridge.process.send_signal(signal.SIGTERM)

@@ -16,7 +16,7 @@ from real.provider import USAGE
 from real.rig import CHAT, CURRENT, LEGACY, LOOK, RESPONSES, Answer, Api, Rig, UseRig, said, start_rig
 from server.prompted import EventLog, wait_for
 
-NATIVE = {"PROXY_TOOL_MODE": "native"}
+NATIVE: dict[str, Any] = {"PROXY_TOOL_MODE": "native"}
 USED = tuple(USAGE.values())
 
 
@@ -455,7 +455,7 @@ def test_cut_turns_leave_nothing_behind(tmp_path: Path) -> None:
             return monotonic() - before
 
         def events() -> Counter[str]:
-            return Counter(record.get("method") for record in log.records())
+            return Counter(str(record.get("method")) for record in log.records())
 
         def os_threads() -> int:
             return len(os.listdir(f"/proc/{rig.child()}/task"))

@@ -57,7 +57,7 @@ def body_of(api: Api) -> dict[str, Any]:
 def test_every_value_of_every_setting(tmp_path: Path, target: Target, number: int) -> None:
     """Several settings at a time, so that each value has its turn in four starts."""
     values = {**VALUES, "PROXY_DIALECT": DIALECTS[target]}
-    chosen = {name: each[number % len(each)].format(tmp=tmp_path) for name, each in values.items()}
+    chosen: dict[str, Any] = {name: each[number % len(each)].format(tmp=tmp_path) for name, each in values.items()}
     with start_rig(tmp_path, target, **chosen) as rig:
         for api in (RESPONSES, CHAT):
             response = rig.client.post(api.path, json=body_of(api))

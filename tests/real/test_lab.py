@@ -67,7 +67,7 @@ def _texts(items: list[Json]) -> list[str]:
     for item in items:
         content = item.get("content") or item.get("output")
         parts = content if isinstance(content, list) else [{"text": content}]
-        found += [part["text"] for part in parts if isinstance(part.get("text"), str)]
+        found += [text for part in parts if isinstance(text := part.get("text"), str)]
     return found
 
 

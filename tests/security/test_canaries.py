@@ -89,7 +89,7 @@ def push(watched: Watched, secret: str) -> None:
         for body in (
             {"model": MODEL, "input": past, "instructions": secret, "tools": [tool], "metadata": {"a": secret}},
             ask(say, user=secret, prompt_cache_key=secret, safety_identifier=secret),
-            ask(say, **{f"x-{SHAPES['openai']}": 1, "api_key": secret, "unknown": {"nested": [secret]}}),
+            ask(say) | {f"x-{SHAPES['openai']}": 1, "api_key": secret, "unknown": {"nested": [secret]}},
         ):
             assert client.post("/responses", json=body).status_code == 200
         assert client.post("/chat/completions", json=ask_chat(say, user=secret)).status_code == 200

@@ -212,7 +212,7 @@ def head_of(bridge: RunningBridge, data: bytes) -> dict[str, str]:
         while chunk := client.recv(65536):
             received += chunk
     lines = received.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
-    return dict(line.decode("ascii").lower().split(": ", 1) for line in lines)  # type: ignore[misc]
+    return dict(line.decode("ascii").lower().split(": ", 1) for line in lines)
 
 
 @pytest.mark.parametrize("text", BREAKS.values(), ids=BREAKS)

@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.direct import HI, Direct, directly, warmed
+from cli.direct import HI, Direct, directly
 from cli.exec.command import Ran, Word, finish
-from cli.exec.warm import WarmCommand
 from upstream.answers import RESET, Answer, Gate, Plain, Stream, html, plain_json, refusal
 from upstream.chatgpt import ChatGPT
 from upstream.connection import Request
@@ -27,12 +26,6 @@ from warm import run_warm
 BRIDGE_KEY = "cb-canary-bridge-key-0123456789"
 PROVIDER_KEY = "canary-provider-key-0123456789"
 ADD: tuple[Word, ...] = ("--tool", 'add:inline={"type":"object"}')
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmCommand]:
-    with warmed(tmp_path_factory.mktemp("warm")) as ready:
-        yield ready
 
 
 def assert_clean(direct: Direct, *ran: Ran) -> None:
@@ -174,9 +167,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_secret_is_told(tmp_path: Path, warm: WarmCommand, name: str) -> None:
+def test_no_secret_is_told(tmp_path: Path, name: str) -> None:
     case = CASES[name]
-    with directly(tmp_path, warm, case.form) as direct:
+    with directly(tmp_path, case.form) as direct:
         direct.chatgpt.logins.keys.add(PROVIDER_KEY)
         if case.prepare is not None:
             case.prepare(direct.chatgpt)
@@ -192,8 +185,8 @@ def test_no_secret_is_told(tmp_path: Path, warm: WarmCommand, name: str) -> None
         assert bool(sent) == (case.code != 2)
 
 
-def test_no_secret_is_told_in_text_mode(tmp_path: Path, warm: WarmCommand) -> None:
-    with directly(tmp_path, warm) as direct:
+def test_no_secret_is_told_in_text_mode(tmp_path: Path) -> None:
+    with directly(tmp_path) as direct:
         direct.chatgpt.will(streamed(), streamed(), ending(failed, "x"), refusing(400))
         runs = [direct.run(*HI), direct.run(*HI, "--trace"), direct.run(*HI), direct.run(*HI)]
         assert [ran.code for ran in runs] == [0, 0, 1, 1]
@@ -215,12 +208,12 @@ def test_no_secret_is_told_when_a_run_is_interrupted(tmp_path: Path) -> None:
         assert_clean(direct, ran)
 
 
-def test_a_bridge_is_asked_with_its_own_key_alone(tmp_path: Path, warm: WarmCommand) -> None:
+def test_a_bridge_is_asked_with_its_own_key_alone(tmp_path: Path) -> None:
     """It goes where it belongs, and comes back from nowhere."""
-    with directly(tmp_path, warm) as direct:
+    with directly(tmp_path) as direct:
         url = direct.chatgpt.api_base_url
         variables = direct.command.environment | {"PROXY_API_KEY": BRIDGE_KEY}
-        ran = warm.run("--url", url, *HI, "--json", **variables)
+        ran = replace(direct.command, environment=variables, always=()).run("--url", url, *HI, "--json")
         ran.failed("upstream_unauthorized")
         (request,) = direct.chatgpt.requests
         assert request.headers["authorization"] == f"Bearer {BRIDGE_KEY}"

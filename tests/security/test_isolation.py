@@ -96,7 +96,7 @@ def test_what_one_client_says_is_said_for_him_alone(rig: Rig, kind: str) -> None
 @pytest.mark.parametrize("named", [None, "the same name"])
 def test_a_conversation_keeps_its_session_and_shares_it_with_nobody(rig: Rig, kind: str, named: str | None) -> None:
     """The same words of another client are another conversation, and so are other words of the same one."""
-    members = {} if named is None else {"prompt_cache_key": named}
+    members: dict[str, Any] = {} if named is None else {"prompt_cache_key": named}
     found: dict[str, list[str]] = {}
     for tenant, key in TENANTS.items():
         label = f"session.{tenant}.{named is None}"

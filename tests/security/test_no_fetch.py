@@ -73,7 +73,7 @@ def bodies(url: str) -> list[tuple[str, Json]]:
         {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image", "image_url": url}]},
     ]
     files = [{"type": "input_file", "file_url": url}, {"type": "input_file", "file_id": url}]
-    answers = [
+    answers: list[Json] = [
         *({"input": [image(url), last]}, {"input": [*past, last]}),
         *({"input": [{"role": "user", "content": [part]}, last]} for part in files),
         {"input": [last], "tools": [tool]},

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
-from fault.providers import HELLO, KINDS, Providers, labelled, marked, providers_in_thread
+from fault.providers import HELLO, KINDS, CodexServer, Providers, labelled, marked, providers_in_thread
 from fault.rig import CODEX_MODEL, FORMS, Rig, rigged
 from harness import KEY
 from server.prompted import wait_for
@@ -137,7 +138,9 @@ def test_a_list_of_models_is_never_asked_for_with_it(rig: Rig) -> None:
     assert listed.status == 200
     assert not [model for model in listed.body["data"] if "keyless" in model["id"]]
     for kind in ("responses", "anthropic", "openai"):
-        assert not [request for request in rig.providers.of(kind).listings if OWN in str(request.header_list)]
+        server = rig.providers.of(kind)
+        assert not isinstance(server, CodexServer)
+        assert not [request for request in server.listings if OWN in str(request.header_list)]
 
 
 # Who gets to see it
@@ -163,7 +166,7 @@ def test_the_child_does_not_get_it(rig: Rig) -> None:
     for model in (CODEX_MODEL, "mock-echo"):
         outcome = rig.ask(model, headers=KEYED)
         assert outcome.status == 200
-        wait_for(lambda outcome=outcome: rig.log.turn_end(outcome.request_id), "turn_end")
+        wait_for(partial(rig.log.turn_end, outcome.request_id), "turn_end")
         assert rig.log.calls(outcome.request_id)
         assert "canary" not in outcome.raw + json.dumps(
             [record for record in rig.log.records() if record["req_id"] == outcome.request_id]

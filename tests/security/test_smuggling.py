@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterator
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from harness import KEY, RunningBridge, running_bridge
@@ -332,7 +332,7 @@ class _OneByOne:
     def __init__(self, client: socket.socket) -> None:
         self._client = client
 
-    def makefile(self, mode: str) -> Any:
+    def makefile(self, mode: Literal["rb"]) -> Any:
         return self._client.makefile(mode, buffering=0)
 
 

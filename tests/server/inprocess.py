@@ -20,6 +20,7 @@ from bridge.app.service import Service
 from bridge.appserver.calls import TurnStream
 from bridge.appserver.launch import Command
 from bridge.appserver.supervisor import Pool, RestartPolicy, Supervisor
+from bridge.core.backend import EventStream
 from bridge.core.collect import Result
 from bridge.core.events import Finished, TurnEvent
 from bridge.core.items import Message, Text
@@ -28,7 +29,8 @@ from bridge.http.sockets import open_sockets
 from bridge.log.record import Recorder
 from bridge.protocols.chat.request import FORM
 from bridge.redact import Redactor
-from bridge.server.run import Server, Stop
+from bridge.server.process import Stop
+from bridge.server.run import Server
 from bridge.settings import load_settings
 
 QUICK = RestartPolicy(first_delay=0.01, max_delay=0.01, max_deaths=1000)
@@ -99,7 +101,7 @@ def turn(*steps: dict[str, Any], endpoint: Literal["responses", "chat"] = "respo
     return Turn(MODEL, MODEL, (Message("user", (Text(said),)),), **form)
 
 
-async def finish(stream: TurnStream) -> Result:
+async def finish(stream: EventStream) -> Result:
     """All events of a turn, collected; then it is let go."""
     result = Result()
     while result.end is None:
@@ -160,6 +162,6 @@ async def served(directory: Path, **environment: str) -> AsyncIterator[Served]:
     app, stop = App(settings, keys=(KEY,)), Stop()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Server(app).run, sockets, stop)
-        yield Served(sockets[0].getsockname()[1], app.service, app.runners)
+        yield Served(sockets[0].getsockname()[1], app.service, [each for each in app.runners if isinstance(each, Pool)])
         stop.asked.set()
         stop.hurried.set()

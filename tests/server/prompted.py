@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from harness import KEY, ROOT, RunningBridge, python_program
 
 MODEL = "prompted"
-LOOK = {
+LOOK: dict[str, Any] = {
     "type": "function",
     "name": "look",
     "parameters": {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]},
@@ -51,18 +51,18 @@ def prompted_codex(directory: Path, dialect: str = "both") -> Path:
     return python_program(directory / "prompted-codex", _PROGRAM.format(root=str(ROOT), dialect=dialect))
 
 
-def ask(*steps: dict[str, Any], repeat: int | None = None, **members: Any) -> dict[str, Any]:
+def ask(*steps: Any, repeat: int | None = None, **members: Any) -> dict[str, Any]:
     """A responses body whose answer is these steps."""
     wanted: Any = list(steps) if repeat is None else {"steps": list(steps), "repeat": repeat}
     return {"model": MODEL, "input": json.dumps(wanted), **members}
 
 
-def ask_chat(*steps: dict[str, Any], **members: Any) -> dict[str, Any]:
+def ask_chat(*steps: Any, **members: Any) -> dict[str, Any]:
     """A chat body whose answer is these steps."""
     return {"model": MODEL, "messages": [{"role": "user", "content": json.dumps(list(steps))}], **members}
 
 
-def wait_for(condition: Callable[[], T], what: str, seconds: float = 60) -> T:
+def wait_for(condition: Callable[[], T | None], what: str, seconds: float = 60) -> T:
     """Look again and again until `condition` gives something true; its value. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -110,6 +110,10 @@ class EventLog:
             if record["kind"] == "client_request" and text in json.dumps(record["payload"].get("body")):
                 return str(record["req_id"])
         return None
+
+    def is_interrupted(self, req_id: str) -> bool:
+        """Whether the child was told to stop the turn."""
+        return "turn/interrupt" in self.calls(req_id)
 
     def turn_end(self, req_id: str) -> dict[str, Any] | None:
         """How a request ended; None while it runs."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from harness import KEY, RunningBridge
 from protocols.open_responses import check_message
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 Json = dict[str, Any]
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 class Talk:
     """One connection."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: Connection) -> None:
         self.socket = socket
 
     def send(self, body: Json, **more: Any) -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -178,7 +179,7 @@ async def test_a_full_queue_is_told_at_once(autojump_clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("options", [{"max_queue": 0}, {"patience": 0}])
-async def test_there_may_be_no_queue(autojump_clock: Clock, options: dict[str, float]) -> None:
+async def test_there_may_be_no_queue(autojump_clock: Clock, options: dict[str, Any]) -> None:
     hall = Hall(max_turns=1, **options)
     await hall.enter()
     began = trio.current_time()

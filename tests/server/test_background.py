@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -344,7 +345,7 @@ def test_a_client_that_leaves_while_it_is_answered(prompted: LoggedBridge) -> No
         connection.close()
         response.close()
     for label in labels:
-        request = wait_for(lambda text=label: prompted.log.request_of(text), "the request")
-        end = wait_for(lambda id=request: prompted.log.turn_end(id), "the end of the turn")
+        request = wait_for(partial(prompted.log.request_of, label), "the request")
+        end = wait_for(partial(prompted.log.turn_end, request), "the end of the turn")
         assert end["outcome"] == "completed"
     assert "Traceback" not in prompted.bridge.stderr.read_text()

@@ -57,8 +57,8 @@ def test_the_life_of_a_conversation(client: httpx2.Client) -> None:
         ("GET", f"{url}/items/msg_1"),
         ("DELETE", f"{url}/items/msg_1"),
     ):
-        body = {"json": {"items": [{"role": "user", "content": "hi"}]}} if method == "POST" else {}
-        assert refusal(client.request(method, place, **body), 404)[0] == "conversation_not_found", (method, place)
+        body = {"items": [{"role": "user", "content": "hi"}]} if method == "POST" else None
+        assert refusal(client.request(method, place, json=body), 404)[0] == "conversation_not_found", (method, place)
 
 
 def test_a_conversation_needs_nothing(client: httpx2.Client) -> None:

@@ -24,8 +24,8 @@ from bridge.http.pages import PageRequest
 from bridge.ids import new_id
 from bridge.routing.router import Router
 from bridge.server.pages import Pages
-from bridge.store.memory import MemoryStore
-from bridge.telemetry.memory_limit import CODE as MEMORY_PRESSURE
+from bridge.store.sqlite import SqliteStore
+from bridge.telemetry.process import MEMORY_PRESSURE
 
 NEVER_AGAIN = RestartPolicy(first_delay=3600)
 GIVES_UP = RestartPolicy(first_delay=0.01, max_deaths=2)
@@ -42,7 +42,7 @@ FAULTS = (
 def pages_of(supervisor: Supervisor, fault: Callable[[], str | None] = lambda: None) -> Pages:
     """What a bridge with this child tells of itself."""
     backend = AppServerBackend("codex", Pool([supervisor]), new_id=new_id, settings=ChildSettings())
-    store = MemoryStore(ttl=60, max_bytes=1024**2, now=lambda: 0.0)
+    store = SqliteStore(None, ttl=60, max_bytes=1024**2, now=lambda: 0.0)
     return Pages(Service(Router(backend), new_id, 1000, 15, store), fault, 0, lambda: 0.0)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -440,7 +441,7 @@ def test_a_revoked_key_has_its_answers_ended(hasty: LoggedBridge) -> None:
         assert "revoked" in end["response"]["error"]["message"]
         assert refusal(whole.result(20), 401)[0] == "invalid_api_key"
         for request in requests:
-            wait_for(lambda request=request: "turn/interrupt" in hasty.log.calls(request), "the turn is interrupted")
+            wait_for(partial(hasty.log.is_interrupted, request), "the turn is interrupted")
         with pytest.raises(ConnectionClosedError) as closed:
             talk.receive()
         assert closed.value.rcvd is not None

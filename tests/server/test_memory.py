@@ -16,9 +16,10 @@ from harness import KEY, running_bridge
 from bridge.app.app import App
 from bridge.errors import Overloaded
 from bridge.http.sockets import open_sockets
-from bridge.server.run import Server, Stop
+from bridge.server.process import Stop
+from bridge.server.run import Server
 from bridge.settings import load_settings
-from bridge.telemetry.memory_limit import MemoryLimit, resident_bytes
+from bridge.telemetry.process import MemoryLimit, resident_bytes
 
 LIMIT = 1000
 

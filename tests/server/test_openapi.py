@@ -32,7 +32,17 @@ def conforms(bridge: RunningBridge, directory: Path, *options: str) -> None:
     address = f"{bridge.root}/openapi.json"
     key = f"Authorization: Bearer {KEY}"
     checks = f"--checks={','.join(CHECKS)}"
-    command = [program, "run", address, "-H", key, checks, "--seed=1", "--request-timeout=60", *options]
+    command: list[str | Path] = [
+        program,
+        "run",
+        address,
+        "-H",
+        key,
+        checks,
+        "--seed=1",
+        "--request-timeout=60",
+        *options,
+    ]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "Tested: " in done.stdout

@@ -32,7 +32,7 @@ from bridge.ids import new_id
 from bridge.routing.router import Router, Served
 from bridge.server.pages import Pages
 from bridge.store.key_store import add_key
-from bridge.store.memory import MemoryStore
+from bridge.store.sqlite import SqliteStore
 
 # Models
 
@@ -62,7 +62,7 @@ async def test_the_list_of_models_is_built_once_for_each_change_and_kind_of_key(
     backend, mock = Growing(), Growing()
     mock.name, mock.listed = "mock", ()
     router = Router(mock, [Served(backend, Target(backend.name))], default="growing")
-    store = MemoryStore(ttl=60, max_bytes=1024, now=lambda: 0.0)
+    store = SqliteStore(None, ttl=60, max_bytes=1024, now=lambda: 0.0)
     service = Service(router, new_id, 1000, 15, store, admission=Admission(Keyring((), file)))
     pages = Pages(service, lambda: None, 0, lambda: 0.0)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+import httpx2
 import pytest
 from harness import RunningBridge
 from log.replayed import compared, recordings_in, told
@@ -44,7 +46,7 @@ STEPS: dict[str, list[Json]] = {
     "secret call in pieces": [{"text": CALL.replace("tea", SECRET), "chunk": 5}],
     "secret call": [{"text": CALL.replace("tea", SECRET)}],
 }
-DYING = [{"text": "last words"}, {"exit": 3}]
+DYING: list[dict[str, Any]] = [{"text": "last words"}, {"exit": 3}]
 WITH_TOOLS = ("call", "calls", "broken call", "no call", "secret call", "secret call in pieces")
 
 
@@ -77,7 +79,13 @@ def ask_with_a_stop(bridge: RunningBridge) -> None:
 
 
 def ask_wrongly(bridge: RunningBridge) -> None:
-    for more in ({"model": "no-such-model"}, {"input": []}, {"tools": [LOOK | {"name": "bad name!"}]}, {"input": 5}):
+    wrong: list[dict[str, Any]] = [
+        {"model": "no-such-model"},
+        {"input": []},
+        {"tools": [LOOK | {"name": "bad name!"}]},
+        {"input": 5},
+    ]
+    for more in wrong:
         bridge.post("/responses", ask({"text": "x"}, **case("wrong")) | more)
     bridge.post("/chat/completions", {"model": "no-such-model", "messages": [], **case("wrong")})
     bridge.post("/responses", ask(**case("wrong"), previous_response_id="resp_none"))
@@ -103,16 +111,15 @@ def ask_and_cancel(bridge: RunningBridge) -> None:
                 bridge.post(f"/responses/{name}/cancel", {})
 
 
+def has_ended(client: httpx2.Client, name: str) -> bool:
+    return client.get(f"/responses/{name}").json()["status"] not in ("queued", "in_progress")
+
+
 def ask_in_the_background(bridge: RunningBridge) -> None:
     for steps in ([{"text": "later"}], [{"error": {"message": "it broke"}}]):
         made = bridge.post("/responses", ask(*steps, background=True, **case("background"))).json()
         with bridge.client() as client:
-            wait_for(
-                lambda made=made, client=client: (
-                    client.get(f"/responses/{made['id']}").json()["status"] not in ("queued", "in_progress")
-                ),
-                "it has ended",
-            )
+            wait_for(partial(has_ended, client, made["id"]), "it has ended")
 
 
 def ask_over_a_websocket(bridge: RunningBridge) -> None:

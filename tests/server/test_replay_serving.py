@@ -25,7 +25,7 @@ from bridge.log.read import MAX_PLAYED
 
 Json = dict[str, Any]
 CALL = '<tool_call>{"name":"look","arguments":"{\\"q\\":\\"tea\\"}"}</tool_call>'
-CHAT_LOOK = {"type": "function", "function": {name: LOOK[name] for name in ("name", "parameters")}}
+CHAT_LOOK: dict[str, Any] = {"type": "function", "function": {name: LOOK[name] for name in ("name", "parameters")}}
 
 
 class Weather(BaseModel):

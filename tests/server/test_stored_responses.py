@@ -225,7 +225,7 @@ def test_a_page_that_makes_no_sense_is_refused(
 
 def test_items_of_every_kind_are_listed(client: httpx2.Client) -> None:
     """Each in the API's form, with an id, whether it had a good one or not."""
-    given = [
+    given: list[dict[str, Any]] = [
         {"type": "additional_tools", "id": 5, "role": "developer", "tools": [{"type": "function", **LOOK}]},
         {"role": "system", "content": "Be kind."},
         {

@@ -272,8 +272,8 @@ def test_a_lane_is_answered_in_order(prompted_talk: Talk) -> None:
         message = prompted_talk.receive()
         if message["type"] in ENDS:
             ends.append(message)
-    for lane, expected in (("a", [1, 3, 5, 7, 9]), (None, [0, 2, 4, 6, 8])):
-        mine = [text_of(end["response"]) for end in ends if end.get("stream_id") == lane]
+    for name, expected in (("a", [1, 3, 5, 7, 9]), (None, [0, 2, 4, 6, 8])):
+        mine = [text_of(end["response"]) for end in ends if end.get("stream_id") == name]
         assert mine == [f"answer {number}" for number in expected]
 
 
@@ -449,6 +449,7 @@ def test_what_another_key_made_is_not_there(talk: Talk, two_keys: RunningBridge)
 
 def test_the_official_client(two_keys: RunningBridge) -> None:
     """`responses.connect()`: its events are those of a stream."""
+    options: Any = {"proxy": None}  # websockets knows this one, the client's types do not
     with (
         OpenAI(
             api_key=KEY,
@@ -456,16 +457,14 @@ def test_the_official_client(two_keys: RunningBridge) -> None:
             max_retries=0,
             http_client=openai.DefaultHttpxClient(trust_env=False),
         ) as client,
-        client.responses.connect(websocket_connection_options={"proxy": None}) as connection,
+        client.responses.connect(websocket_connection_options=options) as connection,
     ):
         previous: Json = {}
         for number in range(3):
             connection.response.create(model="mock-echo", input=f"number {number}", store=False, **previous)
-            for event in connection:
-                if event.type == "response.completed":
-                    break
-            assert event.response.output_text == f"number {number}"
-            previous = {"previous_response_id": event.response.id}
+            response = next(event.response for event in connection if event.type == "response.completed")
+            assert response.output_text == f"number {number}"
+            previous = {"previous_response_id": response.id}
         connection.response.create(model="mock-echo", input="hi", previous_response_id="resp_unknown")
         error = connection.recv()
         assert error.type == "error"

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,8 @@ def test_a_client_that_leaves_takes_its_queue_along(prompted: LoggedBridge) -> N
             talk.send(ask({"text": f"waiting-{lane}"}), stream_id=lane)
         requests = [prompted.log.running(f"leaving-{lane}") for lane in ("a", "b", "c")]
     for request in requests:
-        wait_for(lambda id=request: "turn/interrupt" in prompted.log.calls(id), "turn/interrupt", 10)
-        end = wait_for(lambda id=request: prompted.log.turn_end(id), "turn_end")
+        wait_for(partial(prompted.log.is_interrupted, request), "turn/interrupt", 10)
+        end = wait_for(partial(prompted.log.turn_end, request), "turn_end")
         assert (end["outcome"], end["reason"]) == ("cancelled", "client_gone")
     with talking(prompted.bridge) as talk:
         assert text_of(talk.ask(ask({"text": "hi"}))) == "hi"

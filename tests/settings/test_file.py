@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from harness import ROOT
@@ -63,7 +63,7 @@ def test_the_template_is_valid_and_explains_every_key() -> None:
         assert re.search(rf"^(\[routing\.{key}\]|{key} = )", text, re.MULTILINE), key
     for key in FileConfig.model_fields:
         assert re.search(rf"^\[{key}\b", text, re.MULTILINE), key
-    for word in (*BackendConfig.model_fields["type"].annotation.__args__, *PRESETS):
+    for word in (*get_args(BackendConfig.model_fields["type"].annotation), *PRESETS):
         assert re.search(rf"\b{word}\b", "\n".join(comments)), word
     for line in re.findall(r"^# (\w+) = .*$", text, re.MULTILINE):
         assert line in Settings.model_fields

@@ -33,7 +33,7 @@ SEED_003 = {
 }
 
 
-OTHERS = {
+OTHERS: dict[str, Any] = {
     "PROXY_ALLOWED_ORIGINS": ("app://obsidian.md",),
     "PROXY_ALLOWED_HOSTS": (),
     "PROXY_CONFIG": None,
@@ -274,7 +274,11 @@ def test_an_invalid_value_is_reported_with_its_source_and_its_rule(name: str, va
     """From a flag, the environment or the file, for all settings with choices or limits."""
     variable = SETTINGS[name].variable
     flag = f"--{name.replace('_', '-')}"
-    for environment, flags, where in [({variable: value}, {}, f"{variable}="), ({}, {name: value}, f"{flag} ")]:
+    sources: list[tuple[dict[str, str], dict[str, Any], str]] = [
+        ({variable: value}, {}, f"{variable}="),
+        ({}, {name: value}, f"{flag} "),
+    ]
+    for environment, flags, where in sources:
         with pytest.raises(ConfigError) as refused:
             load_settings(environment, **flags)
         assert refused.value.message == f"{where}{value}: {rule}"

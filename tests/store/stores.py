@@ -11,7 +11,6 @@ from typing import Any
 import trio
 
 from bridge.store.base import Conversation, Store, StoredResponse, UsageRow
-from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
 
 DAY = 86_400.0
@@ -33,7 +32,7 @@ class Clock:
 
 
 class Written:
-    """A store whose changes are all on disk before the next call, so that every call goes to the file."""
+    """A store whose changes are all written before the next call, so that every call goes to the database."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -60,8 +59,8 @@ async def running(store: Store) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def sqlite_store(path: Path, clock: Clock, **limits: Any) -> AsyncIterator[SqliteStore]:
-    """A store on a file, with its owner."""
+async def sqlite_store(path: Path | None, clock: Clock, **limits: Any) -> AsyncIterator[SqliteStore]:
+    """A store on a file, or in memory, with its owner."""
     store = SqliteStore(path, now=clock, **({"ttl": TTL, "max_bytes": MANY_BYTES} | limits))
     async with running(store):
         yield store
@@ -69,19 +68,15 @@ async def sqlite_store(path: Path, clock: Clock, **limits: Any) -> AsyncIterator
 
 @asynccontextmanager
 async def store_of_kind(kind: str, folder: Path, clock: Clock, **limits: Any) -> AsyncIterator[Store]:
-    """`memory`; `waiting`: a file that nothing is written to yet; `written`: a file that has everything."""
+    """`waiting`: a file that nothing is written to yet; `written` and `memory`: a database that has everything."""
     limits = {"ttl": TTL, "max_bytes": MANY_BYTES} | limits
-    if kind == "memory":
-        memory = MemoryStore(now=clock, **limits)
-        async with running(memory):
-            yield memory
-    elif kind == "waiting":
+    if kind == "waiting":
         waiting = SqliteStore(folder / "store.db", now=clock, **limits)
         yield waiting
         async with running(waiting):
             pass
     else:
-        async with sqlite_store(folder / "store.db", clock, **limits) as store:
+        async with sqlite_store(None if kind == "memory" else folder / "store.db", clock, **limits) as store:
             yield Written(store)
 
 

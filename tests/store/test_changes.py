@@ -14,9 +14,19 @@ from hypothesis import strategies as st
 from store.stores import conversation, item, json_items, response, usage
 
 from bridge.store import statements
-from bridge.store.changes import Batch, Changes, Key
+from bridge.store.changes import (
+    Batch,
+    Change,
+    Changes,
+    ConversationEntry,
+    Key,
+    UsageTable,
+    create,
+    make_entry,
+    response_size,
+    with_ids,
+)
 from bridge.store.database import prepare
-from bridge.store.entries import Change, ConversationEntry, UsageTable, create, make_entry, response_size, with_ids
 
 BOUNDS = statements.Bounds(used_after=-1, max_bytes=10**9, first_day="")
 

@@ -1,4 +1,4 @@
-"""Whatever is done and in whatever order: a store on a file does what the store in memory does."""
+"""Whatever is done and in whatever order: a store does what its model does."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from store.stores import MANY_BYTES, TTL, Clock, conversation, item, json_items, response, usage
+from store.model import ModelStore
+from store.stores import MANY_BYTES, TTL, Clock, conversation, item, json_items, response, running, usage
 
 from bridge.store.base import Store
-from bridge.store.memory import MemoryStore
 from bridge.store.sqlite import SqliteStore
 
 Step = Callable[[Store], Awaitable[Any]]
@@ -71,29 +71,35 @@ events = st.lists(
 
 
 class Pair:
-    """A file that is written to by one store at a time, and the same in memory."""
+    """A file that is written to by one store at a time, a store in memory, and the model of both."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = Clock()
         self.folder = folder
-        self.memory = MemoryStore(ttl=TTL, max_bytes=MANY_BYTES, now=self.clock)
+        self.memory = self.open(None)
+        self.model = ModelStore(self.clock)
 
-    def open(self) -> SqliteStore:
-        return SqliteStore(self.folder / "store.db", ttl=TTL, max_bytes=MANY_BYTES, now=self.clock)
+    def open(self, path: Path | None) -> SqliteStore:
+        return SqliteStore(path, ttl=TTL, max_bytes=MANY_BYTES, now=self.clock)
 
     async def play(self, events: list[Any]) -> None:
         """`restart` stops the store and begins with another; `pass on` goes on with a second one on the same file."""
-        todo = list(events)
+        async with running(self.memory):
+            await self.play_on_file(list(events))
+
+    async def play_on_file(self, todo: list[Any]) -> None:
+        path = self.folder / "store.db"
         async with trio.open_nursery() as nursery:
-            store = self.open()
+            store = self.open(path)
             await nursery.start(store.run)
             while todo:
                 match todo.pop(0):
                     case "flush":
                         await store.flush()
+                        await self.memory.flush()
                     case "pass on":
                         await store.flush()
-                        store = self.open()
+                        store = self.open(path)
                         await nursery.start(store.run)
                     case "restart":
                         break
@@ -101,14 +107,16 @@ class Pair:
                         self.clock.advance(seconds)
                     case step:
                         self.clock.advance(1)
-                        assert await step(store) == await step(self.memory)
+                        expected = await step(self.model)
+                        assert await step(store) == expected
+                        assert await step(self.memory) == expected
             nursery.cancel_scope.cancel()
         if todo:
-            await self.play(todo)
+            await self.play_on_file(todo)
 
 
 @given(events)
-def test_the_file_and_the_memory_agree(events: list[Any]) -> None:
+def test_the_file_and_the_memory_agree_with_the_model(events: list[Any]) -> None:
     """Also before anything is written, after a restart, and through a second store on the file."""
     with tempfile.TemporaryDirectory() as folder:
         trio.run(Pair(Path(folder)).play, events)

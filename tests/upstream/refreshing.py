@@ -34,7 +34,8 @@ async def refresh_within(scope: trio.CancelScope, login: Any, old: Any) -> None:
 @asynccontextmanager
 async def refreshing(endpoint: TokenEndpoint, old: Any, *logins: Any) -> AsyncIterator[list[Any]]:
     """All of these refresh the old one. The block runs before the endpoint answers; what they get is there after it."""
-    gate, got = Gate(), []
+    got: list[Any] = []
+    gate = Gate()
     endpoint.token_gate = gate
     async with trio.open_nursery() as nursery:
         for login in logins:

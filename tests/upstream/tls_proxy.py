@@ -39,7 +39,9 @@ class TlsProxy:
         """Serve until cancelled."""
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
-        await trio.serve_listeners(self._serve, [listener], task_status=task_status)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(trio.serve_listeners, self._serve, [listener])
+            task_status.started()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         head = b""

@@ -109,7 +109,7 @@ def auth_json(form: Form, logins: Logins, tokens: Json | None = None, **more: An
     return {**mode, "OPENAI_API_KEY": None, "tokens": tokens, "last_refresh": "2026-01-01T00:00:00.000000Z", **more}
 
 
-def write_auth_json(home: Path, content: Json) -> Path:
+def write_auth_json(home: Path, content: Json | list[Any]) -> Path:
     """Put an auth.json into a CODEX_HOME, which is made if it is not there."""
     home.mkdir(parents=True, exist_ok=True)
     path = home / "auth.json"

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from harness import ROOT
-from warm import WarmProcess
+from warm import Process, WarmProcess
 
 Message = dict[str, Any]
 THREAD = "01a1e19c-0000-7000-8000-000000000001"
@@ -24,7 +24,7 @@ AGENT = "probe/0.166.0 (Linux; x86_64) xterm (probe; 0.1)"
 class Wire:
     """Stdin and stdout of `turnbridge app-server --replay`."""
 
-    def __init__(self, process: WarmProcess) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
         self._id = 100
         self._buffer = b""
@@ -152,7 +152,7 @@ HANDSHAKE = [
 
 def begun(prompt: str, *, at: float = 1.0, number: int = 2, thread: str = THREAD, turn: str = TURN) -> list[Message]:
     """A thread and a turn in it that runs."""
-    start = {"id": turn, "items": [], "status": "inProgress", "error": None}
+    start: Message = {"id": turn, "items": [], "status": "inProgress", "error": None}
     return [
         asked(at, number, "thread/start", model="gpt-5.2", cwd="/recorded"),
         replied(
@@ -171,7 +171,7 @@ def delta(at: float, text: str, *, thread: str = THREAD, turn: str = TURN, item:
 
 def completed(at: float, *, thread: str = THREAD, turn: str = TURN) -> Message:
     """The end."""
-    done = {"id": turn, "items": [], "status": "completed", "error": None}
+    done: Message = {"id": turn, "items": [], "status": "completed", "error": None}
     return noted(at, "turn/completed", threadId=thread, turn=done)
 
 

@@ -125,10 +125,10 @@ async def rigged(
         login = None
         if path is not None:
             login = ClaudeLogin(path, client=upstream.client_to(api.token_url), now=now, token_url=api.token_url)
-        credentials = AnthropicCredentials(api.url, key=key if login is None else None, login=login)
+        account = AnthropicCredentials(api.url, key=key if login is None else None, login=login)
         sent: list[bytes] = []
         backend = UpstreamBackend(
-            "anthropic", upstream, MessagesApi(), credentials, new_session=lambda: "session", record=noted(sent, [])
+            "anthropic", upstream, MessagesApi(), account, new_session=lambda: "session", record=noted(sent, [])
         )
         yield Rig(api, backend, path, sent)
         assert faults or api.faults == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from backends.anthropic.rig import ADD, PIXEL, built, called, gave, reasoning, said, turn
 
-from bridge.core.items import FunctionTool, Image, Message, OutputFormat, Text, ToolChoice, WebSearchOptions
+from bridge.core.items import FunctionTool, Image, Item, Message, OutputFormat, Text, ToolChoice, WebSearchOptions
 from bridge.protocols.chat.request import FORM
 from bridge.protocols.messages.build import dropped
 from bridge.protocols.messages.models import pack_thought
@@ -138,7 +138,7 @@ def test_the_next_request_finds_what_this_one_has_cached() -> None:
     """What ends with a mark in one request is, to the letter, a part of the next."""
     more: Json = {"instructions": "be kind", "tools": (ADD,)}
     first = built(HI, **more)
-    step = [called("a"), gave("a", "5")]
+    step: list[Item] = [called("a"), gave("a", "5")]
     second = built(HI, *step, **more)
     third = built(HI, *step, said("assistant", "5"), said("user", "and?"), **more)
     for earlier, later in ((first, second), (second, third)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from backends.anthropic.rig import ADD, PIXEL, rigged, said, turn
@@ -13,7 +15,7 @@ from upstream.noting import collect
 
 from bridge.app.tool_loop import follow_up
 from bridge.core.collect import ReasoningOutput
-from bridge.core.events import TextDelta, Usage, WebSearch
+from bridge.core.events import TextDelta, TurnEvent, Usage, WebSearch
 from bridge.core.items import Image, Message, RawItem, Text, ToolChoice, WebSearchOptions
 from bridge.protocols.messages.models import thought_in
 
@@ -88,7 +90,7 @@ async def test_thoughts_are_told_while_they_come() -> None:
     async with rigged() as rig:
         rig.api.will(Stream([*events[:4], gate, *events[4:]]))
         stream = await rig.backend.start(turn(effort="low"), "req_1")
-        seen = []
+        seen: list[TurnEvent] = []
         while not any(getattr(event, "pieces", None) == ["hm"] for event in seen):
             seen += await stream.next()
         gate.open()
@@ -151,10 +153,10 @@ async def test_an_answer_that_is_cut_short_keeps_its_words(stop: str, reason: st
     ids=range(8),
 )
 async def test_a_refusal_is_told_as_what_it_is(
-    refused: object, code: str, status: int, severity: str, tries: int, autojump_clock: MockClock
+    refused: Any, code: str, status: int, severity: str, tries: int, autojump_clock: MockClock
 ) -> None:
     async with rigged() as rig:
-        rig.api.will(*[refused] * 4)  # type: ignore[list-item]
+        rig.api.will(*[refused] * 4)
         problem = await rig.failed()
         assert (problem.code, problem.http_status, problem.severity) == (code, status, severity)
         assert len(rig.api.requests) == tries

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from backends.anthropic.rig import ADD, PIXEL, called, gave, messages, reasoning, said, turn
 
-from bridge.core.items import FunctionOutput, Image, Message, RawItem, Text
+from bridge.core.items import FunctionOutput, Image, Item, Message, RawItem, Text
 from bridge.errors import InvalidRequest
 from bridge.protocols.messages.build import build_body
 from bridge.protocols.messages.history import BEGIN, GO_ON, NO_OUTPUT
@@ -42,7 +42,7 @@ HI = said("user", "hi")
 
 
 def test_adjacent_messages_of_one_role_are_one() -> None:
-    items = [
+    items: list[Item] = [
         said("user", "a", "b"),
         said("user", "c"),
         said("assistant", "d"),
@@ -112,7 +112,14 @@ def test_calls_one_after_the_other_stay_so() -> None:
 
 
 def test_the_id_of_a_call_tells_that_it_belongs_to_the_one_before() -> None:
-    items = [called("a"), gave("a", "2"), called("b--2"), gave("b--2", "3"), called("c--3"), gave("c--3", "4")]
+    items: list[Item] = [
+        called("a"),
+        gave("a", "2"),
+        called("b--2"),
+        gave("b--2", "3"),
+        called("c--3"),
+        gave("c--3", "4"),
+    ]
     assert messages(HI, *items, tools=(ADD,)) == [
         ("user", [text("hi")]),
         ("assistant", [use("a"), use("b--2"), use("c--3")]),
@@ -121,7 +128,7 @@ def test_the_id_of_a_call_tells_that_it_belongs_to_the_one_before() -> None:
 
 
 def test_then_so_does_what_was_said_between() -> None:
-    items = [
+    items: list[Item] = [
         called("a"),
         gave("a", "2"),
         packed(thought()),
@@ -157,7 +164,13 @@ def test_what_was_said_before_a_call_stands_before_it() -> None:
 
 
 def test_a_result_follows_its_call_wherever_it_stands() -> None:
-    items = [called("a"), said("user", "hurry"), gave("a", "5"), said("assistant", "5"), said("user", "thanks")]
+    items: list[Item] = [
+        called("a"),
+        said("user", "hurry"),
+        gave("a", "5"),
+        said("assistant", "5"),
+        said("user", "thanks"),
+    ]
     assert messages(HI, *items, tools=(ADD,)) == [
         ("user", [text("hi")]),
         ("assistant", [use("a")]),
@@ -184,7 +197,13 @@ def test_several_outputs_of_one_call_are_one_result() -> None:
 
 
 def test_an_id_may_be_used_again() -> None:
-    items = [called("a", '{"a":1}'), gave("a", "1"), said("user", "again"), called("a", '{"a":2}'), gave("a", "2")]
+    items: list[Item] = [
+        called("a", '{"a":1}'),
+        gave("a", "1"),
+        said("user", "again"),
+        called("a", '{"a":2}'),
+        gave("a", "2"),
+    ]
     built = messages(HI, *items, tools=(ADD,))
     assert built[1] == ("assistant", [use("a", {"a": 1})])
     assert built[2] == ("user", [result("a", "1"), text("again")])
@@ -276,7 +295,7 @@ def test_an_assistants_image_is_only_mentioned() -> None:
 
 
 def test_thoughts_go_back_before_what_followed_them() -> None:
-    items = [packed(thought("one")), said("assistant", "let me"), packed(thought("two")), *CALLS]
+    items: list[Item] = [packed(thought("one")), said("assistant", "let me"), packed(thought("two")), *CALLS]
     built = messages(HI, *items, gave("a", "2"), gave("b", "3"), tools=(ADD,), effort="low")
     assert built[1] == (
         "assistant",
@@ -327,6 +346,6 @@ def test_without_thinking_thoughts_stay_at_home() -> None:
 
 def test_a_long_history_takes_no_longer_than_its_length() -> None:
     """Thousands of texts in one message, of calls, and of outputs, all with one id."""
-    items = [HI, *[said("assistant", "a")] * 20_000, *[called("a")] * 20_000, *[gave("a", "5")] * 20_000]
+    items: list[Item] = [HI, *[said("assistant", "a")] * 20_000, *[called("a")] * 20_000, *[gave("a", "5")] * 20_000]
     body = build_body(turn(*items, tools=(ADD,)))
     assert [len(message["content"]) for message in body["messages"]] == [1, 40_000, 20_000]

@@ -79,7 +79,9 @@ def histories(draw: st.DrawFn, model: str) -> tuple[Item, ...]:
     return tuple(kept) or (Message("user", (Text("hi"),)),)
 
 
-schemas = st.sampled_from([None, True, False, {}, {"type": "object", "anyOf": [{}]}, {"properties": {"a": {}}}])
+schemas: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, False, {}, {"type": "object", "anyOf": [{}]}, {"properties": {"a": {}}}]
+)
 functions = st.one_of(
     st.builds(FunctionTool, names, st.one_of(st.none(), words), schemas, st.booleans(), spaces),
     names.map(lambda name: function_of({"name": name}, name)),
@@ -190,7 +192,7 @@ def test_what_is_told_is_whole(events: Any) -> None:
 @given(streams, st.data())
 def test_a_stream_that_makes_no_sense_is_an_error_and_nothing_else(events: Any, data: st.DataObject) -> None:
     """Members are lost or replaced anywhere."""
-    junk = st.sampled_from([None, 5, "x", [], {}, True])
+    junk: st.SearchStrategy[Any] = st.sampled_from([None, 5, "x", [], {}, True])
 
     def spoil(value: Any) -> Any:
         if data.draw(st.integers(0, 19)) == 0:

@@ -7,7 +7,7 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
-from anthropic.types import RawMessageStreamEvent
+from anthropic.types import RawMessageStreamEvent, ThinkingBlock
 from anthropic.types.shared import ErrorResponse
 from pydantic import TypeAdapter
 from upstream.answers import Stream
@@ -68,6 +68,7 @@ def test_the_official_client_reads_it() -> None:
         "tool_use",
         "tool_use",
     ]
+    assert isinstance(message.content[0], ThinkingBlock)
     assert message.content[0].signature == "c2ln"
     assert [block.input for block in message.content if block.type == "tool_use"] == [{"a": 2}, {}]
     assert message.stop_reason == "tool_use"

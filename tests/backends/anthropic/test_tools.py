@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from backends.anthropic.rig import ADD, built, called, gave, said, turn
 
-from bridge.core.items import FunctionTool, RawTool, ToolChoice, WebSearchOptions
+from bridge.core.items import FunctionTool, Item, RawTool, ToolChoice, WebSearchOptions
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.messages.build import build_body, dropped, tool_names
@@ -117,7 +117,7 @@ def test_tools_stand_in_the_clients_order() -> None:
 
 
 def test_a_call_in_the_history_has_the_name_of_its_tool() -> None:
-    items = [
+    items: list[Item] = [
         HI,
         called("a", name="dot", namespace="with"),
         gave("a", "5"),

@@ -49,7 +49,7 @@ def turn(*items: Item, **more: Any) -> Turn:
 
 def body_of(asked: Turn, preset: Preset = CUSTOM) -> Json:
     """The body as it travels, after a look at it."""
-    body = orjson.loads(orjson.dumps(build_body(asked, preset)))
+    body: Json = orjson.loads(orjson.dumps(build_body(asked, preset)))
     assert list(body_faults(body)) == []
     return body
 
@@ -94,7 +94,8 @@ class Rig(Asking):
     @property
     def sent(self) -> Json:
         """The body of the last request."""
-        return self.server.requests[-1].body
+        body: Json = self.server.requests[-1].body
+        return body
 
     def greeting(self) -> Turn:
         return turn()

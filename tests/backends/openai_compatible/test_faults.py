@@ -149,7 +149,8 @@ async def test_our_key_is_not_repeated() -> None:
 @pytest.mark.parametrize(("held", "limit"), [(0, "first_event"), (2, "idle")])
 async def test_silence_has_a_limit(held: int, limit: str, autojump_clock: MockClock) -> None:
     gate = Gate()
-    async with rigged(**{limit: 5}) as rig:
+    limits: dict[str, Any] = {limit: 5}
+    async with rigged(**limits) as rig:
         rig.server.will(stream([*STORY[:held], gate, *STORY[held:]]))
         begun = trio.current_time()
         error, _ = await rig.failed()

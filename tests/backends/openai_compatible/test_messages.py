@@ -24,7 +24,8 @@ PICTURE = Image("data:image/png;base64,AAAA")
 
 
 def messages(*items: Item, preset: Preset = SEPARATE, **more: Any) -> list[Json]:
-    return body_of(turn(*items, **more), preset)["messages"]
+    found: list[Json] = body_of(turn(*items, **more), preset)["messages"]
+    return found
 
 
 def assistant(text: str) -> Message:

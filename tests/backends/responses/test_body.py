@@ -222,7 +222,7 @@ def test_a_call_has_the_name_under_which_its_function_is_offered() -> None:
     assert "namespace" not in body["input"][0]
 
 
-VERBATIM = [
+VERBATIM: list[dict[str, Any]] = [
     {"role": "user", "content": "no type"},
     {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "https://x/y.png"}]},
     {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "AAAA"},

@@ -24,7 +24,7 @@ ALL_PAUSES = sum(FIRST_DELAY * 2**n for n in range(RETRIES))
 
 
 def token_on_disk(rig: Rig) -> str:
-    return json.loads(rig.auth.read_bytes())["tokens"]["access_token"]
+    return str(json.loads(rig.auth.read_bytes())["tokens"]["access_token"])
 
 
 # A login that is refused
@@ -249,7 +249,7 @@ async def test_a_redirect_is_not_followed(tmp_path: Path, autojump_clock: MockCl
             assert str(status) in failure.message
             assert "base URL" in failure.message
         assert rig.statuses == [301, 302, 303, 307, 308]
-        assert elsewhere.requests == elsewhere.faults == []
+        assert (elsewhere.requests, elsewhere.faults) == ([], [])
 
 
 # Retry-After

@@ -8,6 +8,8 @@ import os
 import tracemalloc
 import warnings
 from contextlib import suppress
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -194,7 +196,7 @@ async def test_turns_leave_no_connection_and_no_task(tmp_path: Path, autojump_cl
         for gate in (Gate(), Gate()):
             rig.chatgpt.will(Stream([*STORY[:5], gate]))
             stream = await rig.start()
-            await rig.chatgpt.until(lambda gate=gate: gate.held)
+            await rig.chatgpt.until(partial(attrgetter("held"), gate))
             stream.close()
         await trio.sleep(100)
         assert trio.lowlevel.current_statistics().tasks_living <= running + 5

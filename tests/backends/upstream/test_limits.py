@@ -117,7 +117,8 @@ async def test_a_turn_that_takes_too_long(tmp_path: Path, autojump_clock: MockCl
         rig.chatgpt.will(Stream([*STORY[:4], *ticking.before(*[STORY[4]] * 50)]))
         begun = trio.current_time()
         failure, result = await rig.failed()
-        assert (failure.code, trio.current_time() - begun) == ("backend_timeout", pytest.approx(95, abs=0.01))
+        assert failure.code == "backend_timeout"
+        assert trio.current_time() - begun == pytest.approx(95, abs=0.01)
         assert "longer than 95 s" in failure.message
         assert result.text == "one " * 9
         await rig.chatgpt.until(lambda: rig.chatgpt.gone)

@@ -112,7 +112,7 @@ class Command:
 def finish(process: WarmProcess, seconds: float = SECONDS) -> Ran:
     """Wait for the end of a run; what it has written since."""
     stdout, stderr = process.communicate(timeout=seconds)
-    return Ran(process.returncode, stdout or b"", (stderr or b"").decode())
+    return Ran(process.wait(), stdout or b"", (stderr or b"").decode())
 
 
 def child_of(process: WarmProcess) -> int:

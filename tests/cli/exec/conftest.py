@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cli.exec.command import Command, environment
-from cli.exec.warm import Interpreter, WarmCommand, running_interpreter
 from server.prompted import MODEL, prompted_codex
 
 
@@ -25,21 +23,8 @@ def codex(tmp_path_factory: pytest.TempPathFactory) -> Command:
     return Command(directory, settings, ("--model", MODEL))
 
 
-@pytest.fixture(scope="session")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
-    """What the warm commands are forked from."""
-    with running_interpreter(environment(tmp_path_factory.mktemp("interpreter"))) as running:
-        yield running
-
-
 @pytest.fixture(scope="module")
-def warm(interpreter: Interpreter, tmp_path_factory: pytest.TempPathFactory) -> WarmCommand:
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The command for tables of many runs; its directory and its files are shared by all of them."""
     directory = tmp_path_factory.mktemp("warm")
-    return WarmCommand(interpreter, directory, environment(directory))
-
-
-@pytest.fixture(scope="module")
-def warm_codex(interpreter: Interpreter, codex: Command) -> WarmCommand:
-    """The same in front of a child that does what the prompt says."""
-    return WarmCommand(interpreter, codex.directory, codex.environment, codex.always)
+    return Command(directory, environment(directory))

@@ -8,23 +8,15 @@ from typing import Any
 
 import pytest
 from cli.exec.command import Command, steps
-from cli.exec.warm import WarmCommand
 from harness import scripted_codex, turns
 from protocols.wire.lines import calls_of, items_of, text_of, usage_of
 from server.prompted import MODEL, prompted_codex
-
-
-@pytest.fixture(scope="module")
-def codex(warm_codex: WarmCommand) -> WarmCommand:
-    """Each run starts a child, which takes its time; the command itself is quick."""
-    return warm_codex
-
 
 LOOK = ("--tool", 'look:inline={"type":"object","properties":{"q":{"type":"string"}},"required":["q"]}')
 CALL = '<tool_call>{"name":"look","arguments":"{\\"q\\":\\"x\\"}"}</tool_call>'
 
 
-def test_a_text(codex: WarmCommand) -> None:
+def test_a_text(codex: Command) -> None:
     """Its pieces, and the usage that Codex counted; text mode prints it with one newline."""
     prompt = steps({"deltas": ["Hello ", "wörld"]}, {"usage": {"input": 7, "output": 3, "cached": 2}})
     events = codex.run(*prompt, "--json").succeeded()
@@ -36,12 +28,12 @@ def test_a_text(codex: WarmCommand) -> None:
 
 
 @pytest.mark.parametrize("said", ["two\n\n", "no\r\nend "])
-def test_text_mode_ends_with_one_newline(codex: WarmCommand, said: str) -> None:
+def test_text_mode_ends_with_one_newline(codex: Command, said: str) -> None:
     """One is added where there is none; nothing else changes."""
     assert codex.run(*steps({"text": said})).stdout.decode() == (said if said.endswith("\n") else f"{said}\n")
 
 
-def test_thoughts_and_calls(codex: WarmCommand) -> None:
+def test_thoughts_and_calls(codex: Command) -> None:
     """Reasoning, text and the calls in it are items, one after the other."""
     prompt = steps({"reasoning": ["why", "then"], "raw_reasoning": ["raw"]}, {"text": f"I look. {CALL}{CALL}"})
     events = codex.run(*prompt, *LOOK, "--json").succeeded()
@@ -53,7 +45,7 @@ def test_thoughts_and_calls(codex: WarmCommand) -> None:
     assert len({call[name] for call in calls for name in ("id", "call_id")}) == 4
 
 
-def test_calls_in_text_mode(codex: WarmCommand) -> None:
+def test_calls_in_text_mode(codex: Command) -> None:
     """The text alone on stdout; one note names each function once."""
     ran = codex.run(*steps({"text": f"I look. {CALL}{CALL}"}), *LOOK)
     assert (ran.code, ran.stdout) == (0, b"I look. \n")
@@ -76,20 +68,20 @@ def test_calls_in_text_mode(codex: WarmCommand) -> None:
     ],
     ids=["failed", "died", "restarted", "interrupted", "empty"],
 )
-def test_a_turn_that_fails(codex: WarmCommand, wanted: list[dict[str, Any]], text: str, code: str) -> None:
+def test_a_turn_that_fails(codex: Command, wanted: list[dict[str, Any]], text: str, code: str) -> None:
     """What was said is shown, then the error: exit code 1, never `completed`."""
     ran = codex.run(*steps(*wanted), "--json")
     ran.failed(code)
     assert text_of(ran.events) == text
 
 
-def test_a_turn_that_fails_in_text_mode(codex: WarmCommand) -> None:
+def test_a_turn_that_fails_in_text_mode(codex: Command) -> None:
     """What was said, its newline, and one line on stderr."""
     ran = codex.run(*steps({"text": "part"}, {"error": {"message": "slow\ndown", "info": None}}))
     assert (ran.code, ran.stdout, ran.stderr) == (1, b"part\n", "error: slow down\n")
 
 
-def test_an_error_without_a_message(codex: WarmCommand) -> None:
+def test_an_error_without_a_message(codex: Command) -> None:
     """A line of the protocol has one."""
     codex.run(*steps({"error": {"message": "", "info": None}}), "--json").failed("upstream_error")
 
@@ -104,9 +96,7 @@ def test_an_error_without_a_message(codex: WarmCommand) -> None:
     ],
     ids=["dies", "repeats", "never_answers"],
 )
-def test_a_codex_that_is_another_program(
-    codex: WarmCommand, program: str, seconds: str, codes: tuple[str, ...]
-) -> None:
+def test_a_codex_that_is_another_program(codex: Command, program: str, seconds: str, codes: tuple[str, ...]) -> None:
     """It does not become ready; the run says so, and ends by itself."""
     path = codex.directory / "no-codex"
     path.write_text(f"#!/bin/sh\n{program}\n")
@@ -117,7 +107,7 @@ def test_a_codex_that_is_another_program(
     assert len(ran.events) == 1
 
 
-def test_a_codex_that_refuses(codex: WarmCommand) -> None:
+def test_a_codex_that_refuses(codex: Command) -> None:
     """It has begun, so there is an answer, which fails."""
     script = turns([], refuse={"turn/start": {"code": -32600, "message": "not today"}})
     program = scripted_codex(codex.directory, script, "refusing")
@@ -125,7 +115,7 @@ def test_a_codex_that_refuses(codex: WarmCommand) -> None:
     assert "not today" in ran.failed("backend_error")
 
 
-def test_no_codex_at_all(codex: WarmCommand) -> None:
+def test_no_codex_at_all(codex: Command) -> None:
     """It says what to install."""
     codex.run("--prompt", "hi", "--json", CODEX_BIN="", PATH="/nowhere").failed("codex_not_found")
 
@@ -133,7 +123,7 @@ def test_no_codex_at_all(codex: WarmCommand) -> None:
 # Models
 
 
-def test_a_model_that_does_not_exist(codex: WarmCommand) -> None:
+def test_a_model_that_does_not_exist(codex: Command) -> None:
     """The message names some that do; a name that begins like Codex's own is Codex's to judge."""
     message = codex.run(*steps({"text": "no"}), "--json", "--model", "none").failed("model_not_found")
     assert "'none'" in message
@@ -148,7 +138,7 @@ def test_the_model_that_codex_home_names(command: Command, tmp_path: Path) -> No
     home, log = tmp_path / "codex-home", tmp_path / "log"
     home.mkdir()
     (home / "config.toml").write_text('model = "my-house-model"\n')
-    codex = {"CODEX_BIN": str(prompted_codex(tmp_path)), "CODEX_HOME": str(home)}
+    codex: dict[str, Any] = {"CODEX_BIN": str(prompted_codex(tmp_path)), "CODEX_HOME": str(home)}
     ran = command.run(*steps({"text": "hi"}), "--json", "--log-requests", log, **codex)
     assert ran.succeeded()[0]["response"]["model"] == "my-house-model"
     assert json.loads(log.read_text().splitlines()[0])["params"]["model"] == "my-house-model"
@@ -161,13 +151,13 @@ def test_a_provider_of_codex_home_takes_any_model(command: Command, tmp_path: Pa
     home, log = tmp_path / "codex-home", tmp_path / "log"
     home.mkdir()
     (home / "config.toml").write_text('model_provider = "house"\n[model_providers.house]\nname = "House"\n')
-    codex = {"CODEX_BIN": str(prompted_codex(tmp_path)), "CODEX_HOME": str(home)}
+    codex: dict[str, Any] = {"CODEX_BIN": str(prompted_codex(tmp_path)), "CODEX_HOME": str(home)}
     ran = command.run(*steps({"text": "hi"}), "--json", "--model", model, "--log-requests", log, **codex)
     assert ran.succeeded()[0]["response"]["model"] == model
     assert json.loads(log.read_text().splitlines()[0])["params"]["model"] == model
 
 
-def test_an_effort_in_the_name_of_a_model(codex: WarmCommand, tmp_path: Path) -> None:
+def test_an_effort_in_the_name_of_a_model(codex: Command, tmp_path: Path) -> None:
     """It is taken off for Codex, and told back as it was typed."""
     log = tmp_path / "log"
     ran = codex.run(*steps({"text": "hi"}), "--json", "--log-requests", log, "--model", f"{MODEL}-xhigh")
@@ -179,7 +169,7 @@ def test_an_effort_in_the_name_of_a_model(codex: WarmCommand, tmp_path: Path) ->
 # Logs and trace
 
 
-def test_logs_and_trace(codex: WarmCommand) -> None:
+def test_logs_and_trace(codex: Command) -> None:
     """What was really sent, what stdout said, and with --json on stderr what Codex said, line by line."""
     requests, responses = codex.directory / "requests", codex.directory / "responses"
     prompt = steps({"deltas": ["Hello ", "world"]})
@@ -203,7 +193,7 @@ def test_logs_and_trace(codex: WarmCommand) -> None:
     assert raw[-1]["method"] == "turn/completed"
 
 
-def test_trace_in_place_of_the_text(codex: WarmCommand) -> None:
+def test_trace_in_place_of_the_text(codex: Command) -> None:
     """Without --json, on stdout; an error still goes to stderr."""
     ran = codex.run(*steps({"text": "Hello"}, {"error": {"message": "boom", "info": None}}), "--trace")
     assert (ran.code, ran.stderr) == (1, "error: boom\n")
@@ -215,7 +205,7 @@ def test_trace_in_place_of_the_text(codex: WarmCommand) -> None:
 # Input
 
 
-def test_a_conversation(codex: WarmCommand) -> None:
+def test_a_conversation(codex: Command) -> None:
     """--input-json is read as the API reads it: each item goes to the model."""
     log = codex.directory / "conversation"
     items = [
@@ -239,14 +229,14 @@ def test_a_conversation(codex: WarmCommand) -> None:
         ([{"type": "message", "role": "nobody", "content": "hi"}], "invalid_request"),
     ],
 )
-def test_a_conversation_that_cannot_be_taken(codex: WarmCommand, items: list[Any], code: str) -> None:
+def test_a_conversation_that_cannot_be_taken(codex: Command, items: list[Any], code: str) -> None:
     """Codex is not asked."""
     ran = codex.run("--input-json", "-", "--json", stdin=json.dumps(items).encode(), CODEX_BIN="/bin/false")
     ran.failed(code)
     assert len(ran.events) == 1
 
 
-def test_a_tool_loop(codex: WarmCommand) -> None:
+def test_a_tool_loop(codex: Command) -> None:
     """Two turns of one child; the second is told the output."""
     script = turns(
         [{"text": CALL}, {"usage": {"input": 5, "output": 2}}], [{"text": "done"}, {"usage": {"input": 9, "output": 1}}]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from cli.exec.command import Command, Word, environment, steps
-from cli.exec.warm import Interpreter, WarmCommand
 from cli.running import run_command
 from harness import KEY, RunningBridge, running_bridge
 from real import codex_binaries
@@ -26,7 +25,7 @@ MOST, LEAST, ID = 123456789012345678901234567890, -(2**63) - 1, 2**64
 BOUNDS = {"type": "integer", "minimum": LEAST, "maximum": MOST}
 SCHEMA = {"type": "object", "properties": {"n": BOUNDS}, "required": ["n"], "additionalProperties": False}
 ARGUMENTS = f'{{"n":{ID}}}'
-ITEMS = [
+ITEMS: list[dict[str, Any]] = [
     {"role": "user", "content": "hi"},
     {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "shard": ID}},
     {"type": "function_call", "call_id": "c1", "name": "look", "arguments": ARGUMENTS},
@@ -84,8 +83,8 @@ models = ["gpt-test"]
 
 
 @pytest.fixture(scope="module")
-def command(interpreter: Interpreter, upstreams: Upstreams) -> WarmCommand:
-    return WarmCommand(interpreter, upstreams.config.parent, upstreams.environment)
+def command(upstreams: Upstreams) -> Command:
+    return Command(upstreams.config.parent, upstreams.environment)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +97,7 @@ def given(upstreams: Upstreams) -> tuple[Word, ...]:
     return ("--json", "--tool", f"look:json={schema}", "--output-schema", schema)
 
 
-def items(command: Command | WarmCommand) -> tuple[Word, ...]:
+def items(command: Command) -> tuple[Word, ...]:
     return ("--input-json", command.directory / "items.json")
 
 
@@ -136,7 +135,7 @@ BODIES: dict[str, tuple[str, Callable[[Any], None]]] = {
 
 @pytest.mark.parametrize("backend", BODIES)
 def test_a_provider_gets_the_digits_of_the_files(
-    command: WarmCommand, given: tuple[Word, ...], upstreams: Upstreams, backend: str
+    command: Command, given: tuple[Word, ...], upstreams: Upstreams, backend: str
 ) -> None:
     """From --tool, --output-schema and --input-json to the body; a float would be another number."""
     model, check = BODIES[backend]
@@ -161,7 +160,7 @@ def served(directory: Path, upstreams: Upstreams, **more: str) -> AbstractContex
 
 @pytest.mark.parametrize("backend", BODIES)
 def test_a_bridge_in_between_keeps_them(
-    command: WarmCommand, given: tuple[Word, ...], upstreams: Upstreams, bridge: RunningBridge, backend: str
+    command: Command, given: tuple[Word, ...], upstreams: Upstreams, bridge: RunningBridge, backend: str
 ) -> None:
     """--url: what the bridge reads from HTTP is read as exactly."""
     model, check = BODIES[backend]
@@ -170,13 +169,13 @@ def test_a_bridge_in_between_keeps_them(
     check(upstreams.sent(backend))
 
 
-def test_an_app_server_gets_them(interpreter: Interpreter, given: tuple[Word, ...], tmp_path: Path) -> None:
+def test_an_app_server_gets_them(given: tuple[Word, ...], tmp_path: Path) -> None:
     """In its JSON-RPC: an item as it came, the schemas of the tool and of the answer in the injected text.
 
     Codex refuses a whole call with such a number in it, so no schema that has one goes to it as JSON.
     """
     settings = environment(tmp_path, CODEX_BIN=str(prompted_codex(tmp_path)), PROXY_MODELS=MODEL)
-    command = WarmCommand(interpreter, tmp_path, settings, ("--model", MODEL))
+    command = Command(tmp_path, settings, ("--model", MODEL))
     conversation = [*ITEMS, {"role": "user", "content": steps({"text": "Done."})[1]}]
     (tmp_path / "items.json").write_text(json.dumps(conversation))
     log = tmp_path / "requests"
@@ -189,9 +188,7 @@ def test_an_app_server_gets_them(interpreter: Interpreter, given: tuple[Word, ..
 
 @pytest.mark.parametrize("mode", ["text", "native"])
 @pytest.mark.parametrize("version", [codex_binaries.CURRENT, codex_binaries.NEWEST])
-def test_a_real_codex_passes_them_on(
-    interpreter: Interpreter, given: tuple[Word, ...], tmp_path: Path, version: str, mode: str
-) -> None:
+def test_a_real_codex_passes_them_on(given: tuple[Word, ...], tmp_path: Path, version: str, mode: str) -> None:
     """The provider gets them in words, also where the operator prefers native tools."""
     binary = codex_binaries.find(version)
     if isinstance(binary, str):
@@ -199,13 +196,13 @@ def test_a_real_codex_passes_them_on(
     with Provider() as provider:
         home = codex_home(tmp_path / "codex-home", provider)
         settings = environment(tmp_path, CODEX_BIN=str(binary), CODEX_HOME=str(home), PROXY_TOOL_MODE=mode)
-        ran = WarmCommand(interpreter, tmp_path, settings).run(*given, said({"do": "text", "pieces": ["Done."]}))
+        ran = Command(tmp_path, settings).run(*given, said({"do": "text", "pieces": ["Done."]}))
         ran.succeeded()
         (request,) = provider.requests
     assert json.dumps(request.body["input"]).count(f'\\"minimum\\":{LEAST},\\"maximum\\":{MOST}') == 2
 
 
-def test_the_mock_shows_them(command: WarmCommand, given: tuple[Word, ...]) -> None:
+def test_the_mock_shows_them(command: Command, given: tuple[Word, ...]) -> None:
     """Its call is an example of the schema, also where only a large number is one."""
     schema = json.dumps({"type": "object", "properties": {"n": {"const": MOST}}, "required": ["n"]})
     ran = command.run("--mock", "--mock-mode", "tool-call", "--json", "--prompt", "hi", "--tool", f"f:inline={schema}")
@@ -218,7 +215,7 @@ def test_the_mock_shows_them(command: WarmCommand, given: tuple[Word, ...]) -> N
 def test_a_response_repeats_and_stores_them(bridge: RunningBridge, upstreams: Upstreams) -> None:
     """Streamed or not, stored, continued, and in a conversation; nothing on the way refuses such a number."""
     tool = {"type": "function", "name": "look", "parameters": SCHEMA, "strict": False}
-    search = ITEMS[1]
+    search: dict[str, Any] = ITEMS[1]
     body = {"model": "gpt-test", "tools": [tool], "input": [ITEMS[0], search]}
     with bridge.client() as client:
         first = client.post("/responses", json=body)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from cli.exec.command import Command, Ran, Word, finish, steps
-from cli.exec.warm import WarmCommand
 from log.logs import Json, records_of, whole_log
 from protocols.wire.lines import read_lines
 from real.provider import Provider, script
@@ -68,7 +67,7 @@ def end_of(recording: Recording) -> Json:
 
 
 @pytest.mark.parametrize("shown", [("--json",), ()], ids=["json", "text"])
-def test_a_run_of_the_mock(warm: WarmCommand, log: Path, shown: tuple[str, ...]) -> None:
+def test_a_run_of_the_mock(warm: Command, log: Path, shown: tuple[str, ...]) -> None:
     """Header, request, lines and end; the lines are those of --json, also when the text is shown."""
     ran = warm.run("--mock", "--prompt", "hi", "--instructions", "be brief", "--log-events", log, *shown)
     assert (ran.code, ran.stderr) == (0, "")
@@ -101,13 +100,13 @@ def test_a_run_of_the_mock(warm: WarmCommand, log: Path, shown: tuple[str, ...])
     assert 0 <= end["first_event_s"] <= end["total_s"]
 
 
-def test_every_frame_of_a_codex(warm_codex: WarmCommand, log: Path, tmp_path: Path) -> None:
+def test_every_frame_of_a_codex(codex: Command, log: Path, tmp_path: Path) -> None:
     """Beside --trace and --log-requests, which see what they always see; what was found in the text is noted, too."""
     sent = tmp_path / "requests"
     asked = (*steps({"deltas": ["I look. "]}, {"text": CALL}), *LOOK, "--json", "--trace", "--log-requests", sent)
-    plain = warm_codex.run(*asked)
+    plain = codex.run(*asked)
     methods = [json.loads(line)["method"] for line in sent.read_text().splitlines()]
-    ran = warm_codex.run(*asked, "--log-events", log)
+    ran = codex.run(*asked, "--log-events", log)
     assert len(ran.stderr.splitlines()) == len(plain.stderr.splitlines())
     assert [json.loads(line)["method"] for line in sent.read_text().splitlines()] == methods
     records = whole_log([log])
@@ -125,10 +124,10 @@ def test_every_frame_of_a_codex(warm_codex: WarmCommand, log: Path, tmp_path: Pa
     assert frames.index("turn_end") > max(i for i, kind in enumerate(frames) if kind == "client_line")
 
 
-def test_every_step_of_a_loop(warm_codex: WarmCommand, log: Path) -> None:
+def test_every_step_of_a_loop(codex: Command, log: Path) -> None:
     """Each step has its number; what the tools gave back is with the request, so that it can be played again."""
     loop = ("--auto-tools", "--tool-output", "look=$args", "--max-steps", "2")
-    ran = warm_codex.run(*steps({"text": CALL}), *LOOK, *loop, "--log-events", log, "--json")
+    ran = codex.run(*steps({"text": CALL}), *LOOK, *loop, "--log-events", log, "--json")
     ran.failed("max_steps_exceeded")
     recording = only(log)
     assert recording.request is not None
@@ -148,7 +147,7 @@ def provider() -> Iterator[Provider]:
         yield running
 
 
-def test_every_frame_of_a_provider(warm: WarmCommand, provider: Provider, log: Path) -> None:
+def test_every_frame_of_a_provider(warm: Command, provider: Provider, log: Path) -> None:
     """The body that was sent, and each event; the key is in neither, nor the one that the user spells out."""
     config = warm.directory / "config.toml"
     config.write_text(
@@ -177,7 +176,7 @@ def test_every_frame_of_a_provider(warm: WarmCommand, provider: Provider, log: P
     }
 
 
-def test_a_bridge_over_there(warm: WarmCommand, provider: Provider, log: Path) -> None:
+def test_a_bridge_over_there(warm: Command, provider: Provider, log: Path) -> None:
     """--url with --provider-key: the same frames, and no key."""
     asked = script({"do": "text", "pieces": ["Hello"]})
     url = ("--url", provider.base_url, "--provider-key", KEY)
@@ -189,10 +188,10 @@ def test_a_bridge_over_there(warm: WarmCommand, provider: Provider, log: Path) -
 # How it ended
 
 
-def test_a_turn_that_fails(warm_codex: WarmCommand, log: Path) -> None:
+def test_a_turn_that_fails(codex: Command, log: Path) -> None:
     """The error with all that makes it, and the line that told it."""
     broken = {"error": {"message": "no quota", "info": "usageLimitExceeded"}}
-    ran = warm_codex.run(*steps({"text": "begun"}, broken), "--log-events", log, "--json")
+    ran = codex.run(*steps({"text": "begun"}, broken), "--log-events", log, "--json")
     assert ran.code == 1
     end = end_of(only(log))
     assert end["outcome"] == "failed"
@@ -206,9 +205,9 @@ def test_a_turn_that_fails(warm_codex: WarmCommand, log: Path) -> None:
     [("--codex-bin", "/no/such/codex"), ("--model", "no-such-model")],
     ids=["no codex", "no model"],
 )
-def test_a_run_that_cannot_start(warm_codex: WarmCommand, log: Path, wrong: tuple[str, ...]) -> None:
+def test_a_run_that_cannot_start(codex: Command, log: Path, wrong: tuple[str, ...]) -> None:
     """It has a request, no beginning, and an end."""
-    ran = warm_codex.run(*steps({"text": "hi"}), *wrong, "--log-events", log, "--json")
+    ran = codex.run(*steps({"text": "hi"}), *wrong, "--log-events", log, "--json")
     assert ran.code != 0
     recording = only(log)
     assert recording.start is None
@@ -241,8 +240,8 @@ def test_a_reader_that_leaves(codex: Command, log: Path) -> None:
     assert (end_of(only(log))["outcome"], end_of(only(log))["reason"]) == ("cancelled", "client_gone")
 
 
-def test_a_limit_of_time(warm_codex: WarmCommand, log: Path) -> None:
-    ran = warm_codex.run(*steps({"text": "begun"}, {"hang": True}), "--timeout", "1", "--log-events", log, "--json")
+def test_a_limit_of_time(codex: Command, log: Path) -> None:
+    ran = codex.run(*steps({"text": "begun"}, {"hang": True}), "--timeout", "1", "--log-events", log, "--json")
     ran.failed("timeout")
     assert (end_of(only(log))["outcome"], end_of(only(log))["error"]["code"]) == ("failed", "timeout")
 
@@ -250,9 +249,9 @@ def test_a_limit_of_time(warm_codex: WarmCommand, log: Path) -> None:
 # Where it goes
 
 
-def test_files_and_directories(warm: WarmCommand, tmp_path: Path) -> None:
+def test_files_and_directories(warm: Command, tmp_path: Path) -> None:
     """A file is appended to; in a directory each run has its own. PROXY_LOG_EVENTS is for serve."""
-    ignored = {"PROXY_LOG_EVENTS": str(tmp_path / "of-serve.ndjson")}
+    ignored: dict[str, Any] = {"PROXY_LOG_EVENTS": str(tmp_path / "of-serve.ndjson")}
     for _ in range(2):
         for target in (tmp_path / "run.ndjson", f"{tmp_path}/logs/"):
             assert warm.run("--mock", "--prompt", "hi", "--log-events", target, **ignored).code == 0
@@ -267,7 +266,7 @@ def test_files_and_directories(warm: WarmCommand, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["", "{dir}/none/run.ndjson", "{dir}/file/run.ndjson"])
-def test_a_log_that_cannot_be_begun(warm: WarmCommand, tmp_path: Path, target: str) -> None:
+def test_a_log_that_cannot_be_begun(warm: Command, tmp_path: Path, target: str) -> None:
     """It is a mistake in what was typed; nobody is asked."""
     (tmp_path / "file").write_text("")
     ran = warm.run("--mock", "--prompt", "hi", "--log-events", target.format(dir=tmp_path), "--json")
@@ -276,9 +275,9 @@ def test_a_log_that_cannot_be_begun(warm: WarmCommand, tmp_path: Path, target: s
     assert "log" in ran.stderr
 
 
-def test_a_log_that_cannot_be_written(warm_codex: WarmCommand) -> None:
+def test_a_log_that_cannot_be_written(codex: Command) -> None:
     """Nothing is done unrecorded: the run fails, although the model could have answered."""
-    ran = warm_codex.run(*steps({"text": "hi"}), "--log-events", "/dev/full", "--json")
+    ran = codex.run(*steps({"text": "hi"}), "--log-events", "/dev/full", "--json")
     assert "/dev/full" in ran.failed("event_log_failed")
     assert [event["type"] for event in ran.events] == ["error"]
 
@@ -374,7 +373,7 @@ def test_items_are_read_as_the_same_items(tmp_path: Path) -> None:
     assert read_again(turn) == same(turn)
 
 
-def test_items_that_are_sent_unchanged_are_logged_unchanged(warm: WarmCommand, log: Path) -> None:
+def test_items_that_are_sent_unchanged_are_logged_unchanged(warm: Command, log: Path) -> None:
     items = [{"type": "something_new", "value": [1, None]}, {"role": "user", "content": "hi", "added": {}}]
     ran = warm.run("--mock", "--input-json", "-", "--log-events", log, stdin=json.dumps(items).encode())
     assert ran.code == 0
@@ -383,12 +382,12 @@ def test_items_that_are_sent_unchanged_are_logged_unchanged(warm: WarmCommand, l
     assert body["input"] == items
 
 
-def test_the_model_that_codex_home_names(warm_codex: WarmCommand, log: Path) -> None:
+def test_the_model_that_codex_home_names(codex: Command, log: Path) -> None:
     """Without --model: what was used stands in the request, not what would be used elsewhere."""
     home = log.parent / "codex-home"
     home.mkdir()
     (home / "config.toml").write_text(f'model = "{MODEL}"\n')
-    unnamed = replace(warm_codex, always=())
+    unnamed = replace(codex, always=())
     unnamed.run(*steps({"text": "hi"}), "--codex-home", home, "--log-events", log, "--json").succeeded()
     body = only(log).body
     assert body is not None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.exec.command import Command, Word, words
-from cli.exec.warm import WarmCommand
 
 HI = ("--mock", "--prompt", "hi")
 OBJECT = 'f:inline={"type":"object"}'
@@ -124,7 +124,7 @@ MISTAKES: dict[str, tuple[str | tuple[Word, ...], tuple[str, ...]]] = {
 
 
 @pytest.fixture(scope="module")
-def files(warm: WarmCommand) -> Path:
+def files(warm: Command) -> Path:
     """Files that are not what they should be."""
     directory = warm.directory / "files"
     directory.mkdir()
@@ -140,7 +140,7 @@ def files(warm: WarmCommand) -> Path:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_reported_in_one_line(warm: WarmCommand, files: Path, name: str) -> None:
+def test_a_mistake_is_reported_in_one_line(warm: Command, files: Path, name: str) -> None:
     """On stderr alone; with --json the same message is the one line of stdout. Nothing was sent, nothing is written."""
     typed, names = MISTAKES[name]
     arguments = [_fill(word, files) for word in words(typed)]
@@ -169,7 +169,7 @@ def _fill(word: Word, directory: Path) -> Word:
     ids=lambda value: "-".join(value),
 )
 def test_a_wrong_setting_is_reported_in_one_line(
-    warm: WarmCommand, variables: dict[str, str], names: tuple[str, ...]
+    warm: Command, variables: dict[str, Any], names: tuple[str, ...]
 ) -> None:
     """Also when there are several; exit code 2, before anything is started."""
     ran = warm.run("--json", "--prompt", "hi", **variables)
@@ -179,19 +179,19 @@ def test_a_wrong_setting_is_reported_in_one_line(
         assert word in message
 
 
-def test_a_wrong_setting_does_not_concern_the_mock(warm: WarmCommand) -> None:
+def test_a_wrong_setting_does_not_concern_the_mock(warm: Command) -> None:
     """It needs no Codex, so it looks at none of its settings."""
     warm.run("--json", *HI, CODEX_BIN="/no/such/codex", PROXY_SANDBOX_MODE="bogus").succeeded()
 
 
-def test_a_flag_that_is_not_utf8(warm: WarmCommand) -> None:
+def test_a_flag_that_is_not_utf8(warm: Command) -> None:
     """Its bytes cannot be repeated in JSON."""
     ran = warm.run("--json", b"--\xff")
     assert (ran.code, ran.events[-1]["code"]) == (2, "usage_error")
     assert ran.stderr.startswith("error: No such option")
 
 
-def test_a_mistake_writes_no_log(warm: WarmCommand) -> None:
+def test_a_mistake_writes_no_log(warm: Command) -> None:
     """What was logged before is still there."""
     log = warm.directory / "kept"
     log.write_text("kept")

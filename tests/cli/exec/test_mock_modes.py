@@ -12,7 +12,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from cli.exec.command import Command, Ran, Word
-from cli.exec.warm import WarmCommand
 from harness import ROOT
 from protocols.wire.lines import calls_of, items_of, text_of, usage_of
 
@@ -40,7 +39,7 @@ def requests_of(log: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("typed", "printed"), SHOWN, ids=[typed.split()[2] for typed, _ in SHOWN])
-def test_each_mode_prints_what_the_page_says(command: Command, warm: WarmCommand, typed: str, printed: str) -> None:
+def test_each_mode_prints_what_the_page_says(command: Command, warm: Command, typed: str, printed: str) -> None:
     """Byte for byte, in every run: nothing in it is random, and nothing depends on the time or the machine."""
     for ran in (command.run(*shlex.split(typed)), warm.run(*shlex.split(typed))):
         assert ran.stdout.decode() == printed
@@ -61,7 +60,7 @@ def test_the_page_shows_all_modes() -> None:
         ("tool-loop", "mock tool result: ok\n", "note: the model calls mock_tool; "),
     ],
 )
-def test_text_mode_is_for_people(warm: WarmCommand, mode: str, stdout: str, stderr: str) -> None:
+def test_text_mode_is_for_people(warm: Command, mode: str, stdout: str, stderr: str) -> None:
     """The text and one newline on stdout, nothing else; a call is a note on stderr."""
     ran = warm.run("--mock", "--mock-mode", mode, "--prompt", "hi")
     assert (ran.code, ran.stdout.decode()) == (0, stdout)
@@ -76,7 +75,7 @@ PROMPTS = ["hi", "😀" * 900, "a" + "é👩‍👩‍👧" * 300, 'quo"te \\ \n
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=range(len(PROMPTS)))
-def test_echo_is_the_whole_request_as_it_is_logged(warm: WarmCommand, prompt: str) -> None:
+def test_echo_is_the_whole_request_as_it_is_logged(warm: Command, prompt: str) -> None:
     """However long it is, in deltas of 800 characters, never cut within one; --json and text mode say the same."""
     log = warm.directory / "requests"
     echo = ("--mock", "--mock-mode", "echo", "--prompt", prompt)
@@ -93,7 +92,7 @@ def test_echo_is_the_whole_request_as_it_is_logged(warm: WarmCommand, prompt: st
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=range(len(PROMPTS)))
-def test_the_mock_alone_repeats_the_prompt(warm: WarmCommand, prompt: str) -> None:
+def test_the_mock_alone_repeats_the_prompt(warm: Command, prompt: str) -> None:
     """As the model mock-echo does."""
     for words in (
         ("--mock", prompt),
@@ -108,7 +107,7 @@ def test_the_mock_alone_repeats_the_prompt(warm: WarmCommand, prompt: str) -> No
 # Tools
 
 
-def test_the_first_tool_is_called_with_an_example_of_its_schema(warm: WarmCommand) -> None:
+def test_the_first_tool_is_called_with_an_example_of_its_schema(warm: Command) -> None:
     """The arguments are valid, whatever the schema wants."""
     events = warm.run("--mock", "--mock-mode", "tool-call", "--prompt", "hi", "--json", *TOOLS).succeeded()
     ((name, arguments),) = calls_of(events)
@@ -121,7 +120,7 @@ def test_the_first_tool_is_called_with_an_example_of_its_schema(warm: WarmComman
     ("choice", "name"),
     [("auto", "search"), ("required", "search"), ("function:search", "search"), ("function:close", "close")],
 )
-def test_a_forced_tool_is_called(warm: WarmCommand, choice: str, name: str) -> None:
+def test_a_forced_tool_is_called(warm: Command, choice: str, name: str) -> None:
     """--tool-choice function:NAME becomes the object form of the API."""
     log = warm.directory / "forced"
     mode = ("--mock", "--mock-mode", "tool-call", "--prompt", "hi", "--json", "--log-requests", log)
@@ -132,7 +131,7 @@ def test_a_forced_tool_is_called(warm: WarmCommand, choice: str, name: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["tool-loop", "tool-call"])
-def test_a_tool_without_a_schema_gets_no_arguments(warm: WarmCommand, mode: str) -> None:
+def test_a_tool_without_a_schema_gets_no_arguments(warm: Command, mode: str) -> None:
     """An empty schema is one."""
     events = warm.run("--mock", "--mock-mode", mode, "--prompt", "hi", "--json", "--tool", "f:inline={}").succeeded()
     assert calls_of(events) == [("f", "{}")]
@@ -144,13 +143,13 @@ def test_a_tool_without_a_schema_gets_no_arguments(warm: WarmCommand, mode: str)
 LOOP: tuple[Word, ...] = ("--mock", "--mock-mode", "tool-loop", "--prompt", "hi", "--json")
 
 
-def looped(warm: WarmCommand, *arguments: Word) -> tuple[Ran, list[dict[str, Any]]]:
+def looped(warm: Command, *arguments: Word) -> tuple[Ran, list[dict[str, Any]]]:
     """A run with --auto-tools, and what it sent."""
     log = warm.directory / "looped"
     return warm.run(*LOOP, "--auto-tools", "--log-requests", log, *arguments), requests_of(log)
 
 
-def test_a_tool_loop_is_two_requests_and_one_answer(warm: WarmCommand) -> None:
+def test_a_tool_loop_is_two_requests_and_one_answer(warm: Command) -> None:
     """The second has the call and its output, in this order; there is one end, with the usage of both."""
     ran, (first, second) = looped(warm, *TOOLS, "--tool-output", "search=found")
     events = ran.succeeded()
@@ -184,7 +183,7 @@ def test_a_tool_loop_is_two_requests_and_one_answer(warm: WarmCommand) -> None:
     ],
     ids=["text", "empty", "arguments", "in-a-text", "unicode", "none"],
 )
-def test_the_output_of_a_tool(warm: WarmCommand, given: tuple[Word, ...], output: str) -> None:
+def test_the_output_of_a_tool(warm: Command, given: tuple[Word, ...], output: str) -> None:
     """It is taken as it is; `$args` alone stands for the arguments. Without one, the model is told that it failed."""
     ran, (_, second) = looped(warm, "--tool", 'close:inline={"type":"object"}', *given)
     assert second["input"][-1] == {"type": "function_call_output", "call_id": "call_mock", "output": output}
@@ -192,7 +191,7 @@ def test_the_output_of_a_tool(warm: WarmCommand, given: tuple[Word, ...], output
     assert ran.stderr.startswith("" if given else "warning: close was called")
 
 
-def test_the_page_s_script_of_a_mock_model(warm: WarmCommand) -> None:
+def test_the_page_s_script_of_a_mock_model(warm: Command) -> None:
     """What docs/exec-wire.md shows of --auto-tools with a mock model, and what it says that it prints."""
     (typed, printed), *_ = re.findall(
         r"^```sh\nturnbridge exec (-m mock-.*?)\n```\n\nprints `(.*?)`", PAGE, re.M | re.S
@@ -201,7 +200,7 @@ def test_the_page_s_script_of_a_mock_model(warm: WarmCommand) -> None:
     assert (ran.code, ran.stdout.decode(), ran.stderr) == (0, f"{printed}\n", "")
 
 
-def test_a_forced_choice_is_over_after_the_first_step(warm: WarmCommand) -> None:
+def test_a_forced_choice_is_over_after_the_first_step(warm: Command) -> None:
     """Else the model could never answer."""
     _, (first, second) = looped(warm, *TOOLS, "--tool-choice", "function:close", "--tool-output", "close=1")
     assert first["tool_choice"] == {"type": "function", "name": "close"}
@@ -209,9 +208,7 @@ def test_a_forced_choice_is_over_after_the_first_step(warm: WarmCommand) -> None
 
 
 @pytest.mark.parametrize(("arguments", "steps"), [((), 4), (("--max-steps", "1"), 1), (("--max-steps", "3"), 3)])
-def test_a_model_that_never_stops_calling_is_stopped(
-    warm: WarmCommand, arguments: tuple[Word, ...], steps: int
-) -> None:
+def test_a_model_that_never_stops_calling_is_stopped(warm: Command, arguments: tuple[Word, ...], steps: int) -> None:
     """After --max-steps requests: an error, not a success. Every call has ids of its own."""
     log = warm.directory / "endless"
     mode = ("--mock", "--mock-mode", "tool-call", "--prompt", "hi", "--json", "--auto-tools", "--log-requests", log)
@@ -237,7 +234,7 @@ def test_a_model_that_never_stops_calling_is_stopped(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_other_ways_to_the_mock(warm: WarmCommand, arguments: tuple[Word, ...], text: str) -> None:
+def test_other_ways_to_the_mock(warm: Command, arguments: tuple[Word, ...], text: str) -> None:
     """A mock's model, or the backend; the model is told back as it was written."""
     events = warm.run(*arguments, "--prompt", "hi", "--json").succeeded()
     assert text_of(events) == text

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.exec.command import Word
-from cli.exec.warm import WarmCommand
+from cli.exec.command import Command, Word
 
 SCHEMA = {"type": "object", "properties": {"zürich": {"$ref": "#/$defs/a"}}, "$defs": {"a": {}}, "x-odd": [None, 1e3]}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}
@@ -30,7 +30,7 @@ ITEMS = [
 """A conversation with what the bridge knows and what it does not."""
 
 
-def sent(warm: WarmCommand, *arguments: Word, stdin: bytes = b"") -> dict[str, Any]:
+def sent(warm: Command, *arguments: Word, stdin: bytes = b"") -> dict[str, Any]:
     """The request of a run."""
     log = warm.directory / "sent"
     ran = warm.run("--mock", "--mock-mode", "text", "--log-requests", log, *arguments, stdin=stdin)
@@ -64,23 +64,23 @@ def said(request: dict[str, Any]) -> str:
         (("--prompt", "hello"), b"not read", "hello"),
     ],
 )
-def test_the_prompt_is_sent_as_it_is(warm: WarmCommand, arguments: tuple[Word, ...], stdin: bytes, text: str) -> None:
+def test_the_prompt_is_sent_as_it_is(warm: Command, arguments: tuple[Word, ...], stdin: bytes, text: str) -> None:
     """From the command line or from stdin; stdin is read only where a dash asks for it."""
     assert said(sent(warm, *arguments, stdin=stdin)) == text
 
 
-def test_a_large_prompt_on_stdin(warm: WarmCommand) -> None:
+def test_a_large_prompt_on_stdin(warm: Command) -> None:
     """No limit that a person meets."""
     text = "0123456789abcdef" * 300_000
     assert said(sent(warm, "--prompt", "-", stdin=text.encode())) == text
 
 
-def test_a_prompt_on_stdin_that_is_not_utf8(warm: WarmCommand) -> None:
+def test_a_prompt_on_stdin_that_is_not_utf8(warm: Command) -> None:
     """It is not guessed at."""
     assert "UTF-8" in warm.run("--mock", "--prompt", "-", "--json", stdin=b"\xff").failed("usage_error", exit_code=2)
 
 
-def test_input_items_are_sent_exactly(warm: WarmCommand) -> None:
+def test_input_items_are_sent_exactly(warm: Command) -> None:
     """Images, reasoning, unknown items and members; --prompt is then not used. From a file, or from stdin."""
     text = json.dumps(ITEMS).encode()
     path = warm.directory / "items.json"
@@ -101,7 +101,7 @@ def test_input_items_are_sent_exactly(warm: WarmCommand) -> None:
         ],
     ],
 )
-def test_an_output_without_its_call_is_refused_before_it_is_sent(warm: WarmCommand, items: list[Any]) -> None:
+def test_an_output_without_its_call_is_refused_before_it_is_sent(warm: Command, items: list[Any]) -> None:
     """Nothing is sent; the request, not the command line, is wrong."""
     log = warm.directory / "refused"
     ran = warm.run("--mock", "--json", "--input-json", "-", "--log-requests", log, stdin=json.dumps(items).encode())
@@ -125,12 +125,12 @@ def test_an_output_without_its_call_is_refused_before_it_is_sent(warm: WarmComma
         (("--system", " é\n", "--append-system-prompt", " "), " é\n\n\n "),
     ],
 )
-def test_instructions(warm: WarmCommand, arguments: tuple[Word, ...], instructions: str) -> None:
+def test_instructions(warm: Command, arguments: tuple[Word, ...], instructions: str) -> None:
     """--system and --instructions are one setting; what is appended follows after a blank line."""
     assert sent(warm, "--prompt", "hi", *arguments)["instructions"] == instructions
 
 
-def test_tools_are_sent_as_they_are(warm: WarmCommand) -> None:
+def test_tools_are_sent_as_they_are(warm: Command) -> None:
     """In their order, not strict, their schemas untouched; names may have what the API allows."""
     path = warm.directory / "schema with = and :json=.json"
     path.write_text(json.dumps(SCHEMA))
@@ -142,7 +142,7 @@ def test_tools_are_sent_as_they_are(warm: WarmCommand) -> None:
     ]
 
 
-def test_the_other_settings(warm: WarmCommand) -> None:
+def test_the_other_settings(warm: Command) -> None:
     """Session, model, effort and output schema; without them the defaults of the protocol."""
     schema = warm.directory / "output.json"
     schema.write_text(json.dumps(SCHEMA))
@@ -157,7 +157,7 @@ def test_the_other_settings(warm: WarmCommand) -> None:
     assert request["text"]["format"] == {"type": "json_schema", "name": "output", "strict": True, "schema": SCHEMA}
 
 
-def test_a_key_is_nowhere_but_in_its_header(warm: WarmCommand) -> None:
+def test_a_key_is_nowhere_but_in_its_header(warm: Command) -> None:
     """Not in a log, not in the echo."""
     log = warm.directory / "keyed"
     ran = warm.run(
@@ -169,7 +169,7 @@ def test_a_key_is_nowhere_but_in_its_header(warm: WarmCommand) -> None:
 # Files of all kinds
 
 
-def test_a_file_whose_name_is_not_utf8(warm: WarmCommand) -> None:
+def test_a_file_whose_name_is_not_utf8(warm: Command) -> None:
     """A path is bytes."""
     directory = os.fsencode(warm.directory)
     items, schema, log = (directory + b"/caf\xe9-" + name for name in (b"items", b"schema", b"log"))
@@ -180,14 +180,14 @@ def test_a_file_whose_name_is_not_utf8(warm: WarmCommand) -> None:
     assert Path(os.fsdecode(log)).read_bytes() == ran.stdout
 
 
-def test_a_tool_whose_file_name_is_not_utf8(warm: WarmCommand) -> None:
+def test_a_tool_whose_file_name_is_not_utf8(warm: Command) -> None:
     """The path behind `json=` is a path, too."""
     path = os.fsencode(warm.directory) + b"/caf\xe9-tool"
     Path(os.fsdecode(path)).write_text("{}")
     warm.run("--mock", "--prompt", "hi", "--json", "--tool", b"f:json=" + path).succeeded()
 
 
-def test_a_file_that_begins_with_a_byte_order_mark(warm: WarmCommand) -> None:
+def test_a_file_that_begins_with_a_byte_order_mark(warm: Command) -> None:
     """As some editors write it."""
     schema, items, log = (warm.directory / name for name in ("bom-schema.json", "bom-items.json", "bom-log"))
     schema.write_text('{"type":"object"}', encoding="utf-8-sig")
@@ -197,14 +197,15 @@ def test_a_file_that_begins_with_a_byte_order_mark(warm: WarmCommand) -> None:
     assert json.loads(log.read_text())["tools"][0]["parameters"] == {"type": "object"}
 
 
-def test_a_file_that_can_be_read_once(warm: WarmCommand) -> None:
+def test_a_file_that_can_be_read_once(warm: Command) -> None:
     """As `<(…)` of a shell makes it: a pipe."""
     pipe = warm.directory / "pipe"
     os.mkfifo(pipe)
-    for flag, content, member in (
+    inputs: list[tuple[tuple[Word, ...], str, Callable[[Any], Any]]] = [
         (("--prompt", "hi", "--tool", f"f:json={pipe}"), '{"x":1}', lambda sent: sent["tools"][0]["parameters"]),
         (("--input-json", pipe), '[{"x":1}]', lambda sent: sent["input"][0]),
-    ):
+    ]
+    for flag, content, member in inputs:
         writer = threading.Thread(target=pipe.write_text, args=(content,))
         writer.start()
         ran = warm.run("--mock", "--mock-mode", "echo", "--json", *flag)
@@ -215,7 +216,7 @@ def test_a_file_that_can_be_read_once(warm: WarmCommand) -> None:
 # Logs
 
 
-def test_the_log_of_responses_is_appended(warm: WarmCommand) -> None:
+def test_the_log_of_responses_is_appended(warm: Command) -> None:
     """The lines of --json, also in text mode, also for a failure; those of earlier runs stay."""
     log = warm.directory / "responses"
     log.write_text("earlier\n")
@@ -229,7 +230,7 @@ def test_the_log_of_responses_is_appended(warm: WarmCommand) -> None:
     assert log.read_bytes() == written + runs[0].stdout
 
 
-def test_the_log_of_requests_is_overwritten(warm: WarmCommand) -> None:
+def test_the_log_of_requests_is_overwritten(warm: Command) -> None:
     """It holds this run's; both logs are private when they are new."""
     log, other = warm.directory / "anew", warm.directory / "new"
     log.write_text("earlier\n" * 100)
@@ -239,13 +240,13 @@ def test_the_log_of_requests_is_overwritten(warm: WarmCommand) -> None:
     assert other.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_log_that_cannot_be_written(warm: WarmCommand) -> None:
+def test_a_log_that_cannot_be_written(warm: Command) -> None:
     """A full disk is a failure, and told as one."""
     ran = warm.run("--mock", "--prompt", "hi", "--json", "--log-requests", "/dev/full")
     assert "--log-requests" in ran.failed("output_failed")
 
 
-def test_a_log_of_responses_that_cannot_be_written(warm: WarmCommand) -> None:
+def test_a_log_of_responses_that_cannot_be_written(warm: Command) -> None:
     """The same; stdout still ends as the protocol wants it."""
     ran = warm.run("--mock", "--prompt", "hi", "--json", "--log-responses", "/dev/full")
     assert "--log-responses" in ran.failed("output_failed")

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import pytest
 from cli.exec.command import Command, Word, child_of, finish, steps, threads_in
-from cli.exec.warm import WarmCommand
 from protocols.wire.lines import read_events, read_lines, text_of
 from server.prompted import is_alive, wait_for
 
@@ -184,11 +183,11 @@ def test_a_stderr_without_a_reader_does_not_delay_a_signal(codex: Command, pipe:
 # A terminal
 
 
-def test_a_terminal_gets_no_control_characters(codex: Command, warm_codex: WarmCommand) -> None:
+def test_a_terminal_gets_no_control_characters(codex: Command) -> None:
     """What a model says cannot play with it; a file or a pipe gets it all."""
     said = "\x1b[31mred\x07\x9b1m and \ttab\nline"
     prompt = steps({"text": said})
-    assert warm_codex.run(*prompt).stdout.decode() == f"{said}\n"
+    assert codex.run(*prompt).stdout.decode() == f"{said}\n"
     ours, theirs = pty.openpty()
     with codex.start(*prompt, stdout=theirs) as process:
         os.close(theirs)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from cli.exec.command import Command, environment, finish, steps
-from cli.exec.warm import Interpreter, WarmCommand
 from harness import KEY, RunningBridge, running_bridge
 from protocols.wire.lines import calls_of, items_of, text_of, usage_of
 from real.provider import Provider, script
@@ -31,11 +30,11 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBridge]:
 
 
 @pytest.fixture(scope="module")
-def beside(interpreter: Interpreter, bridge: RunningBridge, tmp_path_factory: pytest.TempPathFactory) -> WarmCommand:
+def beside(bridge: RunningBridge, tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The command of the user who runs the bridge: the key is in their state directory."""
     directory = tmp_path_factory.mktemp("beside")
     settings = environment(directory) | {"XDG_STATE_HOME": str(bridge.state)}
-    return WarmCommand(interpreter, directory, settings, ("--url", bridge.root))
+    return Command(directory, settings, ("--url", bridge.root))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def key_of(bridge: RunningBridge) -> str:
 # A bridge
 
 
-def test_a_text(bridge: RunningBridge, beside: WarmCommand) -> None:
+def test_a_text(bridge: RunningBridge, beside: Command) -> None:
     """With the key of this machine, and with or without /v1; the key is in no log."""
     log = beside.directory / "log"
     ran = beside.run(*TEXT, "--json", "--trace", "--log-requests", log)
@@ -66,14 +65,14 @@ def test_a_text(bridge: RunningBridge, beside: WarmCommand) -> None:
     assert (ran.code, ran.stdout, ran.stderr) == (0, b"Hello world\n", "")
 
 
-def test_a_call(beside: WarmCommand) -> None:
+def test_a_call(beside: Command) -> None:
     """A `<tool_call>` in the model's text is a call, over there already."""
     prompt = steps({"text": 'I look. <tool_call>{"name":"look","arguments":"{\\"q\\":\\"x\\"}"}</tool_call>'})
     events = beside.run("--model", MODEL, *prompt, "--json", *LOOK).succeeded()
     assert (text_of(events), calls_of(events)) == ("I look. ", [("look", '{"q":"x"}')])
 
 
-def test_a_mock_model_of_that_bridge(beside: WarmCommand) -> None:
+def test_a_mock_model_of_that_bridge(beside: Command) -> None:
     """Who names a bridge means that bridge."""
     events = beside.run("--model", "mock-text", "--prompt", "hi", "--json").succeeded()
     assert events[0]["response"]["id"] != "resp_mock"
@@ -95,7 +94,7 @@ WEATHER = ("--tool", 'weather:inline={"type":"object","properties":{"city":{"con
 )
 @pytest.mark.parametrize("dialect", ["current", "legacy"])
 def test_a_mock_means_the_same_everywhere(
-    beside: WarmCommand, legacy: RunningBridge, arguments: tuple[str, ...], dialect: str
+    beside: Command, legacy: RunningBridge, arguments: tuple[str, ...], dialect: str
 ) -> None:
     """In exec itself, and from a bridge over --url, whichever dialect its children speak."""
     there = ("--url", legacy.root, "--provider-key", KEY) if dialect == "legacy" else ()
@@ -108,7 +107,7 @@ def test_a_mock_means_the_same_everywhere(
         assert text_of(here) == "mock tool result: sunny [21 °C]\n"
 
 
-def test_a_wrong_key_and_no_key(bridge: RunningBridge, beside: WarmCommand, warm: WarmCommand) -> None:
+def test_a_wrong_key_and_no_key(bridge: RunningBridge, beside: Command, warm: Command) -> None:
     """The bridge refuses the one; without the other it is not even asked."""
     ran = beside.run(*TEXT, "--json", "--provider-key", "wrong-key-0123")
     assert "key" in ran.failed("upstream_unauthorized")
@@ -118,13 +117,13 @@ def test_a_wrong_key_and_no_key(bridge: RunningBridge, beside: WarmCommand, warm
     warm.run(*TEXT, "--json", "--url", bridge.root, PROXY_API_KEY=key_of(bridge)).succeeded()
 
 
-def test_a_model_that_it_does_not_have(beside: WarmCommand) -> None:
+def test_a_model_that_it_does_not_have(beside: Command) -> None:
     """Its error is the error here."""
     ran = beside.run("--model", "none", "--prompt", "hi", "--json")
     assert "'none'" in ran.failed("model_not_found")
 
 
-def test_no_bridge_there(beside: WarmCommand, warm: WarmCommand) -> None:
+def test_no_bridge_there(beside: Command, warm: Command) -> None:
     """After some tries. It says which URL, that a bridge is missing, and what to do; also to those who have no key."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens: nor does anybody else, meanwhile
@@ -148,14 +147,14 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="module")
-def direct(interpreter: Interpreter, provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> WarmCommand:
+def direct(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The command in front of it."""
     directory = tmp_path_factory.mktemp("direct")
     always = ("--json", "--url", provider.base_url, "--provider-key", "k-0123456789")
-    return WarmCommand(interpreter, directory, environment(directory), always)
+    return Command(directory, environment(directory), always)
 
 
-def test_what_is_sent(direct: WarmCommand, provider: Provider) -> None:
+def test_what_is_sent(direct: Command, provider: Provider) -> None:
     """The input exactly as it is, the key in its header, the session as cache key; thoughts and a call come back."""
     items = [
         {"type": "something_new", "value": [1, None]},
@@ -177,7 +176,7 @@ def test_what_is_sent(direct: WarmCommand, provider: Provider) -> None:
     assert request.headers["authorization"] == "Bearer k-0123456789"
 
 
-def test_a_tool_loop(direct: WarmCommand, provider: Provider) -> None:
+def test_a_tool_loop(direct: Command, provider: Provider) -> None:
     """Two requests of one session; the second has the thoughts, the call and its output, in this order."""
     before = len(provider.requests)
     action = {"do": "calls", "summary": ["hm"], "calls": [{"name": "look", "arguments": '{"q":"x"}'}]}
@@ -205,7 +204,7 @@ def test_a_tool_loop(direct: WarmCommand, provider: Provider) -> None:
     ],
     ids=["cut", "filtered", "dropped", "failed", "refused", "empty"],
 )
-def test_an_incomplete_or_failed_answer(direct: WarmCommand, action: dict[str, Any], text: str, code: str) -> None:
+def test_an_incomplete_or_failed_answer(direct: Command, action: dict[str, Any], text: str, code: str) -> None:
     """What was said is shown, then the error."""
     ran = direct.run("--prompt", script(action))
     ran.failed(code)

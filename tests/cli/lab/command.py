@@ -67,29 +67,6 @@ def lab(
     return done
 
 
-_FORKING = """
-import functools, json, os, sys
-import jsonschema_rs, typer.main
-import bridge.lab.run, bridge.settings.file, bridge.lab.suite
-from bridge.cli import main
-typer.main.get_command = functools.cache(typer.main.get_command)
-orders = json.loads(sys.argv[1])
-sys.argv = ["turnbridge", "lab", "cases"]
-try:
-    main()  # for nothing: what this loads stays loaded
-except SystemExit:
-    pass
-for place, arguments, variables in orders:
-    if (child := os.fork()) == 0:
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(f"{place}.{name}", os.O_WRONLY | os.O_CREAT), number)
-        os.environ.update(variables)
-        sys.argv = ["turnbridge", "lab", *arguments]
-        main()
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
 @dataclass(frozen=True)
 class Ran:
     """A run that has ended."""
@@ -99,37 +76,20 @@ class Ran:
     stderr: str
 
 
-def run_each(directory: Path, *runs: Sequence[str | Path], outputs: Path, **more: str) -> list[Ran]:
-    """`turnbridge lab` with each of these arguments, forked from one interpreter: much quicker than `lab`.
-
-    What they write is kept in `outputs`; words like `NAME=value` at the end are variables.
-    """
-    outputs.mkdir()
-    orders = []
-    for number, run in enumerate(runs):
+def run_each(directory: Path, *runs: Sequence[str | Path], **more: str) -> list[Ran]:
+    """`turnbridge lab` with each of these arguments. Words like `NAME=value` at their end are variables."""
+    found = []
+    for run in runs:
         words = list(map(str, run))
         variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
-        arguments = [word for word in words if word not in variables]
-        orders.append((str(outputs / str(number)), arguments, dict(word.split("=", 1) for word in variables)))
-    done = subprocess.run(
-        [*BRIDGE[:2], "-c", _FORKING, json.dumps(orders)],
-        cwd=directory,
-        env=environment(directory, **more),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    codes = map(int, done.stdout.split())
-    found = [
-        Ran(code, *(Path(f"{place}.{name}").read_text(encoding="utf-8") for name in ("stdout", "stderr")))
-        for code, (place, _, _) in zip(codes, orders, strict=True)
-    ]
+        env = environment(directory, **more) | dict(word.split("=", 1) for word in variables)
+        done = run_warm("lab", *(word for word in words if word not in variables), env=env, cwd=directory, timeout=120)
+        found.append(Ran(done.returncode, done.stdout.decode(), done.stderr.decode()))
     assert not [ran for ran in found if "Traceback" in ran.stderr]
     return found
 
 
-def scripted(codex: Path) -> dict[str, str]:
+def scripted(codex: Path) -> dict[str, Any]:
     """The variables of a run over a scripted child that serves MODEL."""
     return {"CODEX_BIN": str(codex), "PROXY_MODELS": MODEL}
 

@@ -25,7 +25,7 @@ cases:
 def rendered(directory: Path, *options: tuple[str, ...]) -> list[tuple[bytes, str]]:
     """(stdout, stderr) with each of these options, on a system that knows nothing but ASCII."""
     runs = [["render", "suite.yaml", *each] for each in options]
-    found = run_each(directory, *runs, outputs=directory / "outputs", PYTHONIOENCODING="ascii", LC_ALL="C")
+    found = run_each(directory, *runs, PYTHONIOENCODING="ascii", LC_ALL="C")
     assert {ran.code for ran in found} == {0}
     return [(ran.stdout.encode(), ran.stderr) for ran in found]
 

@@ -59,7 +59,21 @@ def wait_for_results(path: Path, count: int) -> None:
 def test_a_killed_run_continues_where_it_stopped(tmp_path: Path) -> None:
     suite, results = write_suite(tmp_path / "suite.json", "a", "b", "c"), tmp_path / "r.jsonl"
     stuck = scripted_codex(tmp_path, turns(*[ANSWER] * 4, HANG), name="stuck")
-    command = [suite, "--model", MODEL, "-n", "2", "-V", "spec", "-V", "short", "-c", "2", "--results", results]
+    command: list[str | Path] = [
+        suite,
+        "--model",
+        MODEL,
+        "-n",
+        "2",
+        "-V",
+        "spec",
+        "-V",
+        "short",
+        "-c",
+        "2",
+        "--results",
+        results,
+    ]
     process = start(tmp_path, *command, **scripted(stuck))
     wait_for_results(results, 4)
     children = children_of(process.pid)
@@ -101,13 +115,13 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
     suite, results = write_suite(tmp_path / "suite.json", "a"), tmp_path / "r.jsonl"
     variant = tmp_path / "mine.yaml"
     variant.write_text("blocks: {header: Call tools.}")
-    command = ["-n", "1", *MOCK, "--results", results]
+    command: list[str | Path] = ["-n", "1", *MOCK, "--results", results]
     lab(tmp_path, "run", suite, *command, "-V", variant)
     kept = results.read_bytes()
 
     variant.write_text("blocks: {header: Call them.}")
     changed = write_suite(tmp_path / "changed.json", "a", "b", asked="Quick, how is it in Bern?")
-    refused = {
+    refused: dict[str, list[str | Path]] = {
         "r.jsonl holds results of other cases.": [write_suite(tmp_path / "other.json", "b"), *command],
         "r.jsonl holds results of cases that have changed: a.": [changed, *command],
         "r.jsonl holds results of variants that have changed: mine.": [suite, *command, "-V", variant],
@@ -116,8 +130,8 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
         "Cannot write results": [suite, *MOCK, "--results", tmp_path / "no" / "r.jsonl"],
         "--html r.jsonl: this file is the results": [suite, *command, "--html", "r.jsonl"],
     }
-    runs = [["run", *arguments] for arguments in refused.values()]
-    for why, ran in zip(refused, run_each(tmp_path, *runs, outputs=tmp_path / "outputs"), strict=True):
+    runs: list[list[str | Path]] = [["run", *arguments] for arguments in refused.values()]
+    for why, ran in zip(refused, run_each(tmp_path, *runs), strict=True):
         assert (ran.code, ran.stdout) == (2, ""), ran
         assert why in ran.stderr
         assert ran.stderr.count("\n") == 1
@@ -127,7 +141,7 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
 def test_two_runs_do_not_share_a_file(tmp_path: Path) -> None:
     suite, results = write_suite(tmp_path / "suite.json", "a", "b"), tmp_path / "r.jsonl"
     codex = scripted_codex(tmp_path, turns(ANSWER, HANG))
-    command = [suite, "--model", MODEL, "-n", "1", "-c", "2", "--results", results]
+    command: list[str | Path] = [suite, "--model", MODEL, "-n", "1", "-c", "2", "--results", results]
     first = start(tmp_path, *command, **scripted(codex))
     wait_for_results(results, 1)
     second = lab(tmp_path, "run", *command, code=2, **scripted(codex))
@@ -168,7 +182,7 @@ def test_errors_are_counted_separately_and_retried(tmp_path: Path) -> None:
     suite, results = write_suite(tmp_path / "suite.json", *"abcd"), tmp_path / "r.jsonl"
     limit = [{"error": {"message": "Slow down.", "info": "rateLimitExceeded"}}]
     codex = scripted_codex(tmp_path, turns(ANSWER, limit, [{"deltas": ["half "]}, {"exit": 3}]))
-    command = [suite, "--model", MODEL, "-n", "1", "-c", "1", "--results", results]
+    command: list[str | Path] = [suite, "--model", MODEL, "-n", "1", "-c", "1", "--results", results]
 
     first = lab(tmp_path, "run", *command, "--json", "r.json", code=100, **scripted(codex))
     assert re.search(r"passed +2/2 100 %", first.stdout), "two answers came, and both were right"
@@ -188,7 +202,19 @@ def test_errors_are_counted_separately_and_retried(tmp_path: Path) -> None:
 def test_an_answer_that_takes_too_long_is_an_error(tmp_path: Path) -> None:
     suite = write_suite(tmp_path / "suite.json", "slow", "quick")
     codex = scripted_codex(tmp_path, turns([{"deltas": ["wait"]}, {"hang": True}], ANSWER))
-    command = [suite, "--model", MODEL, "-n", "1", "-c", "1", "--timeout", "4", "--results", "r.jsonl"]
+    command: list[str | Path] = [
+        suite,
+        "--model",
+        MODEL,
+        "-n",
+        "1",
+        "-c",
+        "1",
+        "--timeout",
+        "4",
+        "--results",
+        "r.jsonl",
+    ]
     done = lab(tmp_path, "run", *command, "--max-errors", "50", **scripted(codex))
     assert "1 request(s) failed and are not counted: timeout: No answer within 4 s." in done.stderr
     assert re.search(r"passed +1/1", done.stdout)
@@ -200,7 +226,7 @@ def test_a_run_that_cannot_begin(tmp_path: Path) -> None:
     (tmp_path / "deeper").mkdir()
     for name in ("mine.yaml", "deeper/mine.yaml"):
         (tmp_path / name).write_text(f"blocks: {{header: {name}}}")
-    refused = {
+    refused: dict[str, list[str | Path]] = {
         "error: The Codex app-server is not ready: No Codex was found.": ["-m", "gpt-5.2", "PATH=/nowhere"],
         "CODEX_BIN: /no/codex does not exist": ["-m", "gpt-5.2", "CODEX_BIN=/no/codex"],
         "--model nope: The model 'nope' does not exist here.": [*MOCK, "-m", "nope"],
@@ -212,8 +238,8 @@ def test_a_run_that_cannot_begin(tmp_path: Path) -> None:
         "no such directory: no": [*MOCK, "--html", "no/r.html"],
         "Invalid value for '--repeat'": [*MOCK, "-n", "0"],
     }
-    runs = [["run", suite, *arguments] for arguments in refused.values()]
-    for why, ran in zip(refused, run_each(tmp_path, *runs, outputs=tmp_path / "outputs"), strict=True):
+    runs: list[list[str | Path]] = [["run", suite, *arguments] for arguments in refused.values()]
+    for why, ran in zip(refused, run_each(tmp_path, *runs), strict=True):
         assert why in ran.stderr
         assert ran.code == (1 if "No Codex" in why else 2), ran
         assert ran.stdout == ""
@@ -238,7 +264,7 @@ def test_a_child_that_cannot_offer_tools_natively_is_not_asked(tmp_path: Path) -
 def test_budgets(tmp_path: Path) -> None:
     suite = write_suite(tmp_path / "suite.json", *"abcdefgh")
     codex = scripted_codex(tmp_path, turns(ANSWER))
-    command = [suite, "--model", MODEL, "-n", "2", "-c", "3", "--results", "r.jsonl"]
+    command: list[str | Path] = [suite, "--model", MODEL, "-n", "2", "-c", "3", "--results", "r.jsonl"]
     done = lab(tmp_path, "run", *command, "--max-requests", "5", **scripted(codex))
     assert done.stderr.endswith("note: the budget is spent; 11 cell(s) were not asked\n")
     assert len(read_results(tmp_path / "r.jsonl")) == 5
@@ -248,7 +274,7 @@ def test_budgets(tmp_path: Path) -> None:
     assert "2 of 4 requests were sent" in lab(tmp_path, "report", "r.jsonl", "--case", "[ab]").stdout
     # Whatever is there from before: what counts for a run is what was chosen for it.
     (tmp_path / "more.jsonl").write_bytes((tmp_path / "r.jsonl").read_bytes())
-    other = [*command, "--results", "more.jsonl", "-V", "short", "-n", "1", "--case", "a"]
+    other: list[str | Path] = [*command, "--results", "more.jsonl", "-V", "short", "-n", "1", "--case", "a"]
     more = lab(tmp_path, "run", *other, "--min-pass", "100", **scripted(codex))
     assert "spec" not in more.stdout
     assert "Note: 5 results of other cases, variants or models not shown." in more.stdout
@@ -291,13 +317,13 @@ def test_faults_of_a_suite_name_the_line_and_nothing_is_run(tmp_path: Path) -> N
     codex = tmp_path / "codex"
     codex.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
     codex.chmod(0o755)
-    runs = [["run", suite, "--model", MODEL] for suite in suites]
+    runs: list[list[str | Path]] = [["run", suite, "--model", MODEL] for suite in suites]
     assert len(runs) > 10
-    for ran in run_each(tmp_path, *runs, outputs=tmp_path / "outputs", **scripted(codex)):
+    for ran in run_each(tmp_path, *runs, **scripted(codex)):
         assert (ran.code, ran.stdout) == (2, ""), ran
         for line in ran.stderr.splitlines():
             assert re.match(rf"error: {BAD}/\S+:\d+: \S", line), line
-    assert {path.name for path in tmp_path.iterdir()} == {"codex", "outputs"}
+    assert {path.name for path in tmp_path.iterdir()} == {"codex"}
 
 
 # Speed and memory

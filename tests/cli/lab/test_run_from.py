@@ -51,7 +51,7 @@ def test_the_log_of_a_run_gives_its_table(tmp_path: Path) -> None:
     mended, broken = [{"text": RIGHT.replace("}</", ",}</")}], [{"text": RIGHT.replace('{"name"', "{name")}]
     crash = [{"deltas": ["half "]}, {"exit": 3}]
     codex = scripted_codex(tmp_path, turns(ANSWER, WRONG, mended, LIMIT, broken, [{"text": "No."}], crash))
-    run = [suite, "-V", "short", "-V", "spec", "-n", "2", "--max-errors", "50"]
+    run: list[str | Path] = [suite, "-V", "short", "-V", "spec", "-n", "2", "--max-errors", "50"]
     log = tmp_path / "run.ndjson"
     asked = lab(
         tmp_path,
@@ -142,10 +142,12 @@ def test_native_calls_of_a_real_codex(tmp_path: Path) -> None:
         pytest.skip(binary)
     action = {"do": "calls", "calls": [{"name": "get_weather", "arguments": '{"city":"Bern"}'}]}
     suite = write_suite(tmp_path / "suite.json", "a", "b", asked=said(action))
-    run = [suite, "-V", "native", "-V", "spec", "-n", "2"]
+    run: list[str | Path] = [suite, "-V", "native", "-V", "spec", "-n", "2"]
     with Provider() as provider:
         asked = lab(
-            *(tmp_path, "run", *run, "-m", "gpt-5.2", "--results", "asked.jsonl", "--log-events", "run.ndjson"),
+            tmp_path,
+            "run",
+            *(*run, "-m", "gpt-5.2", "--results", "asked.jsonl", "--log-events", "run.ndjson"),
             CODEX_BIN=str(binary),
             CODEX_HOME=str(codex_home(tmp_path / "home", provider)),
         )
@@ -173,7 +175,7 @@ chat = ["some-"]
 """
 
 
-def configured(directory: Path, server: ChatServer) -> dict[str, str]:
+def configured(directory: Path, server: ChatServer) -> dict[str, Any]:
     """The variables of a run that asks this server."""
     path = directory / "config.toml"
     path.write_text(CONFIG.format(url=server.url))
@@ -190,11 +192,13 @@ def answered(request: Request) -> Stream:
 def test_a_provider_over_http(tmp_path: Path) -> None:
     """The text goes into the instructions, or the tools to the provider; the log gives the same table."""
     suite = write_suite(tmp_path / "suite.json", "a", "b")
-    run = [suite, "-V", "spec", "-V", "native", "-n", "2"]
+    run: list[str | Path] = [suite, "-V", "spec", "-V", "native", "-n", "2"]
     with serving_in_thread() as server:
         server.will(*[answered] * 7, refusal(429, "rate_limit_exceeded", "Slow down.", retry_after="60"))
         asked = lab(
-            *(tmp_path, "run", *run, "-m", "some-model", "-c", "1", "--results", "asked.jsonl"),
+            tmp_path,
+            "run",
+            *(*run, "-m", "some-model", "-c", "1", "--results", "asked.jsonl"),
             *("--log-events", "run.ndjson", "--max-errors", "50"),
             **configured(tmp_path, server),
         )
@@ -242,7 +246,7 @@ def test_concurrency_is_limited(tmp_path: Path) -> None:
 def test_the_order_of_results_does_not_matter(tmp_path: Path) -> None:
     suite, results = write_suite(tmp_path / "suite.json", *"abc"), tmp_path / "r.jsonl"
     codex = scripted_codex(tmp_path, turns(ANSWER, WRONG, LIMIT, ANSWER))
-    run = [suite, "-m", MODEL, "-n", "3", "-V", "spec", "-V", "short", "--max-errors", "50"]
+    run: list[str | Path] = [suite, "-m", MODEL, "-n", "3", "-V", "spec", "-V", "short", "--max-errors", "50"]
     lab(tmp_path, "run", *run, "--results", results, "--json", "asked.json", **scripted(codex))
     head, *lines = results.read_text().splitlines(keepends=True)
     (tmp_path / "turned.jsonl").write_text("".join([head, *reversed(lines)]))

@@ -19,7 +19,7 @@ from termios import TIOCSWINSZ
 from typing import Any
 
 from harness import ROOT
-from warm import WarmProcess, run_warm
+from warm import Process, WarmProcess, run_warm
 
 from bridge.log.record import Recorder
 from bridge.redact import Redactor
@@ -182,7 +182,7 @@ class LogCommand:
         os.close(ours)
         text = seen.decode("utf-8", "replace").replace("\r\n", "\n")
         assert "Traceback" not in text, text
-        return process.returncode, text
+        return process.wait(), text
 
     @contextmanager
     def running(self, *arguments: object) -> Iterator[Running]:
@@ -201,7 +201,7 @@ class LogCommand:
 class Running:
     """A command that has not ended."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     _rest: bytes = b""
 
     def line(self, seconds: float = 20) -> str:

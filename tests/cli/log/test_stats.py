@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.log.making import USAGE, LogCommand, LogMaker
@@ -17,7 +18,7 @@ def path(tmp_path: Path) -> Path:
     for number in range(1, 101):
         made.wait(180)
         name = made.begin(number, model="mini" if number % 4 == 0 else "gpt-5.5")
-        times = {"first_event_s": number / 100, "total_s": number / 10, "usage": USAGE}
+        times: dict[str, Any] = {"first_event_s": number / 100, "total_s": number / 10, "usage": USAGE}
         if number % 10 == 0:
             made.fail(name, "rate_limited" if number % 20 else "timeout")
         elif number % 7 == 0:

@@ -103,7 +103,7 @@ def client(request: pytest.FixtureRequest, programs: Callable[[str], Program]) -
     return Client(name, api, programs(name))
 
 
-def who_can(case: str) -> Any:
+def who_can(case: str) -> pytest.MarkDecorator:
     """Run a test with every client that the table lists the case for."""
     return pytest.mark.parametrize("client", [who for who, cases in TABLE.items() if case in cases], indirect=True)
 
@@ -220,7 +220,7 @@ def test_structured_by_tool(client: Client) -> None:
 ODD = "quote \" and ' and back\\slash\nline\ttab 😀 \u2028 {curly} <b>"
 LOOK = ("look", {"q": "Bern"}, "found Bern")
 ADD = ("add", {"a": 2, "b": -3}, "sum -1")
-CLOCK = ("clock", {}, "it is noon")
+CLOCK: tuple[str, Json, str] = ("clock", {}, "it is noon")
 
 LOOPS = {
     "one call": [LOOK],

@@ -45,7 +45,7 @@ def test_the_rates_of_a_column(tmp_path: Path) -> None:
     assert (count.pass_at, count.pass_hat) == (1.0, 0.8)
     assert count.clean_share == (6, 8), "answers without a call are neither clean nor not"
     # Four cases are always right, one is twice of three times: drawn three times it makes 12 of 15, drawn never 15.
-    assert count.interval == (pytest.approx(12 / 15), 1.0)
+    assert count.interval == pytest.approx((12 / 15, 1.0))
 
 
 def test_the_rates_of_a_cell(tmp_path: Path) -> None:

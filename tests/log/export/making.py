@@ -27,8 +27,11 @@ class LogMaker:
 
     def __post_init__(self) -> None:
         self._file = self.path.open("wb")
-        self.recorder = Recorder(self._file.write, self._now, Redactor(), "0badcafe")
-        self._file.write(self.recorder.header(dialect="current", settings={}))
+        self.recorder = Recorder(self._write, self._now, Redactor(), "0badcafe")
+        self._write(self.recorder.header(dialect="current", settings={}))
+
+    def _write(self, line: bytes) -> None:
+        self._file.write(line)
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -60,8 +63,14 @@ class LogMaker:
         req_id = req_id or f"req_{self.count:032x}"
         event = self.recorder.event
         event("http_ingress", "in", "client_request", req_id, {"path": path, "body": {} if body is None else body})
-        about = {"model": model, "requested_model": model, "effort": None, "backend": "mock", "dropped": []}
-        event("turn", "none", "turn_start", req_id, about)
+        about: dict[str, Any] = {
+            "model": model,
+            "requested_model": model,
+            "effort": None,
+            "backend": "mock",
+            "dropped": [],
+        }
+        event("turn", "none", "turn_start", req_id, about | {"dropped": []})
         for piece in said:
             self.wait(0.01)
             params = {"threadId": f"thread-{self.count}", "itemId": f"msg-{self.count}", "delta": piece}
@@ -78,7 +87,14 @@ class LogMaker:
         if answer is not None:
             event("client_egress", "out", "client_json", req_id, answer)
         if outcome is not None:
-            told = {"outcome": outcome, "reason": None, "error": None, "usage": None, "calls": [], "repairs": []}
+            told: dict[str, Any] = {
+                "outcome": outcome,
+                "reason": None,
+                "error": None,
+                "usage": None,
+                "calls": [],
+                "repairs": [],
+            }
             told |= {"first_event_s": 0.01, "total_s": 0.02}
             event("turn", "none", "turn_end", req_id, told | end)
         return req_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from log.export.making import LogMaker, recordings
 
@@ -16,7 +17,7 @@ def test_calls_repairs_and_refusals_are_marked_where_they_stand(tmp_path: Path) 
     mended = "<tool_call>{...},</tool_call>"
     refused = '<tool_call>{"name":"rm"}</tool_call>'
     text = f"First {CALL}\nthen {mended} and {refused} done"
-    notes = [
+    notes: list[tuple[str, dict[str, Any]]] = [
         ("tool_call", {"name": "look", "call_id": "c1", "source": CALL}),
         ("tool_call", {"name": "look", "call_id": "c2", "source": mended}),
         ("tool_repair", {"name": "look", "repairs": ["trailing_comma"]}),

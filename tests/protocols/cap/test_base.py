@@ -89,7 +89,7 @@ def test_nulls_of_models_are_left_out_and_those_of_free_objects_stay() -> None:
 
 def test_messages_are_immutable() -> None:
     with pytest.raises(ValidationError):
-        Identity.anonymous().name = "other"  # type: ignore[misc]
+        Identity.anonymous().name = "other"
 
 
 def test_the_hash_is_of_the_content() -> None:

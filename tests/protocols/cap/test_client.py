@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -154,7 +155,7 @@ async def test_cut_anywhere_nothing_is_lost_or_doubled(autojump_clock: MockClock
         for number, cut in enumerate(range(1, size, 3), 2):
             wire.cuts = [cut, 13, None]
             got: list[StreamPacket] = []
-            desk.nursery.start_soon(lambda at=number: speak(desk.model, *pieces, number=at))
+            desk.nursery.start_soon(partial(speak, desk.model, *pieces, number=number))
             await collect(client, got, number=number)
             assert got == whole
 

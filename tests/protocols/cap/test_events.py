@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -28,6 +29,7 @@ from bridge.core.events import (
     WebSearch,
 )
 from bridge.errors import BackendCrashed, NotReady, UpstreamError
+from bridge.protocols.cap.encoder import Form
 from bridge.protocols.cap.models import EVENT, ServiceResponse
 from bridge.protocols.cap.stream import EventPacket
 
@@ -107,14 +109,21 @@ def test_empty_pieces_are_not_sent() -> None:
 
 
 def test_messages_have_a_blank_line_between_them() -> None:
-    events = [TextDelta("a", ["1"]), TextDone("a"), FIRST_CALL, TextDelta("b", ["", ""]), TextDelta("c", ["", "2"])]
+    events: list[TurnEvent] = [
+        TextDelta("a", ["1"]),
+        TextDone("a"),
+        FIRST_CALL,
+        TextDelta("b", ["", ""]),
+        TextDelta("c", ["", "2"]),
+    ]
     packets = packets_of(events=[*events, TextDelta("c", ["3"]), END])
     assert [packet["p"] for packet in packets if packet["op"] == "delta"] == ["1", "\n\n", "2", "3"]
 
 
 def test_odd_characters() -> None:
     text = '\u2028\u2029\x85\r\n\r\n"\\ data: x\n\n\0😀'
-    for form, read in (("sse", read_sse), ("ndjson", read_lines)):
+    forms: list[tuple[Form, Callable[[bytes], Any]]] = [("sse", read_sse), ("ndjson", read_lines)]
+    for form, read in forms:
         assert fold(read(feed(encoder(form=form), [TextDelta("m", [text]), END]))).text == text
 
 

@@ -51,12 +51,17 @@ def test_payloads_that_are_kept(op: str, payload: Any) -> None:
     assert read(op, payload) == {"op": op, "p": payload}
 
 
+WRONG: dict[str, list[Any]] = {
+    "delta": [None, {}, 1, [], ERROR],
+    "event": [1, [], True],
+    "error": ["x", None, {}, {"code": "x", "message": "y"}],
+}
+
+
 @pytest.mark.parametrize(
     ("op", "payload"),
     [
-        *(("delta", payload) for payload in (None, {}, 1, [], ERROR)),
-        *(("event", payload) for payload in (1, [], True)),
-        *(("error", payload) for payload in ("x", None, {}, {"code": "x", "message": "y"})),
+        *((op, payload) for op, payloads in WRONG.items() for payload in payloads),
         ("error", ERROR | {"severity": "FATAL"}),
         ("error", ERROR | {"severity": "warning"}),
         ("error", ERROR | {"code": 1}),

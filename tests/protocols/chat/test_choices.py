@@ -61,7 +61,8 @@ def test_the_usage_is_the_sum_of_what_is_known() -> None:
     """Of the choices that have told theirs; an estimate makes all of it one."""
     encoder = choices_encoder()
     encoder.begin()
-    assert encoder.usage is None
+    before = encoder.usage
+    assert before is None
     encoder.feed([said(1, UsageUpdate(Usage(1, 0, 2)))])
     assert encoder.usage == Usage(1, 0, 2)
     encoder.feed([said(0, UsageUpdate(Usage(3, 1, 4, 1, estimated=True)))])

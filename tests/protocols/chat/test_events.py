@@ -61,7 +61,8 @@ def message_of(*events: TurnEvent, **options: Any) -> dict[str, Any]:
     """The message of the answer that is not streamed."""
     encoder = chat_encoder(streaming=False, **options)
     encode(encoder, list(events))
-    return orjson.loads(encoder.body())["choices"][0]["message"]
+    message: dict[str, Any] = orjson.loads(encoder.body())["choices"][0]["message"]
+    return message
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -181,7 +182,9 @@ def test_usage_in_the_apis_words() -> None:
     assert usage["completion_tokens_details"]["reasoning_tokens"] == 2
 
 
-BODIES = {name: ({}, events) for name, events in CASES.items() if name not in FAILURES} | CHAT_CASES
+BODIES: dict[str, tuple[dict[str, Any], list[TurnEvent]]] = {
+    name: ({}, events) for name, events in CASES.items() if name not in FAILURES
+} | CHAT_CASES
 
 
 @pytest.mark.parametrize("name", BODIES)

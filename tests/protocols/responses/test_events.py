@@ -212,7 +212,7 @@ def test_a_web_search_is_an_item() -> None:
 def test_encrypted_reasoning_keeps_its_providers_id() -> None:
     """What is encrypted is bound to it; other names are ours."""
     encoder = responses_encoder()
-    events = [
+    events: list[TurnEvent] = [
         ReasoningDelta("rs_0abc", 0, ["Hm"]),
         ReasoningDone("rs_0abc", "gAAA"),
         ReasoningDelta("item-7", 0, ["So"]),
@@ -325,7 +325,8 @@ def test_what_is_there_can_be_looked_at_while_it_is_written() -> None:
     snapshot = encoder.snapshot()
     check_response(snapshot)
     assert (snapshot["status"], [item["id"] for item in snapshot["output"]]) == ("in_progress", ["fc_a"])
-    assert encoder.final is None
+    early = encoder.final
+    assert early is None
     encoder.feed([TextDone("m"), END])
     assert encoder.final is not None
     assert len(encoder.final["output"]) == 2

@@ -29,7 +29,7 @@ def response_to(store: bool = False, **members: Any) -> dict[str, Any]:
 def test_the_request_is_echoed() -> None:
     """What was asked for comes back, the model under the name that the client wrote."""
     tool = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}
-    given = {
+    given: dict[str, Any] = {
         "instructions": "be kind",
         "tools": [tool, {"type": "web_search"}],
         "tool_choice": {"type": "function", "name": "f"},
@@ -78,7 +78,8 @@ def test_what_was_not_said_has_the_apis_defaults() -> None:
 @pytest.mark.parametrize("name", ["temperature", "top_p", "presence_penalty", "frequency_penalty", "service_tier"])
 def test_null_has_the_apis_default_too(name: str) -> None:
     """A client that names a member without a value gets what one gets that does not name it."""
-    assert response_to(**{name: None}) == response_to()
+    null: dict[str, Any] = {name: None}
+    assert response_to(**null) == response_to()
 
 
 @pytest.mark.parametrize("value", [3, -2.5, "1", True, [], {}])

@@ -191,12 +191,15 @@ async def test_what_cannot_be_done(autojump_clock: MockClock, name: str, accept:
         assert (await call.whole()).text == "a"
 
 
+MANY: dict[str, Any] = {f"key{number}": number for number in range(5000)}
+
+
 @pytest.mark.parametrize(
     "body",
     [
         raw(payload=json.dumps({"query": CANARY})),  # a second one wins
         raw(extra=f'["{CANARY}"]', **{"": "1"}),
-        text(**{f"key{number}": number for number in range(5000)}),
+        text(**MANY),
         raw(big=str(2**70)),
         text(meta={"big": 2**63, "a": {"b": [None, CANARY]}}),
         text(query="\u2028\u0085\x00😀" + CANARY),

@@ -18,7 +18,8 @@ from protocols.cap.streams import fold
 from real.rig import CURRENT, said, start_rig
 from server.prompted import request_headers
 from upstream import openai_chat, openai_chat_chunks
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from bridge.ids import new_id
 from bridge.protocols.cap.stream import PACKET
@@ -125,7 +126,7 @@ def lines(response: Any, most: int | None = None) -> list[Json]:
 
 
 @contextmanager
-def talking(bridge: RunningBridge, body: Json) -> Iterator[ClientConnection]:
+def talking(bridge: RunningBridge, body: Json) -> Iterator[Connection]:
     url = f"ws://127.0.0.1:{bridge.port}/v1/assist/ws"
     with connect(url, additional_headers={"Authorization": f"Bearer {KEY}"}, proxy=None) as socket:
         socket.send(json.dumps(body))

@@ -16,7 +16,7 @@ from bridge.cap.live import KEPT_BYTES
 from bridge.core.events import Acted, Finished
 from bridge.errors import Overloaded, UpstreamError
 from bridge.protocols.cap import CapOptions
-from bridge.store.memory import MemoryStore
+from bridge.store.sqlite import SqliteStore
 
 CLOSE = {"op": "close", "p": None}
 
@@ -369,7 +369,7 @@ async def test_the_end_is_sent_after_the_conversation_is_stored(autojump_clock: 
     """Also for a reader that checks while the conversation is being stored."""
     stored = trio.Event()
 
-    class SlowStore(MemoryStore):
+    class SlowStore(SqliteStore):
         async def create_conversation(self, *arguments: Any) -> None:
             await stored.wait()
             await super().create_conversation(*arguments)

@@ -1,23 +1,67 @@
-"""Watches the event loop: measures its lag, and logs the stack if it is blocked.
-
-A task wakes twice a second and records how late it was woken. A thread checks that this still happens; if not, it logs
-the stack of the loop's thread. Nothing in the loop waits for the thread.
-"""
+"""The process itself: a limit of its memory, and a watchdog that measures and reports a blocked event loop."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import trio
 
 from bridge.counts import Histogram
+from bridge.errors import Overloaded
 
 log = logging.getLogger("bridge.watchdog")
+
+MEMORY_PRESSURE = "memory_pressure"
+RETRY_AFTER = 5.0
+"""Seconds. Running turns must end before there is room."""
+
+ReadBytes = Callable[[], int | None]
+
+_STATM = Path("/proc/self/statm")
+
+
+def resident_bytes() -> int | None:
+    """The resident memory of this process; None where the system does not report it."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
+
+
+class MemoryLimit:
+    """Refuses turns while more than `limit` bytes are in use; 0 means no limit.
+
+    A few refusals are better than the death of all turns.
+    """
+
+    def __init__(self, limit: int, read: ReadBytes = resident_bytes) -> None:
+        self.limit = limit
+        self.shed = 0
+        """Turns refused so far."""
+        self._read = read
+
+    @property
+    def is_exceeded(self) -> bool:
+        return bool(self.limit) and (self._read() or 0) > self.limit
+
+    def check(self) -> None:
+        """Raise Overloaded while the limit is exceeded."""
+        if self.is_exceeded:
+            self.shed += 1
+            raise Overloaded(
+                f"The bridge uses more memory than PROXY_MAX_RSS allows. Retry after {RETRY_AFTER:g} s.",
+                code=MEMORY_PRESSURE,
+                retry_after=RETRY_AFTER,
+            )
+
 
 INTERVAL = 0.5
 LIMIT = 1.0
@@ -26,7 +70,11 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.
 
 
 class Watchdog:
-    """`run` is its task, and starts the thread. `lag` and `stalls` can be read at any time."""
+    """Its task, `run`, wakes twice a second and records how late it was woken.
+
+    A thread, which nothing in the loop waits for, checks that this still happens; if not, it logs the stack of the
+    loop's thread. `lag` and `stalls` can be read at any time.
+    """
 
     def __init__(self, *, interval: float = INTERVAL, limit: float = LIMIT) -> None:
         self.lag = Histogram(BOUNDS)
