@@ -41,22 +41,28 @@ class Filters:
 
     def accepts(self, summary: Summary, records: Callable[[Summary], Iterable[dict[str, Any]]]) -> bool:
         """Whether a request matches. `records` returns its records; they are read only for `grep`."""
-        outcome, _, code = (self.outcome or "").partition(":")
         return (
             self.wants_id(summary.id)
             and (self.model is None or any(fits(self.model, name) for name in (summary.model, summary.requested_model)))
-            and (not outcome or summary.outcome == outcome)
-            and (not code or fits(code, summary.error or summary.reason or ""))
-            and self.accepts_time(parse_log_time(summary.time))
+            and self._fits_outcome(summary)
+            and self._fits_time(summary)
             and (self.tool is None or any(fits(self.tool, call) for call in summary.calls))
             and (self.path is None or fits(self.path, summary.path) or self.path in summary.path)
             and (self.grep is None or contains(records(summary), self.grep))
         )
 
-    def accepts_time(self, time: datetime | None) -> bool:
-        """Whether it is not before `since`, nor after `until`. An unknown time matches only if neither is set."""
+    def _fits_outcome(self, summary: Summary) -> bool:
+        if self.outcome is None:
+            return True
+        outcome, _, code = self.outcome.partition(":")
+        return summary.outcome == outcome and (not code or fits(code, summary.error or summary.reason or ""))
+
+    def _fits_time(self, summary: Summary) -> bool:
+        if self.since is None and self.until is None:
+            return True
+        time = parse_log_time(summary.time)
         if time is None:
-            return self.since is None and self.until is None
+            return False
         return (self.since is None or time >= self.since) and (self.until is None or time <= self.until)
 
 
