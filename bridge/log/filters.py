@@ -45,7 +45,7 @@ class Filters:
             self.wants_id(summary.id)
             and (self.model is None or any(fits(self.model, name) for name in (summary.model, summary.requested_model)))
             and self._fits_outcome(summary)
-            and self._fits_time(summary)
+            and self.fits_time(summary.time)
             and (self.tool is None or any(fits(self.tool, call) for call in summary.calls))
             and (self.path is None or fits(self.path, summary.path) or self.path in summary.path)
             and (self.grep is None or contains(records(summary), self.grep))
@@ -57,10 +57,11 @@ class Filters:
         outcome, _, code = self.outcome.partition(":")
         return summary.outcome == outcome and (not code or fits(code, summary.error or summary.reason or ""))
 
-    def _fits_time(self, summary: Summary) -> bool:
+    def fits_time(self, text: str) -> bool:
+        """Whether a time of the log is between `since` and `until`."""
         if self.since is None and self.until is None:
             return True
-        time = parse_log_time(summary.time)
+        time = parse_log_time(text)
         if time is None:
             return False
         return (self.since is None or time >= self.since) and (self.until is None or time <= self.until)

@@ -72,8 +72,8 @@ def test_lines_that_are_not_results_are_counted(tmp_path: Path) -> None:
 
 def test_later_runs_append_header_lines(tmp_path: Path) -> None:
     file = write_results(tmp_path / "r.jsonl", RUN[:1])
-    for about in ({"variants": {"a": "1"}}, {}, {"cases": {"x": "2"}, "variants": {"b": "3"}}):
-        file.open(about)
+    for header in ({"variants": {"a": "1"}}, {}, {"cases": {"x": "2"}, "variants": {"b": "3"}}):
+        file.open(header)
         file.append(RUN[1])
         file.close()
     about = file.about()

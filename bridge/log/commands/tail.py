@@ -14,7 +14,7 @@ from bridge.errors import ConfigError
 from bridge.log.commands.requests import Table, chosen, local_time
 from bridge.log.commands.show import show_record
 from bridge.log.commands.terminal import Screen
-from bridge.log.filters import Filters, parse_log_time
+from bridge.log.filters import Filters
 from bridge.log.log import Log, timed
 from bridge.log.read import log_files, parse_record
 from bridge.log.summary import Scanner, Summary
@@ -126,7 +126,7 @@ def _accepts(filters: Filters, record: dict[str, Any]) -> bool:
         return False
     if filters.grep is not None and filters.grep.casefold() not in str(record.get("payload")).casefold():
         return False
-    return filters.accepts_time(parse_log_time(record["ts"]))
+    return filters.fits_time(record["ts"])
 
 
 class Follower:
