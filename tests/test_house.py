@@ -37,6 +37,12 @@ def test_the_numbers_are_those_of_the_files(house: ModuleType) -> None:
     assert ran("--quick").stdout.startswith(f"size: {total.lines:,} lines in {total.files} files")
 
 
+def test_code_is_neither_blank_nor_comment_nor_docstring(house: ModuleType) -> None:
+    text = '"""A\nmodule."""\n\nX = 1\n"""About X."""\n# why\n\n\ndef f():\n    """One."""\n    return "a # b"\n'
+    assert house.Module(house.PACKAGE / "core/x.py", text).code == 3
+    assert "lines of code in the edge" in ran().stdout
+
+
 def test_a_module_with_one_importer_is_found(house: ModuleType) -> None:
     """In its own package; an import inside a function counts, `__init__.py` and foundations do not."""
     texts = {
