@@ -15,7 +15,7 @@ from bridge.app.metrics import Metrics
 from bridge.core.events import Finished, Usage
 from bridge.core.observer import Observer, TurnFacts
 from bridge.log.record import LogObserver, Recorder, invalid_arguments
-from bridge.protocols.cap import CapOptions
+from bridge.protocols.cap import CapOptions, ConversationState
 from bridge.protocols.client import ReasoningDisplay
 from bridge.protocols.dropped import Policy
 from bridge.routing.router import Router, ToolModes
@@ -71,6 +71,10 @@ class AnswerSettings:
     cap: CapOptions = field(default_factory=CapOptions)
     forgiving: bool = False
     """The answer is a recorded one: what the request continues need not exist, and its time is not measured."""
+    recorded_state: ConversationState | None = None
+    """Whether the conversation of the recorded CAP request was new."""
+    keeps_empty: bool = False
+    """Whether CAP sends empty pieces, as a redacted recording contains them."""
 
 
 @dataclass(slots=True)

@@ -194,13 +194,13 @@ class AssistExchange(Exchange):
             form=self.form,
             events=events,
             conversation=self._conversation,
-            keeps_empty=settings.cap.keeps_empty,
+            keeps_empty=settings.keeps_empty,
         )
 
     @property
     def _conversation(self) -> tuple[str, ConversationState] | None:
         # A replay gives the recorded state, even if the earlier turns are not in the log.
-        state = self._settings.cap.recorded_state or ("continued" if self._continues else "new")
+        state = self._settings.recorded_state or ("continued" if self._continues else "new")
         return None if self.conversation is None else (self.conversation, state)
 
     async def _begin_conversation(self, name: str | None) -> list[dict[str, Any]]:

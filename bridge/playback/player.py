@@ -184,13 +184,10 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
         hold=_hold(recording, speed),
         reasoning=reasoning if reasoning in ("content", "think", "hidden") else service.reasoning,
         stream_default=bool(settings.get("stream_default", service.stream_default)),
-        cap=replace(
-            service.cap,
-            rules=recorded_rules(service.cap.rules, recording),
-            recorded_state=next((known for known in get_args(ConversationState) if known == state), None),
-            # The bridge never sends packets without text, but `log redact` leaves them.
-            keeps_empty=b'"op":"delta","p":""' in recording.sent or b'"data":{"thought":"",' in recording.sent,
-        ),
+        cap=replace(service.cap, rules=recorded_rules(service.cap.rules, recording)),
+        recorded_state=next((known for known in get_args(ConversationState) if known == state), None),
+        # The bridge never sends packets without text, but `log redact` leaves them.
+        keeps_empty=b'"op":"delta","p":""' in recording.sent or b'"data":{"thought":"",' in recording.sent,
         forgiving=recording.start is not None,
     )
 

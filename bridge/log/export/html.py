@@ -28,6 +28,11 @@ MAX_BYTES = 200_000_000
 """Of blocks in one page. A browser holds them all in memory."""
 SCRIPTS = ("dom", "text", "pretty", "tree", "virtual", "timeline", "conversation", "wire", "turn", "list", "main")
 """The page's script, in the order of its parts."""
+_LISTED = (
+    "id", "path", "outcome", "reason", "error", "input_tokens", "output_tokens", "first_event_s", "total_s", "calls",
+    "repairs", "invalid_arguments",
+)  # fmt: skip
+"""Members of a summary that the list of turns shows."""
 _ESCAPES = {
     b"<": b"\\u003c",
     b">": b"\\u003e",
@@ -97,24 +102,11 @@ def script_safe(value: Any) -> bytes:
 
 def list_row(turn: ExportedTurn) -> dict[str, Any]:
     """What the list of turns shows, and finds without opening the turn."""
-    summary = turn.summary
     asked = [part.text for part in _asked(turn.recording) if part.kind == "text" and part.role == "user"]
-    return {
-        "id": turn.recording.id,
+    return {name: getattr(turn.summary, name) for name in _LISTED} | {
         "ts": turn.recording.ts,
-        "model": summary.model or "?",
-        "outcome": summary.outcome,
-        "reason": summary.reason,
-        "in": summary.input_tokens,
-        "out": summary.output_tokens,
-        "first": summary.first_event_s,
-        "total": summary.total_s,
-        "calls": summary.calls,
-        "repairs": summary.repairs,
-        "invalid": summary.invalid_arguments,
-        "error": summary.error,
+        "model": turn.summary.model or "?",
         "preview": " ".join(asked[-1][: PREVIEW * 4].split())[:PREVIEW] if asked else "",
-        "path": turn.recording.path,
     }
 
 

@@ -42,10 +42,6 @@ class CapOptions:
     strict: bool = False
     """Whether a conversation must exist to be continued; otherwise an unknown id begins one."""
     agent_id: UUID = field(default_factory=uuid4)
-    recorded_state: ConversationState | None = None
-    """Replay only: whether the conversation of the recorded request was new."""
-    keeps_empty: bool = False
-    """Replay only: whether empty pieces are sent, as a redacted recording contains them."""
 
     def caller(self, key: str) -> str | None:
         """The user id of the client with this key; None if users are not checked, "" if the key has no user."""

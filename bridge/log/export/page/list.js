@@ -102,7 +102,7 @@ function turnRow(row) {
   const [, time] = moment(row.ts);
   const extras = [
     row.calls.length ? plural(row.calls.length, "call") : null,
-    row.invalid.length ? `${number(row.invalid.length)} not JSON` : null,
+    row.invalid_arguments.length ? `${number(row.invalid_arguments.length)} not JSON` : null,
     row.repairs.length ? plural(row.repairs.length, "repair") : null,
   ].filter(Boolean).join(", ");
   const preview = make("span", "preview");
@@ -111,8 +111,8 @@ function turnRow(row) {
   element.append(
     make("span", "time", time),
     make("span", "model", oneLine(shorten(row.model, 80))),
-    make("span", "number", make("span", "first", `${seconds(row.first)} / `), seconds(row.total)),
-    make("span", "number tokens", row.in === null ? "–" : `${number(row.in)} → ${number(row.out)}`),
+    make("span", "number", make("span", "first", `${seconds(row.first_event_s)} / `), seconds(row.total_s)),
+    make("span", "number tokens", row.input_tokens === null ? "–" : `${number(row.input_tokens)} → ${number(row.output_tokens)}`),
     make("span", `outcome ${known}`, oneLine(shorten(row.outcome, 16))),
     make("span", "second", preview, extras ? make("span", "extras", extras) : null),
   );

@@ -85,11 +85,11 @@ function metrics(row, said) {
   const usage = said.usage || {};
   const list = make("dl", "metrics");
   const add = (label, value, more) => list.append(make("div", "", make("dt", "", label), make("dd", "", value, more ? hinted(make("span", "more", more), more) : null)));
-  add("first event", seconds(row.first));
-  add("total", seconds(row.total));
-  add("tokens in", number(row.in), usage.cached_tokens ? `${number(usage.cached_tokens)} cached` : "");
-  add("tokens out", number(row.out), usage.reasoning_tokens ? `${number(usage.reasoning_tokens)} reasoning` : "");
-  const invalid = row.invalid.length ? `${number(row.invalid.length)} not JSON: ` : "";
+  add("first event", seconds(row.first_event_s));
+  add("total", seconds(row.total_s));
+  add("tokens in", number(row.input_tokens), usage.cached_tokens ? `${number(usage.cached_tokens)} cached` : "");
+  add("tokens out", number(row.output_tokens), usage.reasoning_tokens ? `${number(usage.reasoning_tokens)} reasoning` : "");
+  const invalid = row.invalid_arguments.length ? `${number(row.invalid_arguments.length)} not JSON: ` : "";
   add("calls", number(row.calls.length), oneLine(shorten(invalid + [...new Set(row.calls)].join(", "), 60)));
   add("repairs", number(row.repairs.length), oneLine(shorten([...new Set(row.repairs)].join(", "), 60)));
   return list;
@@ -117,6 +117,6 @@ function timeMarks(row, wire) {
   // The most telling first: a label that has no room is left out.
   const marks = [];
   if (wire.end !== null) marks.push({ at: wire.end, label: `end ${seconds(wire.end)}` });
-  if (row.first !== null) marks.push({ at: row.first, label: `first event ${seconds(row.first)}` });
+  if (row.first_event_s !== null) marks.push({ at: row.first_event_s, label: `first event ${seconds(row.first_event_s)}` });
   return [...marks, { at: 0, label: "request" }];
 }

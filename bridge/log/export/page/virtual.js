@@ -26,11 +26,11 @@ class VirtualList {
     this.draw(true);
   }
 
-  draw(anew) {
+  draw(redraw) {
     const top = this.element.scrollTop;
     const first = Math.max(0, Math.floor(top / this.height) - 6);
     const last = Math.min(this.count, Math.ceil((top + this.element.clientHeight) / this.height) + 6);
-    if (!anew && first === this.first && last === this.last) return;
+    if (!redraw && first === this.first && last === this.last) return;
     this.first = first;
     this.last = last;
     const rows = [];
