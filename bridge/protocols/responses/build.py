@@ -176,10 +176,15 @@ def build_request(turn: Turn) -> Json:
     """A turn as a client would send it: `parse_responses` reads the same turn from it, but for the decisions of the
     router (backend, provider, key) and the fields of the chat protocol (`n`, `stop`).
     """
+    return _given(_members(turn))
+
+
+def _members(turn: Turn) -> Json:
+    """The members of a body, in order; None where the turn does not ask for one."""
     reasoning = {"effort": turn.effort, "summary": turn.summary}
     text = {"verbosity": turn.verbosity, "format": None if turn.output_format is None else dict(turn.output_format.raw)}
     choice = build_tool_choice(turn.tool_choice, turn.tools)
-    members = {
+    return {
         "model": turn.requested_model,
         "instructions": turn.instructions,
         "input": [build_item(item) for item in turn.items],
@@ -198,7 +203,6 @@ def build_request(turn: Turn) -> Json:
         "max_output_tokens": turn.max_output_tokens,
         "service_tier": turn.service_tier,
     }
-    return _given(members)
 
 
 def _given(members: Json) -> Json:
@@ -243,7 +247,7 @@ def build_codex_request(turn: Turn, session: str) -> Json:
     )
     choice = build_tool_choice(sent.tool_choice, sent.tools)
     tooling = {"tools": build_tools(sent.tools), "tool_choice": choice, "parallel_tool_calls": turn.parallel}
-    return build_request(sent) | tooling
+    return _given(_members(sent) | tooling)
 
 
 def build_provider_request(turn: Turn, session: str) -> Json:
