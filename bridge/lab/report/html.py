@@ -121,7 +121,7 @@ def html_pieces(
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[bytes]:
     """The page, in pieces, with the first `samples` of each cell while they fit into `max_bytes`."""
-    head, tail = page_frame(__package__, "lab.html", STYLES, SCRIPTS)
+    head, tail = page_frame(__package__, "lab.html", "Tool calls", STYLES, SCRIPTS)
     yield head
     yield from _case_blocks(summary, cases, variants)
     rows = {row.case: number for number, row in enumerate(summary.rows)}

@@ -212,9 +212,8 @@ class PageTurns:
 
 def page_pieces(turns: PageTurns, *, name: str, notes: list[str]) -> Iterator[bytes]:
     """The page, in pieces. `name` is the log's, `notes` what its reader should know."""
-    head, tail = page_frame(
-        __package__, "page.html", [(__package__, "page")], [(__package__, each) for each in SCRIPTS]
-    )
+    styles, scripts = [(__package__, "page")], [(__package__, each) for each in SCRIPTS]
+    head, tail = page_frame(__package__, "page.html", "Event log", styles, scripts)
     yield head
     for number, (conversation, wire) in enumerate(turns.blocks()):
         yield json_block(f"c{number}", conversation)
@@ -231,7 +230,7 @@ def page_pieces(turns: PageTurns, *, name: str, notes: list[str]) -> Iterator[by
 
 
 def page_frame(
-    package: str, page: str, styles: Iterable[tuple[str, str]], scripts: Iterable[tuple[str, str]]
+    package: str, page: str, title: str, styles: Iterable[tuple[str, str]], scripts: Iterable[tuple[str, str]]
 ) -> tuple[bytes, bytes]:
     """What a page has before and after its blocks. Styles and scripts are parts, each named by its package and itself.
 
@@ -239,12 +238,15 @@ def page_frame(
     """
     style = b"\n".join(_asset(package, f"{name}.css") for package, name in styles)
     script = b'"use strict";\n{\n' + b"\n".join(_asset(package, f"{name}.js") for package, name in scripts) + b"}\n"
-    head, _, tail = _asset(package, page).partition(b"<!--blocks-->")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
         "; require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    return head.replace(b"{policy}", policy.encode()).replace(b"{style}", style), tail.replace(b"{script}", script)
+    frame = _asset(__package__, "frame.html").replace(b"{policy}", policy.encode()).replace(b"{title}", title.encode())
+    head, _, tail = (
+        frame.replace(b"{style}", style).replace(b"{body}", _asset(package, page)).partition(b"<!--blocks-->")
+    )
+    return head, tail.replace(b"{script}", script)
 
 
 def json_block(name: str, safe: bytes) -> bytes:
