@@ -212,24 +212,13 @@ class Run:
     async def _start(self, backend: Backend, turn: Turn, req_id: str) -> EventStream:
         if not self._options.auto_tools:
             return await backend.start(turn, req_id)
-        from bridge.app.answers import attempt_id
-        from bridge.app.tool_loop import ToolLoop
+        from bridge.app.tool_loop import answer_calls
 
-        steps = 0
+        def warn(name: str) -> None:
+            say("warning", f"{name} was called, but no --tool-output is given for it")
 
-        async def start(step: Turn) -> EventStream:
-            nonlocal steps
-            steps += 1
-            return await backend.start(step, attempt_id(req_id, steps - 1))
-
-        return ToolLoop(start, turn, self._handle, max_steps=self._options.max_steps)
-
-    async def _handle(self, call: ToolCall) -> str:
-        output = self._tool_outputs.get(call.name)
-        if output is None:
-            say("warning", f"{call.name} was called, but no --tool-output is given for it")
-            raise LookupError(f"there is no output for {call.name}")
-        return call.arguments if output == "$args" else output
+        outputs, max_steps = self._tool_outputs, self._options.max_steps
+        return answer_calls(backend, turn, req_id, outputs, max_steps=max_steps, on_missing=warn)
 
     async def _show(self, encoder: WireEncoder, facts: TurnFacts, events: list[TurnEvent]) -> None:
         if not self._options.json and not self._options.trace:
