@@ -14,6 +14,7 @@ No sockets and no processes: with an autojump clock, every wait costs nothing. A
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -348,7 +349,8 @@ class Desk(Generic[CallT, SocketT]):
 
 
 def make_store(kind: type[SqliteStore] = SqliteStore) -> SqliteStore:
-    return kind(None, ttl=3600, max_bytes=1 << 24, now=lambda: 0.0)
+    """A store in memory whose task does not run: nothing may wait until it has written."""
+    return kind(None, ttl=3600, max_bytes=1 << 24, now=lambda: 0.0, max_waiting=sys.maxsize)
 
 
 DeskT = TypeVar("DeskT", bound="Desk[Any, Any]")
