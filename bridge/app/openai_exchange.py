@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from bridge import exact_json
 from bridge.app.continuation import NOTHING, Continuation, continue_with, find_continuation, session_of
 from bridge.app.exchange import Exchange, wait_for_model
 from bridge.app.service import Service
-from bridge.errors import BridgeError, InvalidRequest, NotReady
+from bridge.core.models import MOCK
+from bridge.errors import InvalidRequest, ModelNotFound, NotReady
 from bridge.protocols.client import AnswerContext, ClientProtocol
 from bridge.protocols.responses.build import build_stored_items
 from bridge.protocols.responses.encoder import ResponsesEncoder
 from bridge.protocols.responses.response import conversation_id
 from bridge.protocols.tooling import tool_items
+from bridge.routing.router import Router
 from bridge.store.base import StoredResponse
 
 log = logging.getLogger("bridge.server")
@@ -72,9 +75,10 @@ class OpenAiExchange(Exchange):
     def protocol(self) -> str:
         return self._protocol.name
 
-    def error_body(self, error: BridgeError) -> dict[str, Any]:
-        """The body of an answer that is an error."""
-        return self._protocol.error_body(error)
+    @property
+    def client_protocol(self) -> ClientProtocol:
+        """How this exchange reads and writes."""
+        return self._protocol
 
     async def open(self, data: dict[str, Any], known: Continuation | None = None, *, generate: bool = True) -> None:
         """Read the body and start its turn. `known` is what it continues, if the caller knows that.
@@ -89,7 +93,8 @@ class OpenAiExchange(Exchange):
         await wait_for_model(service.router, data.get("model"))
         continuation = known or await self._find_continuation(data)
         turn = self._protocol.parse(data, continuation.context)
-        choice = self._resolve(turn.model)
+        name = await served_name(service.router, turn.model, self._protocol, keyed=self.provider_key is not None)
+        choice = replace(self._resolve(name), requested=turn.model)
         backend = service.router.backend(choice.backend)
         takes = backend.takes
         turn = turn.for_model(
@@ -181,6 +186,16 @@ class OpenAiExchange(Exchange):
     def _release(self) -> None:
         if isinstance(self.encoder, ResponsesEncoder):
             self._service.running.pop((self._key, self.encoder.id), None)
+
+
+async def served_name(router: Router, name: str, protocol: ClientProtocol, *, keyed: bool) -> str:
+    """A model's name; in place of one that the protocol's clients have built in, and no backend serves, the default's."""
+    if name.lower().startswith(protocol.own_models) and router.default.name != MOCK:
+        try:
+            router.resolve(name, keyed=keyed)
+        except ModelNotFound:
+            return await router.default_model()
+    return name
 
 
 def _check_background(data: dict[str, Any], *, keeps: bool) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal, Protocol
 
 from bridge.core.backend import Abilities
 from bridge.core.events import TurnEvent, Usage
+from bridge.core.items import Item
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError
+from bridge.protocols.upstream import UpstreamBuffer
 
 Json = dict[str, Any]
 NewId = Callable[[str], str]
@@ -57,6 +60,17 @@ class AnswerContext:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenCount:
+    """A protocol's endpoint that estimates the tokens of a request, and its entry in /openapi.json."""
+
+    path: str
+    operation: str
+    summary: str
+    answer: str
+    body: Callable[[int], Json]
+
+
+@dataclass(frozen=True, slots=True)
 class ClientProtocol:
     """One protocol: how its requests are parsed and its answers written, and its entry in /openapi.json.
 
@@ -78,5 +92,27 @@ class ClientProtocol:
     """The schema of a JSON answer in /openapi.json."""
     tag: str
     error_body: Callable[[BridgeError], Json] = BridgeError.body
+    error_status: Callable[[BridgeError], int] = attrgetter("http_status")
     keeps_answers: bool = False
     """Whether answers can be stored, continued and run in the background. Such an encoder is a `ResponsesEncoder`."""
+    form: str = "openai"
+    """The form of its bodies. Protocols of the same form read each other's."""
+    mark: bytes | None = None
+    """A header that its clients send and others do not. It decides the form of an answer on a path that protocols
+    share."""
+    header_members: Mapping[bytes, str] = field(default_factory=dict)
+    """Headers that belong to the request, and the members of the body that they become. So they are parsed, recorded
+    and replayed as all others are."""
+    own_models: tuple[str, ...] = ()
+    """Beginnings of the names that its clients use unless told otherwise. If no backend serves such a name, the default
+    model answers."""
+    token_count: TokenCount | None = None
+    model_object: Callable[[Mapping[str, Any]], Json] | None = None
+    """A model in its form, made of the one in OpenAI's."""
+    model_list: Callable[[Sequence[Mapping[str, Any]], Mapping[str, str]], Json] | None = None
+    """The same of the list, with the query of its request."""
+    begins_answer: Callable[[Mapping[str, Any]], bool] | None = None
+    """Whether a recorded event, or a whole answer, is of this protocol; `make_decoder` then reads it."""
+    make_decoder: Callable[[], UpstreamBuffer] | None = None
+    read_entry: Callable[[Any, str], Iterable[Item]] | None = None
+    """Reads an entry of a recorded history that is not in OpenAI's form. Raises InvalidRequest for another form."""

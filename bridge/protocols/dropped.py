@@ -7,7 +7,7 @@ Nothing is ignored silently: unknown fields are named, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from bridge.core.backend import NOTHING_MORE, Abilities
@@ -112,6 +112,11 @@ def dropped_fields(data: dict[str, Any], turn: Turn, path: str, takes: Abilities
     names += (
         [] if takes.hosted_tools else [*sorted({f"tools:{tool.type}" for tool in others}), *_search_names(data, turn)]
     )
+    return header_names(names)
+
+
+def header_names(names: Sequence[str]) -> list[str]:
+    """Names in a form that a header can carry; only the first of very many."""
     return [_ODD.sub("?", name[:59]) or "?" for name in names[:MAX_NAMES]]
 
 

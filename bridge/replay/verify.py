@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from time import time
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 from uuid import NAMESPACE_OID, uuid5
 
 import trio
@@ -45,10 +45,9 @@ from bridge.protocols import registry
 from bridge.protocols.cap import AssistRules
 from bridge.protocols.cap.encoder import CapEncoder, Form
 from bridge.protocols.cap.request import parse_assist, parse_service_request
-from bridge.protocols.chat.encoder import ChatEncoder
+from bridge.protocols.client import AnswerContext, Encoder
 from bridge.protocols.reading import parse_request
-from bridge.protocols.responses.encoder import RESPONSES, ResponsesEncoder
-from bridge.protocols.responses.response import echo_of
+from bridge.protocols.responses.encoder import RESPONSES
 from bridge.protocols.wire.encoder import WireEncoder, error_line
 from bridge.redact import Redactor
 from bridge.replay.compare import Comparison, compare
@@ -266,11 +265,11 @@ async def _start_exec(recording: Recording, backend: ReplayBackend, turn: Turn) 
 
 # A recorded answer in a protocol of the reader's choice
 
-Protocol = Literal["responses", "chat", "wire", "cap", "text"]
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+_SPOKEN = {protocol.name: protocol for protocol in registry.PROTOCOLS.values()}
+PROTOCOLS = (*_SPOKEN, "wire", "cap", "text")
 
 
-async def translate(recording: Recording, protocol: Protocol) -> bytes:
+async def translate(recording: Recording, protocol: str) -> bytes:
     """What a client of this protocol would get of a recorded answer, streamed; of several choices the first.
 
     Raises a BridgeError for a request that was, or is now, refused.
@@ -286,7 +285,7 @@ async def translate(recording: Recording, protocol: Protocol) -> bytes:
         raise BackendProtocolError(f"The recorded answer cannot be read: {error!r}") from None
 
 
-async def _translate(recording: Recording, protocol: Protocol) -> bytes:
+async def _translate(recording: Recording, protocol: str) -> bytes:
     names = RecordedIds(recording)
     backend = ReplayBackend(recording, new_id=names.new_id)
     body, request_id = request_body(recording) or {}, uuid5(NAMESPACE_OID, recording.id)
@@ -295,11 +294,10 @@ async def _translate(recording: Recording, protocol: Protocol) -> bytes:
         refuse_again(recording)
         request = parse_service_request(body)
         assist = parse_assist(request, backend.resolve, recorded_rules(AssistRules(""), recording))
-        # A CAP request has no members that a response could repeat.
-        turn, body, request_id, events = assist.turn, {}, request.request_id, assist.events
+        turn, request_id, events = assist.turn, request.request_id, assist.events
     else:
-        turn = parse_request(with_calls(body), spoken)
-        turn = turn.for_model(backend.resolve(turn.model))
+        turn = _SPOKEN[spoken].parse(with_calls(body), ())
+        turn = turn.for_model(backend.resolve(turn.model), include_usage=True)
     stream = await start_answer(backend, replace(turn, n=None, stream=True), recording.id)
     if protocol in ("wire", "text"):
         wire, text = WireEncoder(turn.requested_model, names.new_id), list[str]()
@@ -309,15 +307,15 @@ async def _translate(recording: Recording, protocol: Protocol) -> bytes:
             lines += wire.feed(said)
             text += map(_plain, said)
         return b"".join(line + b"\n" for line in lines) if protocol == "wire" else "".join(text).encode() + b"\n"
-    started = names.now()
-    encoder: CapEncoder | ResponsesEncoder | ChatEncoder
+    encoder: CapEncoder | Encoder
     if protocol == "cap":
-        encoder = CapEncoder(request_id, now=names.now, started_at=started, form="ndjson", events=events)
-    elif protocol == "responses":
-        echo = echo_of(body, turn, store=False)
-        encoder = ResponsesEncoder(echo, names.new_id, created_at=int(started), now=names.now)
+        encoder = CapEncoder(request_id, now=names.now, started_at=names.now(), form="ndjson", events=events)
     else:
-        encoder = ChatEncoder(turn.requested_model, names.new_id, created_at=int(started), include_usage=True)
+        target, source = _SPOKEN[protocol], _SPOKEN.get(spoken)
+        # Members that an answer repeats are only in a body of the same form.
+        repeated = body if source is not None and source.form == target.form else {}
+        context = AnswerContext(names.new_id, names.now)
+        encoder = target.make_encoder(replace(turn, n=None, stream=True), repeated, context)
     out = [encoder.begin()]
     while not encoder.finished:
         out.append(encoder.feed(await stream.next()))

@@ -26,6 +26,7 @@ from bridge.protocols.openapi import (
     enum,
     inlined,
     list_of,
+    messages,
     opened,
     opt,
     or_null,
@@ -385,6 +386,7 @@ BODIES: dict[str, tuple[Json, dict[str, Any]]] = {
             "Stream": {"model": "mock-text", "stream": True, "messages": [{"role": "user", "content": "hello"}]},
         },
     ),
+    "messages": (ref("AnthropicRequest"), messages.EXAMPLES),
     "CompactRequest": (ref("CompactRequest"), {"Text": {"model": "mock-echo", "input": "remember 42"}}),
     "NewConversation": (
         ref("NewConversation"),
