@@ -12,7 +12,7 @@ from bridge.app.exchange import Exchange, wait_for_model
 from bridge.app.service import Service
 from bridge.core.models import MOCK
 from bridge.errors import InvalidRequest, ModelNotFound, NotReady
-from bridge.protocols.client import AnswerContext, ClientProtocol
+from bridge.protocols.client import AnswerContext, ClientProtocol, StreamForm
 from bridge.protocols.responses.build import build_stored_items
 from bridge.protocols.responses.encoder import ResponsesEncoder
 from bridge.protocols.responses.response import conversation_id
@@ -79,6 +79,11 @@ class OpenAiExchange(Exchange):
     def client_protocol(self) -> ClientProtocol:
         """How this exchange reads and writes."""
         return self._protocol
+
+    @property
+    def stream_form(self) -> StreamForm:
+        """The form of the stream that the request asks for."""
+        return self._protocol.stream_form(self._data)
 
     async def open(self, data: dict[str, Any], known: Continuation | None = None, *, generate: bool = True) -> None:
         """Read the body and start its turn. `known` is what it continues, if the caller knows that.

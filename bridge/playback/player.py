@@ -27,26 +27,27 @@ from bridge.playback.match import Ignore, fingerprint, normalise
 from bridge.playback.recorded_ids import RecordedIds
 from bridge.protocols.cap import AssistRules, ConversationState
 from bridge.protocols.cap.decoder import effective_meta
-from bridge.protocols.registry import PROTOCOLS
+from bridge.protocols.registry import protocol_at
 from bridge.redact import Redactor
 from bridge.routing.router import Router
 
 log = logging.getLogger("bridge.replay")
 
 OnMiss = Literal["error", "forward", "nearest"]
-PATHS: Mapping[str, str] = {
-    **{path: protocol.name for path, protocol in PROTOCOLS.items()},
-    "exec": "responses",
-    **dict.fromkeys((*ASSIST_PATHS, SOCKET_PATH, RUN), "cap"),
-}
-"""The paths whose answers can be played, and the protocol of each."""
+_OTHERS: Mapping[str, str] = {"exec": "responses", **dict.fromkeys((*ASSIST_PATHS, SOCKET_PATH, RUN), "cap")}
+
+
+def spoken_at(path: str) -> str | None:
+    """The protocol of a path whose answers can be played."""
+    protocol = protocol_at(path)
+    return protocol.name if protocol is not None else _OTHERS.get(path)
 
 
 def request_body(recording: Recording) -> dict[str, Any] | None:
     """The body of a recorded request; over the WebSocket of the Responses API it may be wrapped."""
     body = recording.body or {}
     nested = body.get("response")
-    wrapped = isinstance(nested, dict) and "input" not in body and PATHS.get(recording.path) == "responses"
+    wrapped = isinstance(nested, dict) and "input" not in body and spoken_at(recording.path) == "responses"
     return nested if wrapped else recording.body
 
 
@@ -94,7 +95,7 @@ class LogPlayer:
         """Recordings and their normalised requests, by fingerprint."""
         self._played: Counter[bytes] = Counter()
         for recording in recordings:
-            protocol, body = PATHS.get(recording.path), request_body(recording)
+            protocol, body = spoken_at(recording.path), request_body(recording)
             if protocol is not None and body is not None and not used_no_backend(recording):
                 request = normalise(body, protocol, self._ignore)
                 self._recordings.setdefault(fingerprint(request), []).append((recording, request))
@@ -118,7 +119,7 @@ class LogPlayer:
         return list(dict.fromkeys(str(start["requested_model"]) for start in starts if start.get("requested_model")))
 
     def check(self, path: str) -> None:
-        if path not in PATHS and not self.forwards:
+        if spoken_at(path) is None and not self.forwards:
             raise NoRecording(f"Answers of {path} cannot be replayed.")
 
     def choose(self, service: Service, spoken: str, data: dict[str, Any]) -> Service:
@@ -163,7 +164,7 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
     `copies`: whether the backend's messages are recorded again. Raises the error with which a CAP request was refused,
     if reading it again cannot raise that.
     """
-    if PATHS.get(recording.path) == "cap":
+    if spoken_at(recording.path) == "cap":
         refuse_again(recording)
     names, recorder = RecordedIds(recording), service.recorder if copies else None
     if recorder is not None and recording.limits is not None:

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from bridge.protocols.chat.encoder import CHAT
-from bridge.protocols.client import ClientProtocol
+from bridge.protocols.client import ClientProtocol, Variant
+from bridge.protocols.gemini.protocol import GEMINI
 from bridge.protocols.messages.protocol import MESSAGES
 from bridge.protocols.responses.encoder import RESPONSES
 
-PROTOCOLS: Mapping[str, ClientProtocol] = {protocol.path: protocol for protocol in (RESPONSES, CHAT, MESSAGES)}
-"""By path. CAP is not here: its requests, packets and connections have a server of their own in `bridge.cap`."""
+PROTOCOLS: Mapping[str, ClientProtocol] = {protocol.name: protocol for protocol in (RESPONSES, CHAT, MESSAGES, GEMINI)}
+"""By name. CAP is not here: its requests, packets and connections have a server of their own in `bridge.cap`."""
+
+
+def turn_paths(protocol: ClientProtocol) -> tuple[Variant, ...]:
+    """The paths of a protocol on which a turn runs."""
+    return (Variant(protocol.path, protocol.operation, protocol.members), *protocol.variants)
+
+
+_TURNS = [
+    (re.compile(re.sub(r"{\w+(:path)?}", ".+", variant.path)), protocol)
+    for protocol in PROTOCOLS.values()
+    for variant in turn_paths(protocol)
+]
+
+
+def protocol_at(path: str) -> ClientProtocol | None:
+    """The protocol whose turns run on this path."""
+    return next((protocol for pattern, protocol in _TURNS if pattern.fullmatch(path)), None)
 
 
 def protocol_of(path: str, headers: Iterable[tuple[bytes, bytes]]) -> ClientProtocol | None:
     """The protocol that a client speaks, by its path or by a header that only its clients send."""
-    names = {name for name, _ in headers}
+    found = protocol_at(path)
+    if found is not None:
+        return found
     for protocol in PROTOCOLS.values():
-        if path == protocol.path or path.startswith(f"{protocol.path}/"):
+        base = protocol.base or protocol.path
+        if path == base or path.startswith(f"{base}/"):
             return protocol
+    names = {name for name, _ in headers}
     return next((protocol for protocol in PROTOCOLS.values() if protocol.mark in names), None)

@@ -31,13 +31,13 @@ from bridge.log.record import Recorder
 from bridge.log.recording import Recording
 from bridge.playback.backend import ReplayBackend, recorded_end
 from bridge.playback.player import (
-    PATHS,
     RecordedRouter,
     play,
     recorded_rules,
     recorded_settings,
     refuse_again,
     request_body,
+    spoken_at,
     used_no_backend,
 )
 from bridge.playback.recorded_ids import RecordedIds
@@ -47,6 +47,7 @@ from bridge.protocols.cap.encoder import CapEncoder, Form
 from bridge.protocols.cap.request import parse_assist, parse_service_request
 from bridge.protocols.client import AnswerContext, Encoder
 from bridge.protocols.reading import parse_request
+from bridge.protocols.registry import protocol_at
 from bridge.protocols.responses.encoder import RESPONSES
 from bridge.protocols.wire.encoder import WireEncoder, error_line
 from bridge.redact import Redactor
@@ -64,7 +65,7 @@ def why_unplayable(recording: Recording, *, needs_answer: bool = True) -> str | 
     """Why a recording cannot be played, or None. `needs_answer`: it is to be compared with what its client got."""
     if recording.request is None:
         return "its request is not in the log"
-    if recording.path not in PATHS:
+    if spoken_at(recording.path) is None:
         return f"answers of {recording.path or 'this kind'} are not played"
     if recording.body is None:
         return "its body could not be read"
@@ -124,8 +125,7 @@ class Verifier:
         )
         async with trio.open_nursery() as nursery:
             service.background = nursery
-            protocol = PATHS[recording.path]
-            if protocol == "cap":
+            if spoken_at(recording.path) == "cap":
                 await _answer_cap(recording, AssistEndpoint(service))
                 return
             body = _sent_body(recording)
@@ -134,7 +134,7 @@ class Verifier:
                     await find_continuation(self._store, "", dict(body), enabled=True)
                 except BridgeError:
                     body = with_calls(body)
-            exchange = OpenAiExchange(service, registry.PROTOCOLS.get(recording.path, RESPONSES), "", recording.path)
+            exchange = OpenAiExchange(service, protocol_at(recording.path) or RESPONSES, "", recording.path)
             delivery = Delivery(service, exchange, _NoClient())
             try:
                 await delivery.serve(exact_json.dumps(body))
@@ -265,8 +265,7 @@ async def _start_exec(recording: Recording, backend: ReplayBackend, turn: Turn) 
 
 # A recorded answer in a protocol of the reader's choice
 
-_SPOKEN = {protocol.name: protocol for protocol in registry.PROTOCOLS.values()}
-PROTOCOLS = (*_SPOKEN, "wire", "cap", "text")
+PROTOCOLS = (*registry.PROTOCOLS, "wire", "cap", "text")
 
 
 async def translate(recording: Recording, protocol: str) -> bytes:
@@ -289,14 +288,14 @@ async def _translate(recording: Recording, protocol: str) -> bytes:
     names = RecordedIds(recording)
     backend = ReplayBackend(recording, new_id=names.new_id)
     body, request_id = request_body(recording) or {}, uuid5(NAMESPACE_OID, recording.id)
-    events, spoken = frozenset({"tool_call"}), PATHS[recording.path]
+    events, spoken = frozenset({"tool_call"}), spoken_at(recording.path) or ""
     if spoken == "cap":
         refuse_again(recording)
         request = parse_service_request(body)
         assist = parse_assist(request, backend.resolve, recorded_rules(AssistRules(""), recording))
         turn, request_id, events = assist.turn, request.request_id, assist.events
     else:
-        turn = _SPOKEN[spoken].parse(with_calls(body), ())
+        turn = registry.PROTOCOLS[spoken].parse(with_calls(body), ())
         turn = turn.for_model(backend.resolve(turn.model), include_usage=True)
     stream = await start_answer(backend, replace(turn, n=None, stream=True), recording.id)
     if protocol in ("wire", "text"):
@@ -311,7 +310,7 @@ async def _translate(recording: Recording, protocol: str) -> bytes:
     if protocol == "cap":
         encoder = CapEncoder(request_id, now=names.now, started_at=names.now(), form="ndjson", events=events)
     else:
-        target, source = _SPOKEN[protocol], _SPOKEN.get(spoken)
+        target, source = registry.PROTOCOLS[protocol], registry.PROTOCOLS.get(spoken)
         # Members that an answer repeats are only in a body of the same form.
         repeated = body if source is not None and source.form == target.form else {}
         context = AnswerContext(names.new_id, names.now)

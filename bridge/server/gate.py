@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 import trio
 
@@ -18,6 +19,7 @@ from bridge.app.keys import Keyring
 from bridge.cap import ASSIST_PATHS
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached, Unauthorized
 from bridge.http.request import Handler, Headers, Request
+from bridge.protocols.registry import PROTOCOLS, protocol_of
 from bridge.server.dispatch import refuse
 from bridge.store import key_store
 from bridge.store.key_store import ClientKey
@@ -166,6 +168,8 @@ FAREWELL = 1.0
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/health", "/v1/health", "/openapi.json"})
 """Paths without a key: probes, which reveal only the state, and the description of the API."""
+
+_KEY_HEADERS = {b"x-api-key", *(each.key_header for each in PROTOCOLS.values() if each.key_header is not None)}
 
 KEY_PROTOCOL = "openai-insecure-api-key."
 """A page cannot set headers on a WebSocket: OpenAI's clients send the key as a subprotocol with this prefix."""
@@ -331,14 +335,19 @@ def _is_utf_8(parameter: bytes) -> bool:
 def _keys_in(request: Request) -> Iterator[tuple[bytes, bytes]]:
     """(header, key) for every key in a request; an Authorization with another scheme counts as an empty key."""
     for name, value in request.headers:
-        if name == b"x-api-key":
+        if name in _KEY_HEADERS:
             yield name, value.strip()
         elif name == b"authorization":
             scheme, _, key = value.partition(b" ")
             yield name, key.strip() if scheme.lower() == b"bearer" else b""
-    for protocol in request.subprotocols:
-        if protocol.startswith(KEY_PROTOCOL):
-            yield b"sec-websocket-protocol", protocol.removeprefix(KEY_PROTOCOL).encode()
+    for offered in request.subprotocols:
+        if offered.startswith(KEY_PROTOCOL):
+            yield b"sec-websocket-protocol", offered.removeprefix(KEY_PROTOCOL).encode()
+    protocol = protocol_of(request.path, ())
+    if protocol is not None and protocol.key_parameter is not None:
+        for name, value in parse_qsl(request.query.decode("latin-1")):
+            if name == protocol.key_parameter:
+                yield b"the query", value.encode()
 
 
 def _hide_key(request: Request) -> None:

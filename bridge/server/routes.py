@@ -13,7 +13,7 @@ from bridge.http.pages import Page, PageRequest
 from bridge.http.request import Handler
 from bridge.http.route import Parameter, Route
 from bridge.protocols.client import ClientProtocol
-from bridge.protocols.registry import PROTOCOLS
+from bridge.protocols.registry import PROTOCOLS, turn_paths
 from bridge.server.conversations import MAX_ITEMS, ConversationPages
 from bridge.server.dispatch import ByProtocol, PageHandler, Routes, ShowPage, require_upgrade
 from bridge.server.pages import DEFAULT_DAYS, Pages
@@ -102,6 +102,10 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
     return routes
 
 
+def _path_parameters(path: str) -> tuple[Parameter, ...]:
+    return (_MODEL,) if "{model" in path else ()
+
+
 def _each(
     page: Callable[[ShowPage], Handler], show: Callable[[ClientProtocol, PageRequest], Awaitable[Page]]
 ) -> dict[str, Handler]:
@@ -122,27 +126,29 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
     return [
         *(
             turn(
-                path,
-                TurnEndpoint(protocol, service),
-                protocol.operation,
+                variant.path,
+                TurnEndpoint(protocol, service, variant.members),
+                variant.operation,
                 protocol.summary,
                 f"{protocol.description} {_HELD}",
+                parameters=(*_path_parameters(variant.path), _PROVIDER_KEY),
                 body=protocol.name,
                 answer=protocol.answer,
-                streams=True,
+                streams=variant.members.get("stream") is not False,
                 tag=protocol.tag,
             )
-            for path, protocol in PROTOCOLS.items()
+            for protocol in PROTOCOLS.values()
+            for variant in turn_paths(protocol)
         ),
         *(
             Route(
                 "POST",
-                count.path,
+                variant.path,
                 page(TokenCounter(protocol, count, service)),
-                count.operation,
+                variant.operation,
                 count.summary,
                 "There is no tokenizer: this is an estimate of four bytes per token.",
-                parameters=(_PROVIDER_KEY,),
+                parameters=(*_path_parameters(variant.path), _PROVIDER_KEY),
                 body=protocol.name,
                 answer=count.answer,
                 errors=_STORED_ERRORS,
@@ -150,6 +156,7 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
             )
             for protocol in PROTOCOLS.values()
             if (count := protocol.token_count) is not None
+            for variant in count.variants
         ),
         turn(
             "/v1/responses/compact",
@@ -310,6 +317,31 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
             answer="OneModel",
             errors=(404,),
             tag="Models",
+        ),
+        *(
+            route
+            for protocol in PROTOCOLS.values()
+            if (path := protocol.models_path) is not None
+            for route in (
+                get(
+                    path,
+                    page(partial(pages.models_of, protocol)),
+                    f"list{protocol.tag}Models",
+                    "List the models",
+                    answer=f"{protocol.tag}Models",
+                    tag=protocol.tag,
+                ),
+                get(
+                    f"{path}/{{model:path}}",
+                    page(partial(pages.model_of, protocol)),
+                    f"get{protocol.tag}Model",
+                    "Get a model",
+                    parameters=(_MODEL,),
+                    answer=f"{protocol.tag}Model",
+                    errors=(404,),
+                    tag=protocol.tag,
+                ),
+            )
         ),
         get(
             "/v1/usage",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 import trio
 
@@ -22,32 +23,36 @@ from bridge.http.pages import Page, PageRequest, json_page, provider_key, send_p
 from bridge.http.request import ClientGone, Headers, Request, Sink
 from bridge.protocols.client import ClientProtocol, TokenCount
 from bridge.protocols.reading import parse_json
-from bridge.protocols.sse import KEEPALIVE
 from bridge.routing.router import TOOL_MODE_HEADER as TOOL_MODE
 from bridge.server.dispatch import protocol_error_page
 
-SSE = b"text/event-stream; charset=utf-8"
 SSE_HEADERS: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 
 
-NO_MEMBERS: Mapping[str, str] = {}
+NO_MEMBERS: Mapping[str, Any] = {}
 
 
-def header_members(protocol: ClientProtocol, request: Request) -> dict[str, str]:
-    """The members of the body that were sent as headers."""
+def members_outside(protocol: ClientProtocol, request: Request) -> dict[str, str]:
+    """The members of the body that were sent in the path, in the query and as headers."""
+    query = parse_qsl(request.query.decode("latin-1")) if protocol.query_members else ()
     return {
-        protocol.header_members[name]: value.decode("latin-1")
-        for name, value in request.headers
-        if name in protocol.header_members
+        **request.params,
+        **{name: value for name, value in query if name in protocol.query_members},
+        **{
+            protocol.header_members[name]: value.decode("latin-1")
+            for name, value in request.headers
+            if name in protocol.header_members
+        },
     }
 
 
 class TurnEndpoint:
     """Answers turns in one protocol."""
 
-    def __init__(self, protocol: ClientProtocol, service: Service) -> None:
+    def __init__(self, protocol: ClientProtocol, service: Service, members: Mapping[str, Any] = NO_MEMBERS) -> None:
         self._protocol = protocol
         self._service = service
+        self._members = members
 
     async def __call__(self, request: Request) -> None:
         exchange = OpenAiExchange(self._service, self._protocol, request.key, request.path)
@@ -55,7 +60,7 @@ class TurnEndpoint:
         try:
             exchange.provider_key = provider_key(request)
             exchange.tool_mode = request.header(TOOL_MODE)
-            members = header_members(self._protocol, request)
+            members = {**self._members, **members_outside(self._protocol, request)}
             body = await request.read_body(self._service.max_body)
             with trio.CancelScope() as serving:
                 request.on_gone(serving.cancel)
@@ -81,8 +86,8 @@ class Delivery:
         self.handed_over = False
         """Whether the exchange continues in the background."""
 
-    async def serve(self, body: bytes, members: Mapping[str, str] = NO_MEMBERS) -> None:
-        """Answer the request, whatever happens. `members` are those of the body that were sent as headers."""
+    async def serve(self, body: bytes, members: Mapping[str, Any] = NO_MEMBERS) -> None:
+        """Answer the request, whatever happens. `members` are those of the body that were sent elsewhere."""
         exchange = self._exchange
         try:
             data = self._read(body, members)
@@ -100,7 +105,7 @@ class Delivery:
         except Exception:
             await self._answer_error(exchange.mistake())
 
-    def _read(self, body: bytes, members: Mapping[str, str]) -> dict[str, Any]:
+    def _read(self, body: bytes, members: Mapping[str, Any]) -> dict[str, Any]:
         try:
             data = {**parse_json(body), **members}
         except BridgeError:
@@ -146,7 +151,8 @@ class Delivery:
         out = await exchange.begin()
         headers = [*SSE_HEADERS, *exchange.headers]
         exchange.record_start(200, headers)
-        self._sink.start(200, [(b"content-type", SSE), *headers])
+        form = exchange.stream_form
+        self._sink.start(200, [(b"content-type", form.kind), *headers])
         text: str | None = None
         while True:
             exchange.record_sse(out, text)
@@ -157,7 +163,7 @@ class Delivery:
             out, events = await exchange.next(service.keepalive)
             if not events:
                 service.counts.keepalives += 1
-                out = KEEPALIVE
+                out = form.keepalive
             text = _only_text(events) if service.recorder and events else None
             del events
 
@@ -178,7 +184,7 @@ class TokenCounter:
 
     async def __call__(self, request: PageRequest) -> Page:
         router, keyed = self._service.router, request.provider_key is not None
-        data = parse_json(request.body)
+        data = {**parse_json(request.body), **request.path}
         await wait_for_model(router, data.get("model"))
         turn = self._protocol.parse(data, ())
         name = await served_name(router, turn.model, self._protocol, keyed=keyed)

@@ -10,7 +10,7 @@ from bridge.core.backend import Abilities
 from bridge.core.items import Item, WebSearchOptions
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.protocols.client import ClientProtocol, Json, TokenCount
+from bridge.protocols.client import ClientProtocol, Json, TokenCount, Variant
 from bridge.protocols.dropped import header_names
 from bridge.protocols.messages.decoder import MessagesBuffer
 from bridge.protocols.messages.encoder import make_encoder
@@ -196,8 +196,7 @@ MESSAGES = ClientProtocol(
     header_members={b"anthropic-beta": BETA},
     own_models=("claude-",),
     token_count=TokenCount(
-        "/v1/messages/count_tokens",
-        "countMessageTokens",
+        (Variant("/v1/messages/count_tokens", "countMessageTokens"),),
         "Estimate the tokens of a message",
         "AnthropicTokens",
         lambda tokens: {"input_tokens": tokens},

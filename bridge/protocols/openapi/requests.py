@@ -24,6 +24,7 @@ from bridge.protocols.openapi import (
     any_of,
     const,
     enum,
+    gemini,
     inlined,
     list_of,
     messages,
@@ -387,6 +388,7 @@ BODIES: dict[str, tuple[Json, dict[str, Any]]] = {
         },
     ),
     "messages": (ref("AnthropicRequest"), messages.EXAMPLES),
+    "gemini": (ref("GeminiRequest"), gemini.EXAMPLES),
     "CompactRequest": (ref("CompactRequest"), {"Text": {"model": "mock-echo", "input": "remember 42"}}),
     "NewConversation": (
         ref("NewConversation"),
