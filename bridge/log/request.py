@@ -51,13 +51,16 @@ def messages_from_body(body: dict[str, Any] | None) -> Iterator[list[Part]]:
         files = payload.get("files")
         images = [_image("user", text_of(file)) for file in files] if isinstance(files, list) else []
         yield [Part("user", "text", text_of(payload.get("query"))), *images]
-    for name in ("instructions", "system"):
-        if isinstance(given := body.get(name), list):
+    for name in ("instructions", "system", "systemInstruction", "system_instruction"):
+        given = body.get(name)
+        if isinstance(given, dict):  # of Gemini, whose parts have no types
+            yield [Part(name, "text", text_of(part.get("text"))) for part in objects(given.get("parts"))]
+        elif isinstance(given, list):
             yield [_content(name, part) for part in given]
         elif given:
             yield [Part(name, "text", text_of(given))]
     reader = EntryReader()
-    for name in ("input", "messages", "prompt"):
+    for name in ("input", "messages", "contents", "prompt"):
         given = body.get(name)
         for entry in [given] if isinstance(given, str) else given if isinstance(given, list) else ():
             yield list(_entry(entry, reader))
@@ -71,7 +74,9 @@ def with_words(messages: Iterable[Iterable[Part]]) -> list[Part]:
 def tools_offered(body: dict[str, Any] | None) -> list[str]:
     """The names of the tools in a body, or the type of a tool without a name."""
     found = []
-    for data in objects((body or {}).get("tools")):
+    tools_in_body = objects((body or {}).get("tools"))
+    # Gemini declares functions in lists.
+    for data in (each for tool in tools_in_body for each in list(objects(tool.get("functionDeclarations"))) or [tool]):
         try:
             tools = read_tools([data])
             found += [tool.full_name if isinstance(tool, FunctionTool) else tool.type for tool in tools]

@@ -345,9 +345,9 @@ def _keys_in(request: Request) -> Iterator[tuple[bytes, bytes]]:
             yield b"sec-websocket-protocol", offered.removeprefix(KEY_PROTOCOL).encode()
     protocol = protocol_of(request.path, ())
     if protocol is not None and protocol.key_parameter is not None:
-        for name, value in parse_qsl(request.query.decode("latin-1")):
-            if name == protocol.key_parameter:
-                yield b"the query", value.encode()
+        for parameter, given in parse_qsl(request.query.decode("latin-1")):
+            if parameter == protocol.key_parameter:
+                yield b"the query", given.encode()
 
 
 def _hide_key(request: Request) -> None:

@@ -71,7 +71,7 @@ class GeminiEncoder:
         candidates: int = 1,
         shows_thoughts: bool = True,
     ) -> None:
-        self.id = new_id("resp").removeprefix("resp_")
+        self.id = new_id("resp")
         self.finished = False
         self.visible = False
         self.failure: BridgeError | None = None

@@ -31,7 +31,11 @@ def error_body(error: BridgeError) -> dict[str, Any]:
     """The error object. Its details have the bridge's own code and the member that is wrong."""
     status = error_status(error)
     name = _STATUSES.get(status) or ("INVALID_ARGUMENT" if status < 500 else "INTERNAL")
-    info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code, "domain": "turnbridge"}
+    info: dict[str, Any] = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": error.code,
+        "domain": "turnbridge",
+    }
     if error.param:
         info["metadata"] = {"param": error.param}
     details: list[dict[str, Any]] = [info]

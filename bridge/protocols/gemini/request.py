@@ -104,7 +104,7 @@ def parse_gemini(data: dict[str, Any]) -> Turn:
     body = validate(GeminiBody, data)
     if not body.contents:
         raise InvalidRequest("'contents' is empty: send at least one content.", param="contents")
-    wanted = body.generation_config or GenerationConfig()
+    wanted = body.generation_config or GenerationConfig.model_construct()
     thinking = wanted.thinking_config
     calling = (body.tool_config or ToolConfig()).function_calling_config or FunctionCallingConfig()
     offered, search = read_tools(body.tools or ())
