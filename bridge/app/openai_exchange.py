@@ -194,7 +194,7 @@ class OpenAiExchange(Exchange):
 
 
 async def served_name(router: Router, name: str, protocol: ClientProtocol, *, keyed: bool) -> str:
-    """A model's name; in place of one that the protocol's clients have built in, and no backend serves, the default's."""
+    """A model's name; the default's in place of one that the protocol's clients have built in and no backend serves."""
     if name.lower().startswith(protocol.own_models) and router.default.name != MOCK:
         try:
             router.resolve(name, keyed=keyed)

@@ -25,6 +25,8 @@ PROTOCOLS = {
     "responses": "r",
     "chat_stream": "C",
     "chat": "c",
+    "messages_stream": "M",
+    "messages": "m",
     "websocket": "W",
     "exec": "X",
 }

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import openai
+from anthropic import Anthropic
 from cli.exec.command import environment
 from cli.exec.warm import WarmCommand, running_interpreter
 from harness import RunningBridge, running_bridge
 from matrix.child import AppServer
 from matrix.client import Conversation
+from matrix.messages_clients import MESSAGES_OPTIONS, Messages, StreamedMessages
 from matrix.mock import Mock
 from matrix.openai_clients import OPTIONS, Chat, Responses, StreamedChat, StreamedResponses
 from matrix.other_clients import Exec, WebSocket
@@ -33,6 +35,8 @@ _OVER_HTTP = {
     "chat_stream": StreamedChat,
     "chat": Chat,
 }
+
+_MESSAGES = {"messages_stream": StreamedMessages, "messages": Messages}
 
 _CONFIG = """
 [backends.direct]
@@ -66,6 +70,7 @@ class Rig:
 
     bridge: RunningBridge
     client: openai.OpenAI
+    anthropic: Anthropic
     warm: WarmCommand
     providers: dict[str, Provider]
 
@@ -75,6 +80,8 @@ class Rig:
             return WebSocket(self.bridge, model, **options)
         if protocol == "exec":
             return Exec(self.warm, model, **options)
+        if protocol in _MESSAGES:
+            return _MESSAGES[protocol](self.anthropic, model, **options)
         return _OVER_HTTP[protocol](self.client, model, **options)
 
 
@@ -114,4 +121,5 @@ def start_rig(directory: Path) -> Iterator[Rig]:
             "mock": Mock(),
         }
         client = stack.enter_context(openai.OpenAI(base_url=bridge.url, **OPTIONS))
-        yield Rig(bridge, client, warm, providers)
+        anthropic = stack.enter_context(Anthropic(base_url=bridge.root, **MESSAGES_OPTIONS))
+        yield Rig(bridge, client, anthropic, warm, providers)

@@ -29,6 +29,7 @@ from bridge.core.events import (
 from bridge.errors import UpstreamError
 from bridge.protocols.chat.encoder import ChatEncoder, ChoicesEncoder
 from bridge.protocols.client import Encoder
+from bridge.protocols.messages.encoder import MessagesEncoder
 from bridge.protocols.responses.encoder import ResponsesEncoder
 from bridge.protocols.responses.request import parse_responses
 from bridge.protocols.responses.response import echo_of
@@ -128,6 +129,11 @@ def responses_encoder(*, streaming: bool = True, **members: Any) -> ResponsesEnc
 def chat_encoder(**options: Any) -> ChatEncoder:
     """An encoder with counted ids and a fixed time."""
     return ChatEncoder("mock-text", counter(), created_at=CREATED_AT, **options)
+
+
+def messages_encoder(**options: Any) -> MessagesEncoder:
+    """An encoder with counted ids."""
+    return MessagesEncoder("mock-text", counter(), **options)
 
 
 def choices_encoder(count: int = 2, **options: Any) -> ChoicesEncoder:

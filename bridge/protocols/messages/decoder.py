@@ -229,6 +229,9 @@ def _events_of(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for index, block in enumerate(message["content"]):
         # The start of a block may have all of it.
         yield {"type": "content_block_start", "index": index, "content_block": block}
+        if block["type"] == "tool_use":
+            whole = {"type": "input_json_delta", "partial_json": orjson.dumps(block["input"]).decode()}
+            yield {"type": "content_block_delta", "index": index, "delta": whole}
         yield {"type": "content_block_stop", "index": index}
     yield {"type": "message_delta", "delta": message, "usage": message.get("usage")}
     yield {"type": "message_stop"}

@@ -38,6 +38,7 @@ from bridge.protocols.messages.models import client_block
 from bridge.protocols.sse import interrupted, join_events, restart_error
 from bridge.tools.payload import INPUT, arguments_of
 
+NO_ARGUMENTS = "{}"
 _STOP_REASONS = {"content_filter": "refusal"}
 """The stop reasons of incomplete answers. Any other one has reached a limit of tokens."""
 
@@ -52,6 +53,8 @@ class _Open:
     pieces: list[str] = field(default_factory=list)
     size: int = 0
     """Of a call: the number of characters of its arguments that were sent."""
+    blank: str = ""
+    """White space before them, which is not sent: alone it means no arguments."""
     call: CallBegun | ToolCall | None = None
 
 
@@ -186,20 +189,30 @@ class MessagesEncoder:
     def _call_delta(self, event: CallDelta) -> None:
         opened = self._open
         # A custom tool's text becomes a member of the input when it is complete.
-        if opened is not None and opened.call is not None and opened.source == event.id and not opened.call.custom:
-            pieces = [piece for piece in event.pieces if piece]
-            opened.size += sum(map(len, pieces))
-            self._deltas(opened, pieces)
+        if opened is None or opened.call is None or opened.source != event.id or opened.call.custom:
+            return
+        pieces: list[str] = []
+        for piece in event.pieces:
+            if not opened.size:
+                opened.blank += piece
+                if not opened.blank.strip():
+                    continue
+                piece = opened.blank
+            if piece:
+                opened.size += len(piece)
+                pieces.append(piece)
+        self._deltas(opened, pieces)
 
     def _called(self, call: ToolCall) -> None:
         opened = self._open
         if opened is None or opened.call is None or opened.source != call.id:
             opened = self._begin_call(call)
         arguments = arguments_of(call.arguments) if call.custom else call.arguments
-        if rest := arguments[opened.size :]:
+        # Without any arguments a client could not tell a whole call from one that was cut off.
+        if rest := arguments[opened.size :] if arguments.strip() else NO_ARGUMENTS:
             self._deltas(opened, [rest])
         block = {"type": "tool_use", "id": call.call_id, "name": full_name(call.namespace, call.name)}
-        self._close({**block, "input": _input(arguments)})
+        self._close({**block, "input": message_input(arguments)})
 
     def _searched(self, event: WebSearch) -> None:
         """A search and its result: of what was found, the addresses are known at most."""
@@ -295,7 +308,7 @@ class MessagesEncoder:
         return join_events(out)
 
 
-def _input(arguments: str) -> Json:
+def message_input(arguments: str) -> Json:
     """The arguments as an object. Others are sent under the name of a custom tool's text, so that nothing is lost."""
     try:
         given = exact_json.loads(arguments) if arguments.strip() else {}
