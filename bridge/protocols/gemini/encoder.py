@@ -174,7 +174,7 @@ class GeminiEncoder:
         signed = self._signed(candidate) if signature is None else {"thoughtSignature": signature}
         name = full_name(call.namespace, call.name)
         arguments = arguments_of(call.arguments) if call.custom else call.arguments
-        self._add(candidate, {"functionCall": {"id": call.call_id, "name": name, "args": _args(arguments)}, **signed})
+        self._add(candidate, {"functionCall": {"id": call.call_id, "name": name, "args": args_object(arguments)}, **signed})
 
     def _signed(self, candidate: _Candidate) -> Json:
         pending, candidate.pending = candidate.pending, []
@@ -250,7 +250,7 @@ class GeminiEncoder:
         self._chunks += 1
 
 
-def _args(arguments: str) -> Json:
+def args_object(arguments: str) -> Json:
     """The arguments as an object. Others are sent under the name of a custom tool's text, so that nothing is lost."""
     try:
         given = exact_json.loads(arguments) if arguments.strip() else {}

@@ -1,7 +1,7 @@
 """Reasoning as signatures: the API has no item for encrypted reasoning, so it travels on the next part of the answer.
 
-A signature is base64. Reasoning of other providers, with the mark of its owner, is wrapped in it. Signatures of
-Google's own models stay as they are, and are kept by the id of their call (see `protocols.chat.calls`).
+A signature is base64. Reasoning of other providers is in it with a mark. Signatures of Google's own models stay as they
+are, and are kept by the id of their call (see `protocols.chat.calls`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import binascii
 from collections.abc import Iterator, Sequence
 
 from bridge.core.items import RawItem
-from bridge.core.thoughts import ANTHROPIC, GEMINI
+from bridge.core.thoughts import GEMINI
 from bridge.protocols.chat.calls import pack
 
-_OURS = (ANTHROPIC, "bridge.thought.")
+_MARK = b"turnbridge.thoughts.1\n"
 
 
 def signature_of(reasoning: Sequence[str]) -> str:
     """The `encrypted_content` of reasoning items as one signature."""
-    return base64.b64encode("\n".join(reasoning).encode()).decode()
+    return base64.b64encode(_MARK + "\n".join(reasoning).encode()).decode()
 
 
 def thoughts_in(signature: str, call_id: str | None) -> Iterator[RawItem]:
@@ -31,11 +31,11 @@ def thoughts_in(signature: str, call_id: str | None) -> Iterator[RawItem]:
 def contents_of(signature: str, call_id: str | None) -> list[str]:
     """The `encrypted_content` of each reasoning item in a signature."""
     try:
-        text = base64.b64decode(signature, validate=True).decode()
+        data = base64.b64decode(signature, validate=True)
+        if data.startswith(_MARK):
+            return data.removeprefix(_MARK).decode().split("\n")
     except (binascii.Error, ValueError):
-        text = ""
-    if text.startswith(_OURS):
-        return text.split("\n")
+        pass
     return [pack({call_id: signature})] if call_id is not None else []
 
 
