@@ -559,7 +559,7 @@ def message_turns(draw: st.DrawFn) -> Turn:
     model = draw(st.sampled_from(["claude-sonnet-4-5", "claude-opus-4-6"]))
     has_efforts = model == "claude-opus-4-6"
     plain = st.builds(
-        lambda tool, schema: FunctionTool(tool.name, tool.description and tool.description.strip() or None, schema),
+        lambda tool, schema: FunctionTool(tool.name, (tool.description and tool.description.strip()) or None, schema),
         functions,
         schemas,
     )

@@ -1,4 +1,4 @@
-"""The laws of the Gemini codec: an answer that is encoded decodes to itself, a turn that is written parses as itself."""
+"""The laws of the Gemini codec: an answer that is encoded decodes to itself, a turn that is built parses as itself."""
 
 from __future__ import annotations
 
@@ -89,7 +89,10 @@ def normal_answer(events: list[TurnEvent], *, streamed: bool = True) -> Answered
         else:
             arguments = arguments_of(output.arguments) if output.custom else output.arguments
             name = full_name(output.namespace, output.name)
-            outputs += [*pending, ("call", output.call_id, name, orjson.loads(exact_json.dumps(args_object(arguments))))]
+            outputs += [
+                *pending,
+                ("call", output.call_id, name, orjson.loads(exact_json.dumps(args_object(arguments)))),
+            ]
             pending = []
     is_told = end.error is None or end.error.message == EMPTY
     return Answered(tuple(outputs), usage_of(result.usage or Usage()) if is_told else None, end_of(end))

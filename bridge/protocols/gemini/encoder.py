@@ -42,8 +42,9 @@ _REASONS = {"content_filter": "SAFETY"}
 class _Candidate:
     """One answer so far."""
 
+    index: int
     parts: list[Json] = field(default_factory=list)
-    """All of them for a whole response; in a stream those that have not been sent."""
+    """For a whole response; a stream keeps none."""
     pending: list[str] = field(default_factory=list)
     """Encrypted reasoning that waits for the next part."""
     signatures: dict[str, str] = field(default_factory=dict)
@@ -79,8 +80,9 @@ class GeminiEncoder:
         self._streaming = streaming
         self._events = events
         self._shows_thoughts = shows_thoughts
-        self._candidates = [_Candidate() for _ in range(candidates)]
+        self._candidates = [_Candidate(index) for index in range(candidates)]
         self._chunks = 0
+        self._tail = dumps({"modelVersion": model, "responseId": self.id})[1:]
         self._out: list[bytes] = []
 
     def __repr__(self) -> str:
@@ -104,14 +106,14 @@ class GeminiEncoder:
                 self._finish(event)
             else:
                 self._feed_candidate(0, [event])
-        if not self.finished:
-            self._send_parts()
         out, self._out = self._out, []
         return join_events(out)
 
     def body(self) -> bytes:
-        candidates = [self._candidate(index) for index in range(len(self._candidates))]
-        return exact_json.dumps(self._response(candidates, whole=True))
+        """The whole response; at the end of a stream, what is left of it: the reasons of the end and the usage."""
+        candidates = [_candidate_object(each, each.parts) for each in self._candidates]
+        usage = usage_object(self.usage or Usage())
+        return exact_json.dumps({**self._response(candidates), "usageMetadata": usage})
 
     # Parts
 
@@ -119,7 +121,7 @@ class GeminiEncoder:
         candidate = self._candidates[index]
         for event in events:
             if isinstance(event, TextDelta):
-                self._text(candidate, "".join(event.pieces))
+                self._text(candidate, event.pieces)
             elif isinstance(event, ReasoningDelta):
                 self._reasoning(candidate, event)
             elif isinstance(event, ReasoningDone):
@@ -135,15 +137,20 @@ class GeminiEncoder:
             if self.finished:
                 break
 
-    def _text(self, candidate: _Candidate, text: str) -> None:
-        if not text:
+    def _text(self, candidate: _Candidate, pieces: list[str]) -> None:
+        pieces = [piece for piece in pieces if piece]
+        if pieces and candidate.pending:
+            self._add(candidate, {"text": pieces.pop(0), **self._signed(candidate)})
+        if not pieces:
             return
-        signed = self._signed(candidate)
-        last = candidate.parts[-1] if candidate.parts else {}
-        if not signed and "text" in last and "thought" not in last:
-            last["text"] += text
+        self.visible = True
+        if self._streaming:
+            head = b'{"candidates":[{"content":{"parts":[{"text":'
+            tail = b'}],"role":"model"},"index":%d}],%b' % (candidate.index, self._tail)
+            for piece in pieces:
+                self._send(b"%b%b%b" % (head, dumps(piece), tail))
         else:
-            self._add(candidate, {"text": text, **signed})
+            self._join(candidate, {"text": "".join(pieces)})
 
     def _reasoning(self, candidate: _Candidate, event: ReasoningDelta) -> None:
         text = "".join(event.pieces)
@@ -155,11 +162,7 @@ class GeminiEncoder:
         if candidate.thought not in (None, part):
             text = "\n\n" + text
         candidate.thought = part
-        last = candidate.parts[-1] if candidate.parts else {}
-        if "thought" in last:
-            last["text"] += text
-        else:
-            self._add(candidate, {"text": text, "thought": True})
+        self._join(candidate, {"text": text, "thought": True})
 
     def _reasoning_done(self, candidate: _Candidate, event: ReasoningDone) -> None:
         if event.encrypted is None:
@@ -174,15 +177,28 @@ class GeminiEncoder:
         signed = self._signed(candidate) if signature is None else {"thoughtSignature": signature}
         name = full_name(call.namespace, call.name)
         arguments = arguments_of(call.arguments) if call.custom else call.arguments
-        self._add(candidate, {"functionCall": {"id": call.call_id, "name": name, "args": args_object(arguments)}, **signed})
+        self._add(
+            candidate, {"functionCall": {"id": call.call_id, "name": name, "args": args_object(arguments)}, **signed}
+        )
 
     def _signed(self, candidate: _Candidate) -> Json:
         pending, candidate.pending = candidate.pending, []
         return {"thoughtSignature": signature_of(pending)} if pending else {}
 
+    def _join(self, candidate: _Candidate, part: Json) -> None:
+        """Add a text to the last part, if that is one of the same kind."""
+        last = candidate.parts[-1] if candidate.parts else {}
+        if "text" in last and ("thought" in last) == ("thought" in part):
+            last["text"] += part["text"]
+        else:
+            self._add(candidate, part)
+
     def _add(self, candidate: _Candidate, part: Json) -> None:
         self.visible = True
-        candidate.parts.append(part)
+        if self._streaming:
+            self._send(dumps(self._response([_candidate_object(candidate, [part])])))
+        else:
+            candidate.parts.append(part)
 
     # The end
 
@@ -210,44 +226,29 @@ class GeminiEncoder:
         self.finished = True
         if end.outcome in ("failed", "cancelled"):
             self.failure = end.error or interrupted()
-            self._send_parts()
-            self._send(error_body(self.failure))
-        elif self._streaming:
-            candidates = [self._candidate(index) for index in range(len(self._candidates))]
-            self._send(self._response(candidates, whole=True))
+            self._send(dumps(error_body(self.failure)))
+        else:
+            self._send(self.body())
         if self._streaming and not self._events:
             self._out.append(b"\n]\n")
 
-    def _send_parts(self) -> None:
-        """Send what has come since the last chunk."""
-        if not self._streaming:
-            return
-        new = [self._candidate(index) for index, each in enumerate(self._candidates) if each.parts]
-        if new:
-            self._send(self._response(new, whole=False))
-            for each in self._candidates:
-                each.parts = []
+    def _response(self, candidates: list[Json]) -> Json:
+        return {"candidates": candidates, "modelVersion": self._model, "responseId": self.id}
 
-    def _candidate(self, index: int) -> Json:
-        candidate = self._candidates[index]
-        found: Json = {"content": {"parts": candidate.parts, "role": "model"}, "index": index}
-        if self.finished and candidate.reason is not None:
-            found["finishReason"] = candidate.reason
-        return found
-
-    def _response(self, candidates: list[Json], *, whole: bool) -> Json:
-        usage = {"usageMetadata": usage_object(self.usage or Usage())} if whole else {}
-        return {"candidates": candidates, **usage, "modelVersion": self._model, "responseId": self.id}
-
-    def _send(self, chunk: Json) -> None:
+    def _send(self, chunk: bytes) -> None:
         if not self._streaming:
             return
         if self._events:
-            self._out.append(b"data: %b\n\n" % dumps(chunk))
+            self._out.append(b"data: %b\n\n" % chunk)
         else:
             # One a line, so that a log of the stream can be read line by line.
-            self._out.append(b"%b\n%b" % (b"\n," if self._chunks else b"[", dumps(chunk)))
+            self._out.append(b"%b\n%b" % (b"\n," if self._chunks else b"[", chunk))
         self._chunks += 1
+
+
+def _candidate_object(candidate: _Candidate, parts: list[Json]) -> Json:
+    found: Json = {"content": {"parts": parts, "role": "model"}, "index": candidate.index}
+    return found if candidate.reason is None else {**found, "finishReason": candidate.reason}
 
 
 def args_object(arguments: str) -> Json:
