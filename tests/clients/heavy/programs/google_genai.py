@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +11,8 @@ from google.genai import errors, types
 from programs import shared
 from programs.shared import API_KEY, BASE_URL, FUNCTIONS, MODEL, City, Reply, serve
 
-CLIENT = genai.Client(
-    api_key=API_KEY,
-    http_options=types.HttpOptions(
-        base_url=BASE_URL.removesuffix("/v1"), retry_options=types.HttpRetryOptions(attempts=1)
-    ),
-)
+OPTIONS = types.HttpOptions(base_url=BASE_URL.removesuffix("/v1"), retry_options=types.HttpRetryOptions(attempts=1))
+CLIENT = genai.Client(api_key=API_KEY, http_options=OPTIONS)
 BY_NAME = {function.__name__: function for function in FUNCTIONS}
 THINKING = types.ThinkingConfig(include_thoughts=True)
 
@@ -128,21 +125,17 @@ def history(api: str, prompts: list[str]) -> Reply:
 
 
 async def concurrent(api: str, prompts: list[str]) -> Reply:
-    import asyncio
-
     asked = [CLIENT.aio.models.generate_content(model=MODEL, contents=prompt) for prompt in prompts]
     return {"texts": [answer.text for answer in await asyncio.gather(*asked)]}
 
 
 async def cancel(api: str, prompt: str) -> Reply:
-    stream = await CLIENT.aio.models.generate_content_stream(model=MODEL, contents=prompt)
-    pieces = []
-    async for chunk in stream:
-        if chunk.text:
-            pieces.append(chunk.text)
-            await stream.aclose()
-            break
-    return {"pieces": pieces}
+    # The end of a stream leaves its connection open: only a client that is closed ends it.
+    async with genai.Client(api_key=API_KEY, http_options=OPTIONS).aio as client:
+        async for chunk in await client.models.generate_content_stream(model=MODEL, contents=prompt):
+            if chunk.text:
+                return {"pieces": [chunk.text]}
+    raise AssertionError("no text")
 
 
 serve(plain, streamed, tools, streamed_tools, automatic, structured, history, concurrent, cancel)
