@@ -41,7 +41,7 @@ from bridge.protocols.messages.build import build_body as build_message
 from bridge.protocols.messages.decoder import MessagesBuffer
 from bridge.protocols.messages.encoder import message_input
 from bridge.protocols.messages.history import FAILED
-from bridge.protocols.messages.models import pack_thought
+from bridge.protocols.messages.models import client_block, pack_thought
 from bridge.protocols.messages.request import FIELD_NAMES, parse_messages
 from bridge.protocols.responses.build import build_request
 from bridge.protocols.responses.decoder import ResponsesBuffer
@@ -319,7 +319,7 @@ def message_form(output: Any) -> Any:
         text = "\n\n".join(part for part in output.summary_parts() if part)
         if not text and output.encrypted is None:
             return None
-        block = {"type": "thinking", "thinking": text, "signature": output.encrypted}
+        block = client_block(text, output.encrypted, output.item)
         return "reasoning", (text,) if text else (), (), pack_thought("", block) if output.encrypted else None
     if isinstance(output, WebSearch):
         queries = output.action.get("queries") or [""]
@@ -559,7 +559,7 @@ def message_turns(draw: st.DrawFn) -> Turn:
     model = draw(st.sampled_from(["claude-sonnet-4-5", "claude-opus-4-6"]))
     has_efforts = model == "claude-opus-4-6"
     plain = st.builds(
-        lambda tool, schema: FunctionTool(tool.name, tool.description and tool.description.strip() or None, schema),
+        lambda tool, schema: FunctionTool(tool.name, (tool.description and tool.description.strip()) or None, schema),
         functions,
         schemas,
     )
