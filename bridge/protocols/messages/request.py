@@ -136,8 +136,8 @@ def _session(metadata: Mapping[str, Any]) -> str | None:
 # The system prompt and the messages
 
 BILLING = "x-anthropic-billing-header:"
-"""The beginning of Claude Code's first block of the system prompt. It is not for the model, and differs between requests,
-so that the provider would not find the prompt in its cache."""
+"""The beginning of Claude Code's first block of the system prompt. It is not for the model, and it differs between
+requests, so that the provider would not find the prompt in its cache."""
 
 SKIPPED = (
     "server_tool_use",
