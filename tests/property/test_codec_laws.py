@@ -297,7 +297,7 @@ def normal_message(events: list[TurnEvent], *, streamed: bool = True) -> Answere
         else:
             outputs.append(form)
     is_told = end.error is None or end.error.message == EMPTY
-    last = outputs[-1] if outputs else ("nothing",)
+    last: tuple[Any, ...] = outputs[-1] if outputs else ()
     if streamed and end.outcome != "completed" and last[:2] == ("call", ToolCall) and not is_json(last[4]):
         outputs[-1] = ("call", OpenCall, *last[2:])
     return Answered(tuple(outputs), message_usage(result.usage or Usage()) if is_told else Usage(), end_of(end))
@@ -571,7 +571,7 @@ def message_turns(draw: st.DrawFn) -> Turn:
     can_think = has_efforts or offer["tool_choice"].mode in ("auto", "none")
     # Budgets need the reasoning before calls that are answered, which not every dialogue has.
     effort = draw(st.none() | st.sampled_from(["low", "medium", "high"])) if can_think and has_efforts else None
-    samples: dict[str, float | None] = {} if effort else {draw(st.sampled_from(["temperature", "top_p"])): draw(some)}
+    samples: dict[str, Any] = {} if effort else {draw(st.sampled_from(["temperature", "top_p"])): draw(some)}
     return Turn(
         model,
         model,
