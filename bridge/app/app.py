@@ -179,9 +179,7 @@ class App:
             yield
 
     async def warn_of_stray_aliases(self) -> None:
-        """Warn about aliases of unknown models, as soon as the models are known, and report names that the default model
-        stands in for.
-        """
+        """When the models are known, warn about aliases of others, and report names that the default stands in for."""
         if self.settings.mock_only:
             return
         await self.router.wait_until_known(self.settings.rpc_timeout)

@@ -41,7 +41,7 @@ from bridge.protocols.messages.build import build_body as build_message
 from bridge.protocols.messages.decoder import MessagesBuffer
 from bridge.protocols.messages.encoder import message_input
 from bridge.protocols.messages.history import FAILED
-from bridge.protocols.messages.models import pack_thought
+from bridge.protocols.messages.models import client_block, pack_thought
 from bridge.protocols.messages.request import FIELD_NAMES, parse_messages
 from bridge.protocols.responses.build import build_request
 from bridge.protocols.responses.decoder import ResponsesBuffer
@@ -297,7 +297,7 @@ def normal_message(events: list[TurnEvent], *, streamed: bool = True) -> Answere
         else:
             outputs.append(form)
     is_told = end.error is None or end.error.message == EMPTY
-    last = outputs[-1] if outputs else ("nothing",)
+    last: tuple[Any, ...] = outputs[-1] if outputs else ()
     if streamed and end.outcome != "completed" and last[:2] == ("call", ToolCall) and not is_json(last[4]):
         outputs[-1] = ("call", OpenCall, *last[2:])
     return Answered(tuple(outputs), message_usage(result.usage or Usage()) if is_told else Usage(), end_of(end))
@@ -319,7 +319,7 @@ def message_form(output: Any) -> Any:
         text = "\n\n".join(part for part in output.summary_parts() if part)
         if not text and output.encrypted is None:
             return None
-        block = {"type": "thinking", "thinking": text, "signature": output.encrypted}
+        block = client_block(text, output.encrypted, output.item)
         return "reasoning", (text,) if text else (), (), pack_thought("", block) if output.encrypted else None
     if isinstance(output, WebSearch):
         queries = output.action.get("queries") or [""]
@@ -571,7 +571,7 @@ def message_turns(draw: st.DrawFn) -> Turn:
     can_think = has_efforts or offer["tool_choice"].mode in ("auto", "none")
     # Budgets need the reasoning before calls that are answered, which not every dialogue has.
     effort = draw(st.none() | st.sampled_from(["low", "medium", "high"])) if can_think and has_efforts else None
-    samples: dict[str, float | None] = {} if effort else {draw(st.sampled_from(["temperature", "top_p"])): draw(some)}
+    samples: dict[str, Any] = {} if effort else {draw(st.sampled_from(["temperature", "top_p"])): draw(some)}
     return Turn(
         model,
         model,

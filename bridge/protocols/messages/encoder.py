@@ -169,7 +169,7 @@ class MessagesEncoder:
             if opened is not None:
                 self._close()
             return
-        block = client_block("".join(opened.pieces) if opened is not None else "", event.encrypted)
+        block = client_block("".join(opened.pieces) if opened is not None else "", event.encrypted, event.item)
         if block["type"] == "redacted_thinking":
             self._start("redacted_thinking", event.item, block)
             self._close(block)

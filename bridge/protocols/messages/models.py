@@ -114,15 +114,21 @@ def thought_in(item: Item, model: str) -> dict[str, Any] | None:
     return found[1] if found is not None and found[0] == model else None
 
 
-# Reasoning as a client of this protocol gets it: the signature of a block names the provider whose reasoning it is.
-# Anthropic's own signatures are base64, so a mark, which ends with a colon, cannot be one of them.
+# Reasoning as a client of this protocol gets it. The signature of a block is its `encrypted_content`, whose mark names
+# the provider, after the provider's id of the item: a provider of the Responses API refuses another id.
+
+_PROVIDERS_ID = re.compile(r"rs_[A-Za-z0-9_-]{1,200}")
+_OURS = re.compile(rf"(?:({_PROVIDERS_ID.pattern})@)?(.*)", re.DOTALL)
+_ANTHROPICS = re.compile(r"[A-Za-z0-9+/=_-]*")
+"""Anthropic's own signatures are base64."""
 
 
-def client_block(text: str, encrypted: str | None) -> dict[str, Any]:
-    """Reasoning as the block that a client gets: readable text, and `encrypted_content` as its signature."""
+def client_block(text: str, encrypted: str | None, item: str = "") -> dict[str, Any]:
+    """Reasoning as the block that a client gets: readable text, and `encrypted_content` of this `item`."""
     found = _unpack(encrypted)
     if found is None:
-        return {"type": "thinking", "thinking": text, "signature": encrypted or ""}
+        signed = f"{item}@{encrypted}" if _PROVIDERS_ID.fullmatch(item) else encrypted
+        return {"type": "thinking", "thinking": text, "signature": signed if encrypted else ""}
     model, block = found
     if block["type"] == "redacted_thinking":
         return {"type": "redacted_thinking", "data": encrypted}
@@ -142,18 +148,20 @@ def thought_of_client(block: Mapping[str, Any], model: str) -> RawItem | None:
     text, signature = block["thinking"], block.get("signature")
     if not signature:
         return None
-    found = _unpack(signature)
-    if found is not None:
+    if _ANTHROPICS.fullmatch(signature):
+        return _reasoning(pack_thought(model, {"type": "thinking", "thinking": text, "signature": signature}), text)
+    if (found := _unpack(signature)) is not None:
         model, thought = found
         return _reasoning(pack_thought(model, {**thought, "thinking": text}), text)
-    if ":" in signature:
-        return _reasoning(signature, text)
-    return _reasoning(pack_thought(model, {"type": "thinking", "thinking": text, "signature": signature}), text)
+    ours = _OURS.fullmatch(signature)
+    assert ours is not None  # it matches any text
+    return _reasoning(ours[2], text, ours[1])
 
 
-def _reasoning(encrypted: str, text: str) -> RawItem:
+def _reasoning(encrypted: str, text: str, item: str | None = None) -> RawItem:
     summary = [{"type": "summary_text", "text": text}] if text else []
-    return RawItem("reasoning", {"type": "reasoning", "summary": summary, "encrypted_content": encrypted})
+    named = {} if item is None else {"id": item}
+    return RawItem("reasoning", {"type": "reasoning", **named, "summary": summary, "encrypted_content": encrypted})
 
 
 def effort_of_budget(tokens: int) -> str:

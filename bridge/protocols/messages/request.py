@@ -51,7 +51,7 @@ class MessagesBody(Body):
 
     model: str = Field(min_length=1, max_length=256)
     messages: list[Any]
-    system: str | list[Any] | None = None
+    system: Any = None
     max_tokens: int | None = Field(None, ge=1)
     tools: list[Any] | None = None
     tool_choice: dict[str, Any] | None = None
@@ -136,8 +136,8 @@ def _session(metadata: Mapping[str, Any]) -> str | None:
 # The system prompt and the messages
 
 BILLING = "x-anthropic-billing-header:"
-"""The beginning of Claude Code's first block of the system prompt. It is not for the model, and differs between requests,
-so that the provider would not find the prompt in its cache."""
+"""The beginning of Claude Code's first block of the system prompt. It is not for the model, and it differs between
+requests, so that the provider would not find the prompt in its cache."""
 
 SKIPPED = (
     "server_tool_use",
@@ -153,6 +153,8 @@ SKIPPED = (
 
 def read_system(system: Any) -> str | None:
     """`system`: a text, or blocks of text."""
+    if not isinstance(system, str | list | None):
+        raise InvalidRequest("Invalid 'system': expected a string or a list of text blocks.", param="system")
     blocks = [system] if isinstance(system, str) else system or ()
     texts = [
         block if isinstance(block, str) else read_text(block, f"system[{index}]") for index, block in enumerate(blocks)
@@ -386,7 +388,7 @@ def read_offer(tools: Sequence[Any], choice: Mapping[str, Any] | None) -> Offer:
             if function.name in functions:
                 raise InvalidRequest(f"Two tools have the name {function.name!r}.", param="tools")
             functions[function.name] = function
-    chosen = _read_choice(choice or {"type": "auto"}, functions)
+    chosen = _read_choice({"type": "auto"} if choice is None else choice, functions)
     parallel = choice is None or choice.get("disable_parallel_tool_use") is not True
     return Offer(tuple(functions.values()), chosen, parallel, None if chosen.mode == "none" else search)
 
