@@ -27,6 +27,8 @@ PROTOCOLS = {
     "chat": "c",
     "messages_stream": "M",
     "messages": "m",
+    "gemini_stream": "G",
+    "gemini": "g",
     "websocket": "W",
     "exec": "X",
 }

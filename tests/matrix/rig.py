@@ -15,6 +15,7 @@ from cli.exec.warm import WarmCommand, running_interpreter
 from harness import RunningBridge, running_bridge
 from matrix.child import AppServer
 from matrix.client import Conversation
+from matrix.gemini_clients import Gemini, StreamedGemini
 from matrix.messages_clients import MESSAGES_OPTIONS, Messages, StreamedMessages
 from matrix.mock import Mock
 from matrix.openai_clients import OPTIONS, Chat, Responses, StreamedChat, StreamedResponses
@@ -36,6 +37,7 @@ _OVER_HTTP = {
     "chat": Chat,
 }
 
+_GEMINI = {"gemini_stream": StreamedGemini, "gemini": Gemini}
 _MESSAGES = {"messages_stream": StreamedMessages, "messages": Messages}
 
 _CONFIG = """
@@ -82,6 +84,8 @@ class Rig:
             return Exec(self.warm, model, **options)
         if protocol in _MESSAGES:
             return _MESSAGES[protocol](self.anthropic, model, **options)
+        if protocol in _GEMINI:
+            return _GEMINI[protocol](self.bridge.root, model, **options)
         return _OVER_HTTP[protocol](self.client, model, **options)
 
 

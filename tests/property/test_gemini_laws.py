@@ -48,7 +48,7 @@ from bridge.core.turn import Turn
 from bridge.protocols.gemini.decoder import GeminiBuffer
 from bridge.protocols.gemini.encoder import GeminiEncoder, args_object
 from bridge.protocols.gemini.request import FIELD_NAMES, parse_gemini
-from bridge.protocols.gemini.signatures import signature_of
+from bridge.protocols.gemini.signatures import Thought, signature_of
 from bridge.protocols.messages.history import FAILED
 from bridge.tools.payload import arguments_of
 
@@ -156,7 +156,8 @@ def dialogues(draw: st.DrawFn) -> tuple[Item, ...]:
         said = draw(st.lists(st.builds(Text, SEEN), min_size=0 if called else 1, max_size=2))
         if draw(st.booleans()):
             content = f"bridge.thought.1.0123456789abcdef:{number}"
-            items.append(RawItem("reasoning", {"type": "reasoning", "summary": [], "encrypted_content": content}))
+            thought = {"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": content}
+            items.append(RawItem("reasoning", thought))
         if said:
             items.append(Message("assistant", tuple(said)))
         items += [FunctionCall(call, draw(names), exact_json.dumps(draw(objects)).decode()) for call in called]
@@ -247,7 +248,7 @@ def contents_of(turn: Turn) -> list[dict[str, Any]]:
     signed: dict[str, Any] = {}
     for item in turn.items:
         if isinstance(item, RawItem):
-            signed = {"thoughtSignature": signature_of([item.data["encrypted_content"]])}
+            signed = {"thoughtSignature": signature_of([Thought(item.data["id"], item.data["encrypted_content"])])}
             continue
         role, parts = "user", list[dict[str, Any]]()
         if isinstance(item, Message):

@@ -8,7 +8,7 @@ from typing import Any
 from bridge import exact_json
 from bridge.core.events import Finished, ReasoningDone, ToolCall, Usage, UsageUpdate
 from bridge.errors import UpstreamError
-from bridge.protocols.gemini.signatures import contents_of
+from bridge.protocols.gemini.signatures import thoughts_in
 from bridge.protocols.upstream import UpstreamBuffer, error_from_object, string
 
 _CUT_SHORT = {"MAX_TOKENS": "max_output_tokens"}
@@ -77,10 +77,10 @@ class GeminiBuffer(UpstreamBuffer):
         if call is not None:
             call_id = string(call["id"]) if call.get("id") else f"call_{self._number + 1}"
         if signature is not None:
-            for content in contents_of(string(signature), call_id):
+            for item, content in thoughts_in(string(signature), call_id):
                 self._open("signature")
-                self._streamed.setdefault(self._here, 0)
-                self.add(ReasoningDone(self._here, content))
+                self._streamed.setdefault(item or self._here, 0)
+                self.add(ReasoningDone(item or self._here, content))
         if call is not None and call_id is not None:
             self._open("call")
             arguments = exact_json.dumps(call.get("args") or {}).decode()

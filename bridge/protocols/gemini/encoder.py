@@ -30,7 +30,7 @@ from bridge.errors import BridgeError
 from bridge.protocols.chat.calls import unpack
 from bridge.protocols.client import AnswerContext, Json, NewId
 from bridge.protocols.gemini.failures import error_body
-from bridge.protocols.gemini.signatures import is_googles, signature_of
+from bridge.protocols.gemini.signatures import Thought, is_googles, signature_of
 from bridge.protocols.sse import interrupted, join_events, restart_error
 from bridge.tools.payload import INPUT, arguments_of
 
@@ -45,7 +45,7 @@ class _Candidate:
     index: int
     parts: list[Json] = field(default_factory=list)
     """For a whole response; a stream keeps none."""
-    pending: list[str] = field(default_factory=list)
+    pending: list[Thought] = field(default_factory=list)
     """Encrypted reasoning that waits for the next part."""
     signatures: dict[str, str] = field(default_factory=dict)
     """Google's own, by the id of their call."""
@@ -170,7 +170,7 @@ class GeminiEncoder:
         if is_googles(event.encrypted):
             candidate.signatures |= unpack(RawItem("reasoning", {"encrypted_content": event.encrypted}))
         else:
-            candidate.pending.append(event.encrypted)
+            candidate.pending.append(Thought(event.item, event.encrypted))
 
     def _called(self, candidate: _Candidate, call: ToolCall) -> None:
         signature = candidate.signatures.pop(call.call_id, None)

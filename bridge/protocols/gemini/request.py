@@ -29,7 +29,7 @@ from bridge.core.items import (
 )
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.protocols.gemini.signatures import thoughts_in
+from bridge.protocols.gemini.signatures import items_in
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
 from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import effort_of_budget
@@ -275,7 +275,7 @@ def _read_items(part: Mapping[str, Any], place: str, speaker: str, history: Hist
         name = read_name(call.get("name"), f"{here}.name")
         call_id = history.called(name, call.get("id"), here)
     if speaker == "assistant" and (signature := member(part, "thoughtSignature")) is not None:
-        yield from thoughts_in(read_string(signature, f"{place}.thoughtSignature"), call_id)
+        yield from items_in(read_string(signature, f"{place}.thoughtSignature"), call_id)
     if name is not None and call_id is not None and call is not None:
         arguments = read_object(call.get("args") or {}, f"{place}.functionCall.args")
         yield FunctionCall(call_id, name, exact_json.dumps(arguments).decode())

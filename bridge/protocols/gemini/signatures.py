@@ -9,34 +9,46 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import orjson
 
 from bridge.core.items import RawItem
 from bridge.core.thoughts import GEMINI
 from bridge.protocols.chat.calls import pack
 
-_MARK = b"turnbridge.thoughts.1\n"
+_MARK = b"turnbridge.thoughts.1:"
 
 
-def signature_of(reasoning: Sequence[str]) -> str:
-    """The `encrypted_content` of reasoning items as one signature."""
-    return base64.b64encode(_MARK + "\n".join(reasoning).encode()).decode()
+class Thought(NamedTuple):
+    """Encrypted reasoning. The provider of the Responses API wants it back under the id of its item."""
+
+    item: str | None
+    content: str
 
 
-def thoughts_in(signature: str, call_id: str | None) -> Iterator[RawItem]:
-    """The reasoning items of a part's signature. Google's own signature belongs to the call of its part, if any."""
-    for content in contents_of(signature, call_id):
-        yield RawItem("reasoning", {"type": "reasoning", "summary": [], "encrypted_content": content})
+def signature_of(thoughts: Sequence[Thought]) -> str:
+    """Encrypted reasoning as one signature."""
+    return base64.b64encode(_MARK + orjson.dumps(list(map(list, thoughts)))).decode()
 
 
-def contents_of(signature: str, call_id: str | None) -> list[str]:
-    """The `encrypted_content` of each reasoning item in a signature."""
+def thoughts_in(signature: str, call_id: str | None) -> list[Thought]:
+    """The reasoning in a part's signature. Google's own signature belongs to the call of its part, if any."""
     try:
         data = base64.b64decode(signature, validate=True)
         if data.startswith(_MARK):
-            return data.removeprefix(_MARK).decode().split("\n")
-    except (binascii.Error, ValueError):
+            found = [Thought(*thought) for thought in orjson.loads(data.removeprefix(_MARK))]
+            return [each for each in found if isinstance(each.content, str) and isinstance(each.item, str | None)]
+    except (binascii.Error, ValueError, TypeError):
         pass
-    return [pack({call_id: signature})] if call_id is not None else []
+    return [Thought(None, pack({call_id: signature}))] if call_id is not None else []
+
+
+def items_in(signature: str, call_id: str | None) -> Iterator[RawItem]:
+    """The same as items of a conversation."""
+    for item, content in thoughts_in(signature, call_id):
+        named = {} if item is None else {"id": item}
+        yield RawItem("reasoning", {"type": "reasoning", **named, "summary": [], "encrypted_content": content})
 
 
 def is_googles(content: str) -> bool:
