@@ -1,4 +1,4 @@
-"""A request to the Responses or the Chat Completions API: read, continued, answered and stored in its own form."""
+"""A request in one of the registered protocols: read, continued, answered and stored in its own form."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def as_interrupted(body: dict[str, Any]) -> dict[str, Any]:
 
 
 class OpenAiExchange(Exchange):
-    """An exchange in one of OpenAI's protocols. `open` raises BridgeError when the turn cannot be prepared or begun."""
+    """An exchange in a registered protocol. `open` raises BridgeError when the turn cannot be prepared or begun."""
 
     __slots__ = ("_continued", "_data", "_keeps", "_own_items", "_protocol")
 
@@ -65,6 +65,8 @@ class OpenAiExchange(Exchange):
         self, service: Service, protocol: ClientProtocol, key: str, url: str, provider_key: str | None = None
     ) -> None:
         super().__init__(service, key, url, provider_key)
+        if protocol.request_id_header is not None:
+            self.headers.append((protocol.request_id_header, self.id.encode()))
         self._protocol = protocol
         self._keeps = False
         self._data: dict[str, Any] = {}

@@ -121,6 +121,8 @@ class ClientProtocol:
     mark: bytes | None = None
     """A header that its clients send and others do not. It decides the form of an answer on a path that protocols
     share."""
+    request_id_header: bytes | None = None
+    """The header in which its clients look for the id of their request, beside `x-request-id`."""
     header_members: Mapping[bytes, str] = field(default_factory=dict)
     """Headers that belong to the request, and the members of the body that they become. So they are parsed, recorded
     and replayed as all others are."""

@@ -193,6 +193,7 @@ MESSAGES = ClientProtocol(
     error_status=error_status,
     form="anthropic",
     mark=b"anthropic-version",
+    request_id_header=b"request-id",
     header_members={b"anthropic-beta": BETA},
     own_models=("claude-",),
     token_count=TokenCount(
