@@ -1,4 +1,4 @@
-"""Messages where they are not like the other protocols: the names that their clients have built in, and their records."""
+"""Messages where they differ from the other protocols: names that their clients have built in, and their records."""
 
 from __future__ import annotations
 

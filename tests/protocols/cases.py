@@ -168,6 +168,7 @@ def golden_streams() -> dict[Path, bytes]:
     for name, events in CASES.items():
         streams[GOLDEN / "responses" / f"{name}.sse"] = encode(responses_encoder(), events)
         streams[GOLDEN / "chat" / f"{name}.sse"] = encode(chat_encoder(include_usage="usage" in name), events)
+        streams[GOLDEN / "messages" / f"{name}.sse"] = encode(messages_encoder(), events)
     for name, (options, events) in CHAT_CASES.items():
         streams[GOLDEN / "chat" / f"{name}.sse"] = encode(chat_encoder(**options), events)
     streams[GOLDEN / "chat" / "choices.sse"] = encode(choices_encoder(include_usage=True), CHOICES)
