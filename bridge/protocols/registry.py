@@ -20,10 +20,16 @@ def turn_paths(protocol: ClientProtocol) -> tuple[Variant, ...]:
     return (Variant(protocol.path, protocol.operation, protocol.members), *protocol.variants)
 
 
-_TURNS = [
-    (re.compile(re.sub(r"{\w+(:path)?}", ".+", variant.path)), protocol)
+def _pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"{\w+(:path)?}", ".+", path))
+
+
+_TURNS = [(_pattern(each.path), protocol) for protocol in PROTOCOLS.values() for each in turn_paths(protocol)]
+_COUNTS = [
+    (_pattern(each.path), protocol)
     for protocol in PROTOCOLS.values()
-    for variant in turn_paths(protocol)
+    if protocol.token_count is not None
+    for each in protocol.token_count.variants
 ]
 
 
@@ -34,9 +40,9 @@ def protocol_at(path: str) -> ClientProtocol | None:
 
 def protocol_of(path: str, headers: Iterable[tuple[bytes, bytes]]) -> ClientProtocol | None:
     """The protocol that a client speaks, by its path or by a header that only its clients send."""
-    found = protocol_at(path)
-    if found is not None:
-        return found
+    for pattern, protocol in (*_TURNS, *_COUNTS):
+        if pattern.fullmatch(path):
+            return protocol
     for protocol in PROTOCOLS.values():
         base = protocol.base or protocol.path
         if path == base or path.startswith(f"{base}/"):

@@ -46,6 +46,8 @@ HEADERS = b", ".join(
     [
         *(b"accept", b"authorization", b"content-type", b"x-api-key", b"api-key", b"user-agent", b"idempotency-key"),
         *(b"openai-organization", b"openai-project", b"openai-beta", b"x-client-request-id", b"x-request-id"),
+        *(b"anthropic-version", b"anthropic-beta", b"anthropic-dangerous-direct-browser-access"),
+        *(b"x-goog-api-key", b"x-goog-api-client", b"x-server-timeout"),
         *(b"dangerously-allow-browser", b"x-requested-with", b"http-referer", b"x-title"),
         *(b"x-stainless-arch", b"x-stainless-async", b"x-stainless-lang", b"x-stainless-os"),
         *(b"x-stainless-package-version", b"x-stainless-runtime", b"x-stainless-runtime-version"),
@@ -54,7 +56,7 @@ HEADERS = b", ".join(
         *(b"x-stainless-poll-helper", b"x-stainless-custom-poll-interval", b"x-stainless-custom-event-handler"),
     ]
 )
-"""What OpenAI's clients send; for a preflight that names no headers, or invalid ones."""
+"""What the clients of OpenAI, Anthropic and Google send; for a preflight that names no headers, or invalid ones."""
 
 EXPOSED = b", ".join(
     [
@@ -333,7 +335,7 @@ def _is_utf_8(parameter: bytes) -> bool:
 
 
 def _keys_in(request: Request) -> Iterator[tuple[bytes, bytes]]:
-    """(header, key) for every key in a request; an Authorization with another scheme counts as an empty key."""
+    """(place, key) for every key in a request; an Authorization with another scheme counts as an empty key."""
     for name, value in request.headers:
         if name in _KEY_HEADERS:
             yield name, value.strip()

@@ -59,7 +59,7 @@ def encoder(**options: Any) -> GeminiEncoder:
 
 def normal_answer(events: list[TurnEvent], *, streamed: bool = True) -> Answered:
     """Neighbouring texts are one, and so are neighbouring thoughts; encrypted reasoning comes after its text, before
-    the next text or call, and is lost if nothing follows; searches and calls that were cut off are lost; custom tools
+    the next text or call, or at the end of an answer that did not fail; searches and calls that were cut off are lost; custom tools
     are functions of a text; the end of what did not fail tells the usage.
     """
     result = collect(events)
@@ -94,6 +94,7 @@ def normal_answer(events: list[TurnEvent], *, streamed: bool = True) -> Answered
                 ("call", output.call_id, name, orjson.loads(exact_json.dumps(args_object(arguments)))),
             ]
             pending = []
+    outputs += pending if end.outcome != "failed" else []
     is_told = end.error is None or end.error.message == EMPTY
     return Answered(tuple(outputs), usage_of(result.usage or Usage()) if is_told else None, end_of(end))
 

@@ -7,8 +7,6 @@ sent when it is complete: the API has no pieces of arguments.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
 from orjson import JSONDecodeError, dumps
 
 from bridge import exact_json
@@ -46,7 +44,7 @@ class _Candidate:
     parts: list[Json] = field(default_factory=list)
     """For a whole response; a stream keeps none."""
     pending: list[Thought] = field(default_factory=list)
-    """Encrypted reasoning that waits for the next part."""
+    """Encrypted reasoning that waits for the next part. If none comes, an empty text takes it."""
     signatures: dict[str, str] = field(default_factory=dict)
     """Google's own, by the id of their call."""
     has_summary: bool = False
@@ -216,6 +214,8 @@ class GeminiEncoder:
         if end.outcome in ("failed", "cancelled"):
             self._finish(end)
             return
+        if candidate.pending:
+            self._add(candidate, {"text": "", **self._signed(candidate)})
         candidate.reason = "STOP"
         if end.outcome == "incomplete":
             candidate.reason = _REASONS.get(end.reason or "", "MAX_TOKENS")
@@ -262,14 +262,13 @@ def args_object(arguments: str) -> Json:
 
 def usage_object(usage: Usage) -> Json:
     """Usage as the API writes it: thoughts are not part of the candidates' tokens."""
-    found: dict[str, Any] = {
+    return {
         "promptTokenCount": usage.input,
         "candidatesTokenCount": max(0, usage.output - usage.reasoning),
         "totalTokenCount": usage.total,
         "cachedContentTokenCount": usage.cached,
         "thoughtsTokenCount": usage.reasoning,
     }
-    return found
 
 
 def make_encoder(turn: Turn, data: Json, context: AnswerContext) -> GeminiEncoder:

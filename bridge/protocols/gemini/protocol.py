@@ -16,7 +16,6 @@ from bridge.protocols.dropped import header_names
 from bridge.protocols.gemini.decoder import GeminiBuffer
 from bridge.protocols.gemini.encoder import make_encoder
 from bridge.protocols.gemini.failures import error_body, error_status
-from bridge.protocols.upstream import UpstreamBuffer
 
 BASE, STABLE = "/v1beta/models", "/v1/models"
 _MODEL = "/{model:path}"
@@ -110,10 +109,6 @@ def _begins_answer(event: Mapping[str, Any]) -> bool:
     return isinstance(event.get("candidates"), list) or "usageMetadata" in event
 
 
-def _make_decoder() -> UpstreamBuffer:
-    return GeminiBuffer()
-
-
 def _read_entry(value: Any, place: str) -> Iterator[Item]:
     from bridge.protocols.gemini.request import read_content
 
@@ -125,7 +120,7 @@ def _parse(data: Json, context: Iterable[Json]) -> Turn:
 
     nested = data.get("generateContentRequest")
     if isinstance(nested, dict) and "contents" not in data:  # as countTokens accepts it
-        data = {**nested, "model": data["model"]}
+        data = {**nested, **data}
     return parse_gemini(data)
 
 
@@ -177,6 +172,6 @@ GEMINI = ClientProtocol(
     model_object=model_object,
     model_list=model_list,
     begins_answer=_begins_answer,
-    make_decoder=_make_decoder,
+    make_decoder=GeminiBuffer,
     read_entry=_read_entry,
 )

@@ -29,7 +29,7 @@ from bridge.core.items import (
 )
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.protocols.gemini.signatures import items_in
+from bridge.protocols.gemini.signatures import items_in, standard_base64
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
 from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import effort_of_budget
@@ -330,7 +330,7 @@ def _read_data(part: Mapping[str, Any], place: str) -> list[Part]:
         kind = read_string(member(inline, "mimeType"), f"{here}.mimeType").lower()
         data = read_string(inline.get("data"), f"{here}.data")
         if kind.startswith("image/"):
-            return [Image(f"data:{kind};base64,{data}")]
+            return [Image(f"data:{kind};base64,{standard_base64(data)}")]
         if kind.startswith("text/") or kind == "application/json":
             return [Text(_decoded(data, f"{here}.data"))]
     elif file is not None:
@@ -343,8 +343,7 @@ def _read_data(part: Mapping[str, Any], place: str) -> list[Part]:
 
 
 def _decoded(data: str, place: str) -> str:
-    padded = data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4)
-    found = decode_base64(padded)
+    found = decode_base64(standard_base64(data))
     try:
         if found is not None:
             return found.decode()
@@ -460,6 +459,8 @@ def json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         found["type"] = [found["type"], "null"]
         if isinstance(found.get("enum"), list):
             found["enum"] = [*found["enum"], None]
+    elif schema.get("nullable") is True and isinstance(found.get("anyOf"), list):
+        found["anyOf"] = [*found["anyOf"], {"type": "null"}]
     return found
 
 

@@ -27,6 +27,11 @@ class Thought(NamedTuple):
     content: str
 
 
+def standard_base64(data: str) -> str:
+    """Base64 in the usual alphabet and padded: Google's Python SDK sends the one for URLs."""
+    return data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4)
+
+
 def signature_of(thoughts: Sequence[Thought]) -> str:
     """Encrypted reasoning as one signature."""
     return base64.b64encode(_MARK + orjson.dumps(list(map(list, thoughts)))).decode()
@@ -35,7 +40,9 @@ def signature_of(thoughts: Sequence[Thought]) -> str:
 def thoughts_in(signature: str, call_id: str | None) -> list[Thought]:
     """The reasoning in a part's signature. Google's own signature belongs to the call of its part, if any."""
     try:
-        data = base64.b64decode(signature, validate=True)
+        standard = standard_base64(signature)
+        data = base64.b64decode(standard, validate=True)
+        signature = standard
         if data.startswith(_MARK):
             found = [Thought(*thought) for thought in orjson.loads(data.removeprefix(_MARK))]
             return [each for each in found if isinstance(each.content, str) and isinstance(each.item, str | None)]
