@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,15 +18,18 @@ import trio
 from bridge.app.admission import Admission
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
+from bridge.app.openai_exchange import served_name
 from bridge.app.service import Recordings, Service
 from bridge.appserver.backend import AppServerBackend
 from bridge.appserver.codex_home import claim_home, read_codex_home
 from bridge.appserver.launch import Launcher, StandinLauncher
 from bridge.appserver.supervisor import Pool, Supervisor
 from bridge.core.models import Target
-from bridge.errors import ConfigError
+from bridge.errors import BridgeError, ConfigError
 from bridge.ids import new_id
 from bridge.protocols.cap import cap_options
+from bridge.protocols.client import ClientProtocol
+from bridge.protocols.registry import PROTOCOLS
 from bridge.redact import Redactor
 from bridge.routing.plan import Plan, app_server_name, plan_backends, read_aliases, read_rules
 from bridge.routing.router import Router, Served, ToolModes
@@ -175,10 +178,13 @@ class App:
             yield
 
     async def warn_of_stray_aliases(self) -> None:
-        """Warn about aliases of unknown models, as soon as the models are known."""
-        if self.settings.mock_only or not self.router.has_aliases:
+        """When the models are known, warn about aliases of others, and report names that the default stands in for."""
+        if self.settings.mock_only:
             return
         await self.router.wait_until_known(self.settings.rpc_timeout)
+        for protocol in PROTOCOLS.values():
+            for beginning in protocol.own_models:
+                await self._report_stand_in(protocol, beginning)
         for alias, model, why in self.router.stray_aliases():
             log.warning(
                 "The alias %r leads to %r. %s Correct it in PROXY_MODEL_ALIASES or [routing.aliases]; "
@@ -187,6 +193,19 @@ class App:
                 model,
                 why,
             )
+
+    async def _report_stand_in(self, protocol: ClientProtocol, beginning: str) -> None:
+        with suppress(BridgeError):
+            name = await served_name(self.router, f"{beginning}x", protocol, keyed=False)
+            if not name.startswith(beginning):
+                log.info(
+                    "No backend serves the models %s…: on %s, %s answers for them. Choose another one with "
+                    "PROXY_MODEL_ALIASES=%s*=MODEL or in [routing.aliases].",
+                    beginning,
+                    protocol.path,
+                    name,
+                    beginning,
+                )
 
     def reopen_log(self) -> None:
         """Open the log file again, after logrotate or a similar program has moved it."""

@@ -25,7 +25,7 @@ def session_of(data: dict[str, Any], turn: Turn, key: str) -> str:
 
     The client's key is part of it, so that clients never share a session.
     """
-    named = data.get("prompt_cache_key")
+    named = turn.session or data.get("prompt_cache_key")
     first = turn.items[0]
     beginning = first.text[:MAX_FIRST] if isinstance(first, Message) else ""
     begun = (named,) if isinstance(named, str) and named else (turn.instructions, beginning)

@@ -1,20 +1,23 @@
-"""A request to the Responses or the Chat Completions API: read, continued, answered and stored in its own form."""
+"""A request in one of the registered protocols: read, continued, answered and stored in its own form."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from bridge import exact_json
 from bridge.app.continuation import NOTHING, Continuation, continue_with, find_continuation, session_of
 from bridge.app.exchange import Exchange, wait_for_model
 from bridge.app.service import Service
-from bridge.errors import BridgeError, InvalidRequest, NotReady
-from bridge.protocols.client import AnswerContext, ClientProtocol
+from bridge.core.models import MOCK
+from bridge.errors import InvalidRequest, ModelNotFound, NotReady
+from bridge.protocols.client import AnswerContext, ClientProtocol, StreamForm
 from bridge.protocols.reading import conversation_id
 from bridge.protocols.responses.build import build_stored_items
 from bridge.protocols.responses.encoder import ResponsesEncoder
 from bridge.protocols.tooling import tool_items
+from bridge.routing.router import Router
 from bridge.store.base import StoredResponse
 
 log = logging.getLogger("bridge.server")
@@ -54,7 +57,7 @@ def as_interrupted(body: dict[str, Any]) -> dict[str, Any]:
 
 
 class OpenAiExchange(Exchange):
-    """An exchange in one of OpenAI's protocols. `open` raises BridgeError when the turn cannot be prepared or begun."""
+    """An exchange in a registered protocol. `open` raises BridgeError when the turn cannot be prepared or begun."""
 
     __slots__ = ("_continued", "_data", "_keeps", "_own_items", "_protocol")
 
@@ -62,6 +65,8 @@ class OpenAiExchange(Exchange):
         self, service: Service, protocol: ClientProtocol, key: str, url: str, provider_key: str | None = None
     ) -> None:
         super().__init__(service, key, url, provider_key)
+        if protocol.request_id_header is not None:
+            self.headers.append((protocol.request_id_header, self.id.encode()))
         self._protocol = protocol
         self._keeps = False
         self._data: dict[str, Any] = {}
@@ -72,9 +77,15 @@ class OpenAiExchange(Exchange):
     def protocol(self) -> str:
         return self._protocol.name
 
-    def error_body(self, error: BridgeError) -> dict[str, Any]:
-        """The body of an answer that is an error."""
-        return self._protocol.error_body(error)
+    @property
+    def client_protocol(self) -> ClientProtocol:
+        """How this exchange reads and writes."""
+        return self._protocol
+
+    @property
+    def stream_form(self) -> StreamForm:
+        """The form of the stream that the request asks for."""
+        return self._protocol.stream_form(self._data)
 
     async def open(self, data: dict[str, Any], known: Continuation | None = None, *, generate: bool = True) -> None:
         """Read the body and start its turn. `known` is what it continues, if the caller knows that.
@@ -89,7 +100,8 @@ class OpenAiExchange(Exchange):
         await wait_for_model(settings.router, data.get("model"))
         continuation = known or await self._find_continuation(data)
         turn = self._protocol.parse(data, continuation.context)
-        choice = self._resolve(turn.model)
+        name = await served_name(settings.router, turn.model, self._protocol, keyed=self.provider_key is not None)
+        choice = replace(self._resolve(name), requested=turn.model)
         backend = settings.router.backend(choice.backend)
         takes = backend.takes
         turn = turn.for_model(
@@ -181,6 +193,16 @@ class OpenAiExchange(Exchange):
     def _release(self) -> None:
         if isinstance(self.encoder, ResponsesEncoder):
             self._service.running.pop((self._key, self.encoder.id), None)
+
+
+async def served_name(router: Router, name: str, protocol: ClientProtocol, *, keyed: bool) -> str:
+    """A model's name; the default's in place of one that the protocol's clients have built in and no backend serves."""
+    if name.lower().startswith(protocol.own_models) and router.default.name != MOCK:
+        try:
+            router.resolve(name, keyed=keyed)
+        except ModelNotFound:
+            return await router.default_model()
+    return name
 
 
 def _check_background(data: dict[str, Any], *, keeps: bool) -> None:

@@ -204,12 +204,13 @@ CLIENT_GONE = "client_gone"
 @dataclass(frozen=True, slots=True)
 class Finished:
     """The end. `reason` belongs to `incomplete` (max_output_tokens, content_filter) and `cancelled`, `error` to
-    `failed`.
+    `failed`, `stop_sequence` to a `completed` answer that one of the client's texts has ended.
     """
 
     outcome: Outcome
     reason: str | None = None
     error: BridgeError | None = None
+    stop_sequence: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

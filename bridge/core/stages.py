@@ -110,11 +110,13 @@ class StopStage:
     def _piece(self, piece: str) -> str:
         text = self._held + piece
         # The sequence that is complete first wins, as if the text were read character by character.
-        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
+            _, at, stop = min(found)
             self.hit = True
+            self.end = Finished("completed", stop_sequence=stop)
             self._held = ""
-            return text[: min(found)[1]]
+            return text[:at]
         keep = self._suspicious(text)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

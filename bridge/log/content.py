@@ -7,7 +7,7 @@ be shown.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -26,7 +26,7 @@ from bridge.log.recording import Recording
 from bridge.log.request import Part, with_words
 from bridge.protocols.cap.decoder import WEB_SEARCH, CapDecoder, Shown, kind_of
 from bridge.protocols.chat.decoder import ChatBuffer, ChoicesBuffer
-from bridge.protocols.messages.decoder import MessagesBuffer
+from bridge.protocols.registry import PROTOCOLS
 from bridge.protocols.responses.decoder import ResponsesBuffer
 from bridge.protocols.upstream import UpstreamBuffer
 
@@ -124,8 +124,8 @@ class AnswerReader:
                 self._choices.over(told=True)
         elif event.get("object") == "response" or isinstance(event.get("output"), list):
             self._decoder(ResponsesBuffer).receive_response_or_skip(event)
-        elif kind.startswith(("message_", "content_block_")):
-            self._decoder(lambda: MessagesBuffer(_TURN)).receive_or_skip(event)
+        elif (make := _maker_of(event)) is not None:
+            self._decoder(make).receive_or_skip(event)
         elif kind.startswith("response.") or self._buffer is not None:
             self._decoder(ResponsesBuffer).receive_or_skip(event)
         elif kind == "error" or event.get("error"):
@@ -160,6 +160,14 @@ class AnswerReader:
         for index, decoder in self._decoders().items():
             # The error is in the answer itself, as it was sent.
             self._contents[index].add(event for event in decoder.take() if not isinstance(event, Finished))
+
+
+def _maker_of(event: dict[str, Any]) -> Callable[[], UpstreamBuffer] | None:
+    """What makes the decoder of the protocol that recognizes an event."""
+    for protocol in PROTOCOLS.values():
+        if protocol.begins_answer is not None and protocol.begins_answer(event):
+            return protocol.make_decoder
+    return None
 
 
 class BackendReader:

@@ -6,6 +6,7 @@ They get one entry at a time. An entry that the server would refuse is shown as 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from bridge.errors import InvalidRequest
 from bridge.log.json_access import dumps, member, objects, text_of
 from bridge.protocols.cap.decoder import effective_meta
 from bridge.protocols.items import EntryReader, read_parts
+from bridge.protocols.registry import PROTOCOLS
 from bridge.protocols.tooling import read_tools
 
 
@@ -49,11 +51,16 @@ def messages_from_body(body: dict[str, Any] | None) -> Iterator[list[Part]]:
         files = payload.get("files")
         images = [_image("user", text_of(file)) for file in files] if isinstance(files, list) else []
         yield [Part("user", "text", text_of(payload.get("query"))), *images]
-    for name in ("instructions", "system"):
-        if body.get(name):
-            yield [Part(name, "text", text_of(body[name]))]
+    for name in ("instructions", "system", "systemInstruction", "system_instruction"):
+        given = body.get(name)
+        if isinstance(given, dict):  # of Gemini, whose parts have no types
+            yield [Part(name, "text", text_of(part.get("text"))) for part in objects(given.get("parts"))]
+        elif isinstance(given, list):
+            yield [_content(name, part) for part in given]
+        elif given:
+            yield [Part(name, "text", text_of(given))]
     reader = EntryReader()
-    for name in ("input", "messages", "prompt"):
+    for name in ("input", "messages", "contents", "prompt"):
         given = body.get(name)
         for entry in [given] if isinstance(given, str) else given if isinstance(given, list) else ():
             yield list(_entry(entry, reader))
@@ -67,7 +74,9 @@ def with_words(messages: Iterable[Iterable[Part]]) -> list[Part]:
 def tools_offered(body: dict[str, Any] | None) -> list[str]:
     """The names of the tools in a body, or the type of a tool without a name."""
     found = []
-    for data in objects((body or {}).get("tools")):
+    tools_in_body = objects((body or {}).get("tools"))
+    # Gemini declares functions in lists.
+    for data in (each for tool in tools_in_body for each in list(objects(tool.get("functionDeclarations"))) or [tool]):
         try:
             tools = read_tools([data])
             found += [tool.full_name if isinstance(tool, FunctionTool) else tool.type for tool in tools]
@@ -89,7 +98,7 @@ def _entry(entry: Any, reader: EntryReader) -> Iterator[Part]:
     try:
         reader.note(reader.read(entry, "input"), items)
     except InvalidRequest:
-        items.clear()
+        items = _foreign_items(entry)
     if items:
         for item in items:
             yield from _item(item)
@@ -100,6 +109,15 @@ def _entry(entry: Any, reader: EntryReader) -> Iterator[Part]:
         yield Part(text_of(entry["role"]), "text", "")
     else:
         yield Part("user", "other", dumps(entry), text_of(entry.get("type") or "item"))
+
+
+def _foreign_items(entry: Any) -> list[Item]:
+    """The items of an entry that is not in OpenAI's form; none if no protocol can read it."""
+    for protocol in PROTOCOLS.values():
+        if protocol.read_entry is not None:
+            with suppress(InvalidRequest):
+                return list(protocol.read_entry(entry, "messages"))
+    return []
 
 
 def _item(item: Item) -> Iterator[Part]:

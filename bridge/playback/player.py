@@ -27,26 +27,27 @@ from bridge.playback.match import Ignore, fingerprint, normalise
 from bridge.playback.recorded_ids import RecordedIds
 from bridge.protocols.cap import AssistRules, ConversationState
 from bridge.protocols.cap.decoder import effective_meta
-from bridge.protocols.registry import PROTOCOLS
+from bridge.protocols.registry import protocol_at
 from bridge.redact import Redactor
 from bridge.routing.router import Router
 
 log = logging.getLogger("bridge.replay")
 
 OnMiss = Literal["error", "forward", "nearest"]
-PATHS: Mapping[str, str] = {
-    **{path: protocol.name for path, protocol in PROTOCOLS.items()},
-    "exec": "responses",
-    **dict.fromkeys((*ASSIST_PATHS, SOCKET_PATH, RUN), "cap"),
-}
-"""The paths whose answers can be played, and the protocol of each."""
+_OTHERS: Mapping[str, str] = {"exec": "responses", **dict.fromkeys((*ASSIST_PATHS, SOCKET_PATH, RUN), "cap")}
+
+
+def spoken_at(path: str) -> str | None:
+    """The protocol of a path whose answers can be played."""
+    protocol = protocol_at(path)
+    return protocol.name if protocol is not None else _OTHERS.get(path)
 
 
 def request_body(recording: Recording) -> dict[str, Any]:
     """The body of a recorded request; over the WebSocket of the Responses API it may be wrapped."""
     body = recording.body or {}
     nested = body.get("response")
-    may_be_wrapped = "input" not in body and PATHS.get(recording.path) == "responses"
+    may_be_wrapped = "input" not in body and spoken_at(recording.path) == "responses"
     return nested if may_be_wrapped and isinstance(nested, dict) else body
 
 
@@ -54,7 +55,7 @@ def why_unplayable(recording: Recording) -> str | None:
     """Why a recording cannot be played, or None."""
     if recording.request is None:
         return "its request is not in the log"
-    if recording.path not in PATHS:
+    if spoken_at(recording.path) is None:
         return f"answers of {recording.path or 'this kind'} are not played"
     if recording.body is None:
         return "its body could not be read"
@@ -102,7 +103,7 @@ class LogPlayer:
         self._played: Counter[bytes] = Counter()
         for recording in recordings:
             if why_unplayable(recording) is None:
-                request = normalise(request_body(recording), PATHS[recording.path], self._ignore)
+                request = normalise(request_body(recording), spoken_at(recording.path) or "", self._ignore)
                 self._recordings.setdefault(fingerprint(request), []).append((recording, request))
 
     @property
@@ -124,7 +125,7 @@ class LogPlayer:
         return list(dict.fromkeys(str(start["requested_model"]) for start in starts if start.get("requested_model")))
 
     def check(self, path: str) -> None:
-        if path not in PATHS and not self.forwards:
+        if spoken_at(path) is None and not self.forwards:
             raise NoRecording(f"Answers of {path} cannot be replayed.")
 
     def choose(self, service: Service, spoken: str, data: dict[str, Any]) -> AnswerSettings:
@@ -169,7 +170,7 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
     `copies`: whether the backend's messages are recorded again. Raises the error with which a CAP request was refused,
     if reading it again cannot raise that.
     """
-    if PATHS.get(recording.path) == "cap":
+    if spoken_at(recording.path) == "cap":
         refuse_again(recording)
     names, recorder = RecordedIds(recording), service.recorder if copies else None
     if recorder is not None and recording.limits is not None:

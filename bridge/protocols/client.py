@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal, Protocol
 
 from bridge.core.backend import Abilities
 from bridge.core.events import TurnEvent, Usage
+from bridge.core.items import Item
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError
+from bridge.protocols.sse import KEEPALIVE
+from bridge.protocols.upstream import UpstreamBuffer
 
 Json = dict[str, Any]
 NewId = Callable[[str], str]
@@ -57,6 +61,36 @@ class AnswerContext:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamForm:
+    """How a stream is sent: its content type, and the bytes that keep a silent one alive."""
+
+    kind: bytes
+    keepalive: bytes
+
+
+SSE = StreamForm(b"text/event-stream; charset=utf-8", KEEPALIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Another path of a protocol, and what it says about the request: members of its body."""
+
+    path: str
+    operation: str
+    members: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """A protocol's endpoints that estimate the tokens of a request, and their entries in /openapi.json."""
+
+    variants: tuple[Variant, ...]
+    summary: str
+    answer: str
+    body: Callable[[int], Json]
+
+
+@dataclass(frozen=True, slots=True)
 class ClientProtocol:
     """One protocol: how its requests are parsed and its answers written, and its entry in /openapi.json.
 
@@ -67,6 +101,7 @@ class ClientProtocol:
     name: str
     """The name in the log and in metrics, and of the request body in `bridge.protocols.openapi.requests.BODIES`."""
     path: str
+    """Where its requests go. Variable parts, such as `{model}`, become members of the body."""
     parse: Callable[[Json, Sequence[Json]], Turn]
     make_encoder: Callable[[Turn, Json, AnswerContext], Encoder]
     dropped_fields: Callable[[Json, Turn, Abilities], list[str]]
@@ -78,5 +113,44 @@ class ClientProtocol:
     """The schema of a JSON answer in /openapi.json."""
     tag: str
     error_body: Callable[[BridgeError], Json] = BridgeError.body
+    error_status: Callable[[BridgeError], int] = attrgetter("http_status")
     keeps_answers: bool = False
     """Whether answers can be stored, continued and run in the background. Such an encoder is a `ResponsesEncoder`."""
+    form: str = "openai"
+    """The form of its bodies. Protocols of the same form read each other's."""
+    mark: bytes | None = None
+    """A header that its clients send and others do not. It decides the form of an answer on a path that protocols
+    share."""
+    request_id_header: bytes | None = None
+    """The header in which its clients look for the id of their request, beside `x-request-id`."""
+    header_members: Mapping[bytes, str] = field(default_factory=dict)
+    """Headers that belong to the request, and the members of the body that they become. So they are parsed, recorded
+    and replayed as all others are."""
+    query_members: tuple[str, ...] = ()
+    """Parameters of the query that belong to the request, and become members of the body under the same names."""
+    members: Mapping[str, Any] = field(default_factory=dict)
+    """Members of the body that its path stands for."""
+    variants: tuple[Variant, ...] = ()
+    base: str | None = None
+    """The beginning of all its paths, if that is not `path` itself."""
+    key_header: bytes | None = None
+    """A header in which its clients send their key, besides those that all clients may use."""
+    key_parameter: str | None = None
+    """A parameter of the query in which they may send it."""
+    stream_form: Callable[[Json], StreamForm] = lambda data: SSE
+    """The form of the stream that a body asks for."""
+    own_models: tuple[str, ...] = ()
+    """Beginnings of the names that its clients use unless told otherwise. If no backend serves such a name, the default
+    model answers."""
+    token_count: TokenCount | None = None
+    models_path: str | None = None
+    """Where it lists the models, if not at the path of the others."""
+    model_object: Callable[[Mapping[str, Any]], Json] | None = None
+    """A model in its form, made of the one in OpenAI's."""
+    model_list: Callable[[Sequence[Mapping[str, Any]], Mapping[str, str]], Json] | None = None
+    """The same of the list, with the query of its request."""
+    begins_answer: Callable[[Mapping[str, Any]], bool] | None = None
+    """Whether a recorded event, or a whole answer, is of this protocol; `make_decoder` then reads it."""
+    make_decoder: Callable[[], UpstreamBuffer] | None = None
+    read_entry: Callable[[Any, str], Iterable[Item]] | None = None
+    """Reads an entry of a recorded history that is not in OpenAI's form. Raises InvalidRequest for another form."""

@@ -89,7 +89,7 @@ def dropped_fields(data: dict[str, Any], turn: Turn, path: str, takes: Abilities
 
 
 def header_names(names: Sequence[str]) -> list[str]:
-    """Names that are safe in a header that lists them, separated by commas."""
+    """Names in a form that a header can carry; only the first of very many."""
     return [_ODD.sub("?", name[:59]) or "?" for name in names[:MAX_NAMES]]
 
 

@@ -25,7 +25,7 @@ _OWN_ID = re.compile(rb"\b([a-z]{2,10}[_-])[0-9a-f]{32}\b")
 _TIME = re.compile(rb'"(timestamp|created_at)":"[^"\\]*"|"(duration_ms|ttft_ms)":[0-9]+')
 _PACKET = rb'(?:event: stream\.packet\nid: [^\n]*\ndata: )?\{"op":"%b"[^\n]*\n+'
 _CUT_END = re.compile(rb"(?:%b)?%b\Z" % (_PACKET % b"error", _PACKET % b"close"))
-_VOLATILE_HEADERS = frozenset({"date", "x-request-id", "x-bridge-request-id", "x-client-request-id"})
+_VOLATILE_HEADERS = frozenset({"date", "request-id", "x-request-id", "x-bridge-request-id", "x-client-request-id"})
 """Response headers that must be present, with any value."""
 CONTEXT = 2
 """Equal events that are shown before the first that differs."""

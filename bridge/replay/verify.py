@@ -31,13 +31,13 @@ from bridge.log.record import Recorder
 from bridge.log.recording import Recording
 from bridge.playback.backend import ReplayBackend, recorded_end
 from bridge.playback.player import (
-    PATHS,
     RecordedRouter,
     play,
     recorded_rules,
     recorded_settings,
     refuse_again,
     request_body,
+    spoken_at,
     why_unplayable,
 )
 from bridge.playback.recorded_ids import RecordedIds
@@ -47,6 +47,7 @@ from bridge.protocols.cap.encoder import CapEncoder, Form
 from bridge.protocols.cap.request import parse_assist, parse_service_request
 from bridge.protocols.client import AnswerContext, Encoder
 from bridge.protocols.reading import parse_request
+from bridge.protocols.registry import protocol_at
 from bridge.protocols.responses.encoder import RESPONSES
 from bridge.protocols.wire import WireEncoder, error_line
 from bridge.redact import Redactor
@@ -114,8 +115,7 @@ class Verifier:
         )
         async with trio.open_nursery() as nursery:
             service.background = nursery
-            protocol = PATHS[recording.path]
-            if protocol == "cap":
+            if spoken_at(recording.path) == "cap":
                 await _answer_cap(recording, AssistEndpoint(service))
                 return
             body = _sent_body(recording)
@@ -124,7 +124,7 @@ class Verifier:
                     await find_continuation(self._store, "", dict(body), enabled=True)
                 except BridgeError:
                     body = with_calls(body)
-            exchange = OpenAiExchange(service, registry.PROTOCOLS.get(recording.path, RESPONSES), "", recording.path)
+            exchange = OpenAiExchange(service, protocol_at(recording.path) or RESPONSES, "", recording.path)
             delivery = Delivery(service, exchange, _NoClient())
             try:
                 await delivery.serve(exact_json.dumps(body))
@@ -242,8 +242,7 @@ async def _run_exec(recording: Recording, recorder: Recorder) -> None:
 
 # A recorded answer in a protocol of the reader's choice
 
-_CLIENTS = {protocol.name: protocol for protocol in registry.PROTOCOLS.values()}
-PROTOCOLS = (*_CLIENTS, "wire", "cap", "text")
+PROTOCOLS = (*registry.PROTOCOLS, "wire", "cap", "text")
 
 
 async def translate(recording: Recording, protocol: str) -> bytes:
@@ -266,15 +265,14 @@ async def _translate(recording: Recording, protocol: str) -> bytes:
     names = RecordedIds(recording)
     backend = ReplayBackend(recording, new_id=names.new_id)
     body, request_id = request_body(recording), uuid5(NAMESPACE_OID, recording.id)
-    events, spoken = frozenset({"tool_call"}), PATHS[recording.path]
+    events, spoken = frozenset({"tool_call"}), spoken_at(recording.path) or ""
     if spoken == "cap":
         refuse_again(recording)
         request = parse_service_request(body)
         assist = parse_assist(request, backend.resolve, recorded_rules(AssistRules(""), recording))
-        # A CAP request has no members that a response could repeat.
-        turn, body, request_id, events = assist.turn, {}, request.request_id, assist.events
+        turn, request_id, events = assist.turn, request.request_id, assist.events
     else:
-        turn = _CLIENTS[spoken].parse(with_calls(body), ())
+        turn = registry.PROTOCOLS[spoken].parse(with_calls(body), ())
         turn = turn.for_model(backend.resolve(turn.model))
     turn = replace(turn, n=None, stream=True, include_usage=True)
     stream = await start_answer(backend, turn, recording.id)
@@ -285,7 +283,10 @@ async def _translate(recording: Recording, protocol: str) -> bytes:
         started = names.now()
         encoder = CapEncoder(request_id, now=names.now, started_at=started, form="ndjson", events=events)
     else:
-        encoder = _CLIENTS[protocol].make_encoder(turn, body, AnswerContext(names.new_id, names.now))
+        target, source = registry.PROTOCOLS[protocol], registry.PROTOCOLS.get(spoken)
+        # Members that an answer repeats are only in a body of the same form.
+        repeated = body if source is not None and source.form == target.form else {}
+        encoder = target.make_encoder(turn, repeated, AnswerContext(names.new_id, names.now))
     out, text = [encoder.begin()], list[str]()
     while not encoder.finished:
         said = await stream.next()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from urllib.parse import parse_qsl
 
@@ -16,6 +17,8 @@ from bridge.errors import BridgeError, InvalidRequest
 from bridge.http.pages import Page, PageRequest, error_page, provider_key, send_page
 from bridge.http.request import ClientGone, Handler, Headers, Request
 from bridge.http.route import Route
+from bridge.protocols.client import ClientProtocol
+from bridge.protocols.registry import protocol_of
 
 ShowPage = Callable[[PageRequest], Awaitable[Page]]
 
@@ -107,13 +110,33 @@ class PageHandler:
 
 
 def refusal(request: Request, error: BridgeError, headers: Headers = ()) -> Page:
-    """The error as a page: a StreamError on CAP's paths, otherwise in OpenAI's format."""
+    """The error as a page, in the form of the client's protocol: a StreamError on CAP's paths, otherwise OpenAI's."""
     request.refused = error.code
     if speaks_cap(request.path):
         from bridge.cap.endpoint import cap_error_page
 
         return cap_error_page(request, error, headers)
-    return error_page(error, headers)
+    protocol = protocol_of(request.path, request.headers)
+    return error_page(error, headers) if protocol is None else protocol_error_page(protocol, error, headers)
+
+
+def protocol_error_page(protocol: ClientProtocol, error: BridgeError, headers: Headers = ()) -> Page:
+    """The error as a page of this protocol."""
+    return replace(error_page(error, headers, protocol.error_body(error)), status=protocol.error_status(error))
+
+
+class ByProtocol:
+    """A handler of a path that several protocols share: `others` for the clients of those that answer there in a form
+    of their own, otherwise `usual`."""
+
+    def __init__(self, usual: Handler, others: Mapping[str, Handler]) -> None:
+        self._usual = usual
+        self._others = others
+
+    def __call__(self, request: Request) -> Awaitable[object]:
+        protocol = protocol_of(request.path, request.headers)
+        handler = self._usual if protocol is None else self._others.get(protocol.name, self._usual)
+        return handler(request)
 
 
 async def refuse(request: Request, error: BridgeError, headers: Headers = ()) -> None:
@@ -138,9 +161,7 @@ _HINTS = {
     "/models": "The base URL must end in /v1: GET /v1/models.",
 }
 _HINTS |= dict.fromkeys(
-    ("/v1/messages", "/v1/messages/count_tokens", "/v1/v1/messages"),
-    "Anthropic's Messages API is not supported. Use a client for OpenAI's API: "
-    "POST /v1/chat/completions or POST /v1/responses.",
+    ("/v1/v1/messages", "/messages"), "The base URL of Anthropic's clients must not end in /v1: POST /v1/messages."
 )
 
 

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 import trio
 
@@ -18,6 +19,7 @@ from bridge.app.keys import Keyring
 from bridge.cap import ASSIST_PATHS
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached, Unauthorized
 from bridge.http.request import Handler, Headers, Request
+from bridge.protocols.registry import PROTOCOLS, protocol_of
 from bridge.server.dispatch import refuse
 from bridge.store import key_store
 from bridge.store.key_store import ClientKey
@@ -44,6 +46,8 @@ HEADERS = b", ".join(
     [
         *(b"accept", b"authorization", b"content-type", b"x-api-key", b"api-key", b"user-agent", b"idempotency-key"),
         *(b"openai-organization", b"openai-project", b"openai-beta", b"x-client-request-id", b"x-request-id"),
+        *(b"anthropic-version", b"anthropic-beta", b"anthropic-dangerous-direct-browser-access"),
+        *(b"x-goog-api-key", b"x-goog-api-client", b"x-server-timeout"),
         *(b"dangerously-allow-browser", b"x-requested-with", b"http-referer", b"x-title"),
         *(b"x-stainless-arch", b"x-stainless-async", b"x-stainless-lang", b"x-stainless-os"),
         *(b"x-stainless-package-version", b"x-stainless-runtime", b"x-stainless-runtime-version"),
@@ -52,7 +56,7 @@ HEADERS = b", ".join(
         *(b"x-stainless-poll-helper", b"x-stainless-custom-poll-interval", b"x-stainless-custom-event-handler"),
     ]
 )
-"""What OpenAI's clients send; for a preflight that names no headers, or invalid ones."""
+"""What the clients of OpenAI, Anthropic and Google send; for a preflight that names no headers, or invalid ones."""
 
 EXPOSED = b", ".join(
     [
@@ -166,6 +170,8 @@ FAREWELL = 1.0
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/health", "/v1/health", "/openapi.json"})
 """Paths without a key: probes, which reveal only the state, and the description of the API."""
+
+_KEY_HEADERS = {b"x-api-key", *(each.key_header for each in PROTOCOLS.values() if each.key_header is not None)}
 
 KEY_PROTOCOL = "openai-insecure-api-key."
 """A page cannot set headers on a WebSocket: OpenAI's clients send the key as a subprotocol with this prefix."""
@@ -329,16 +335,21 @@ def _is_utf_8(parameter: bytes) -> bool:
 
 
 def _keys_in(request: Request) -> Iterator[tuple[bytes, bytes]]:
-    """(header, key) for every key in a request; an Authorization with another scheme counts as an empty key."""
+    """(place, key) for every key in a request; an Authorization with another scheme counts as an empty key."""
     for name, value in request.headers:
-        if name == b"x-api-key":
+        if name in _KEY_HEADERS:
             yield name, value.strip()
         elif name == b"authorization":
             scheme, _, key = value.partition(b" ")
             yield name, key.strip() if scheme.lower() == b"bearer" else b""
-    for protocol in request.subprotocols:
-        if protocol.startswith(KEY_PROTOCOL):
-            yield b"sec-websocket-protocol", protocol.removeprefix(KEY_PROTOCOL).encode()
+    for offered in request.subprotocols:
+        if offered.startswith(KEY_PROTOCOL):
+            yield b"sec-websocket-protocol", offered.removeprefix(KEY_PROTOCOL).encode()
+    protocol = protocol_of(request.path, ())
+    if protocol is not None and protocol.key_parameter is not None:
+        for parameter, given in parse_qsl(request.query.decode("latin-1")):
+            if parameter == protocol.key_parameter:
+                yield b"the query", given.encode()
 
 
 def _hide_key(request: Request) -> None:

@@ -8,12 +8,15 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any
 
+import orjson
+
 from bridge import APP, __version__
 from bridge.app.admission import resolve_visible, visible_models
 from bridge.app.rate_limits import limits_object
 from bridge.app.service import Service
 from bridge.errors import ModelNotFound
 from bridge.http.pages import Page, PageRequest, json_page, query_number
+from bridge.protocols.client import ClientProtocol
 from bridge.store.base import USAGE_DAYS, UsageRow
 from bridge.telemetry.process import MEMORY_PRESSURE
 
@@ -54,6 +57,17 @@ class Pages:
             names = visible_models(self._router, key, aliases=self._lists_aliases)
             self._model_pages[allowed] = json_page({"object": "list", "data": [self._entry(name) for name in names]})
         return self._model_pages[allowed]
+
+    async def models_of(self, protocol: ClientProtocol, request: PageRequest) -> Page:
+        """The same in the form of a protocol that has one of its own."""
+        assert protocol.model_list is not None
+        entries = orjson.loads((await self.models(request)).body)["data"]
+        return json_page(protocol.model_list(entries, request.query))
+
+    async def model_of(self, protocol: ClientProtocol, request: PageRequest) -> Page:
+        """GET /v1/models/{id} in the form of a protocol that has one of its own."""
+        assert protocol.model_object is not None
+        return json_page(protocol.model_object(orjson.loads((await self.model(request)).body)))
 
     async def model(self, request: PageRequest) -> Page:
         """GET /v1/models/{id}: any name that a request may use, listed or not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from time import time
 from typing import TYPE_CHECKING
@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from bridge.app.service import Service
 from bridge.cap import ASSIST_PATHS, SOCKET_PATH, lazy_endpoint
 from bridge.http.pages import Page, PageRequest
+from bridge.http.request import Handler
 from bridge.http.route import Parameter, Route
-from bridge.protocols.registry import PROTOCOLS
+from bridge.protocols.client import ClientProtocol
+from bridge.protocols.registry import PROTOCOLS, turn_paths
 from bridge.server.conversations import MAX_ITEMS, ConversationPages
-from bridge.server.dispatch import PageHandler, Routes, ShowPage, require_upgrade
+from bridge.server.dispatch import ByProtocol, PageHandler, Routes, ShowPage, require_upgrade
 from bridge.server.pages import DEFAULT_DAYS, Pages
 from bridge.server.responses import ResponsePages
-from bridge.server.turns import TurnEndpoint
+from bridge.server.turns import TokenCounter, TurnEndpoint
 from bridge.server.websocket import ResponsesSocket
 from bridge.store.base import USAGE_DAYS
 
@@ -100,6 +102,18 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
     return routes
 
 
+def _path_parameters(path: str) -> tuple[Parameter, ...]:
+    return (_MODEL,) if "{model" in path else ()
+
+
+def _each(
+    page: Callable[[ShowPage], Handler], show: Callable[[ClientProtocol, PageRequest], Awaitable[Page]]
+) -> dict[str, Handler]:
+    """The handlers of a page for the protocols that list models in a form of their own."""
+    protocols = (protocol for protocol in PROTOCOLS.values() if protocol.model_list is not None)
+    return {protocol.name: page(partial(show, protocol)) for protocol in protocols}
+
+
 def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], openapi: ShowPage) -> list[Route]:
     responses = ResponsePages(service)
     conversations = ConversationPages(service.store, service.new_id, enabled=service.keeps_responses)
@@ -112,17 +126,37 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
     return [
         *(
             turn(
-                path,
-                TurnEndpoint(protocol, service),
-                protocol.operation,
+                variant.path,
+                TurnEndpoint(protocol, service, variant.members),
+                variant.operation,
                 protocol.summary,
                 f"{protocol.description} {_HELD}",
+                parameters=(*_path_parameters(variant.path), _PROVIDER_KEY),
                 body=protocol.name,
                 answer=protocol.answer,
-                streams=True,
+                streams=variant.members.get("stream") is not False,
                 tag=protocol.tag,
             )
-            for path, protocol in PROTOCOLS.items()
+            for protocol in PROTOCOLS.values()
+            for variant in turn_paths(protocol)
+        ),
+        *(
+            Route(
+                "POST",
+                variant.path,
+                page(TokenCounter(protocol, count, service)),
+                variant.operation,
+                count.summary,
+                "There is no tokenizer: this is an estimate of four bytes per token.",
+                parameters=(*_path_parameters(variant.path), _PROVIDER_KEY),
+                body=protocol.name,
+                answer=count.answer,
+                errors=_STORED_ERRORS,
+                tag=protocol.tag,
+            )
+            for protocol in PROTOCOLS.values()
+            if (count := protocol.token_count) is not None
+            for variant in count.variants
         ),
         turn(
             "/v1/responses/compact",
@@ -265,23 +299,49 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
         ),
         get(
             "/v1/models",
-            page(pages.models),
+            ByProtocol(page(pages.models), _each(page, pages.models_of)),
             "listModels",
             "List the models",
             "The models of Codex and of the operator, the mock models and, unless they are hidden, aliases and "
-            "suffixes for reasoning efforts. Without a login for Codex, only the mock models.",
-            answer="ModelList",
+            "suffixes for reasoning efforts. Without a login for Codex, only the mock models. With the header "
+            "`anthropic-version` in Anthropic's format, with its `limit`, `after_id` and `before_id`.",
+            answer="Models",
             tag="Models",
         ),
         get(
             "/v1/models/{model:path}",
-            page(pages.model),
+            ByProtocol(page(pages.model), _each(page, pages.model_of)),
             "getModel",
             "Get a model",
             parameters=(_MODEL,),
-            answer="Model",
+            answer="OneModel",
             errors=(404,),
             tag="Models",
+        ),
+        *(
+            route
+            for protocol in PROTOCOLS.values()
+            if (path := protocol.models_path) is not None
+            for route in (
+                get(
+                    path,
+                    page(partial(pages.models_of, protocol)),
+                    f"list{protocol.tag}Models",
+                    "List the models",
+                    answer=f"{protocol.tag}Models",
+                    tag=protocol.tag,
+                ),
+                get(
+                    f"{path}/{{model:path}}",
+                    page(partial(pages.model_of, protocol)),
+                    f"get{protocol.tag}Model",
+                    "Get a model",
+                    parameters=(_MODEL,),
+                    answer=f"{protocol.tag}Model",
+                    errors=(404,),
+                    tag=protocol.tag,
+                ),
+            )
         ),
         get(
             "/v1/usage",

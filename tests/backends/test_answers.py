@@ -95,22 +95,22 @@ async def test_a_plain_answer_is_the_backends_own_stream(turn: Turn) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "text"),
+    ("texts", "text", "stop"),
     [
-        (["one END two"], "one "),
-        (["one E", "N", "D two"], "one "),
-        (["END"], ""),
-        (["one E", "NE"], "one ENE"),
-        (["one EN"], "one EN"),
-        (["one STOP END"], "one "),
+        (["one END two"], "one ", "END"),
+        (["one E", "N", "D two"], "one ", "END"),
+        (["END"], "", "END"),
+        (["one E", "NE"], "one ENE", None),
+        (["one EN"], "one EN", None),
+        (["one STOP END"], "one ", "STOP"),
     ],
 )
-async def test_an_answer_ends_before_the_first_stop_sequence(texts: list[str], text: str) -> None:
-    """Wherever the pieces cut it; an answer without one is whole."""
+async def test_an_answer_ends_before_the_first_stop_sequence(texts: list[str], text: str, stop: str | None) -> None:
+    """Wherever the pieces cut it; its end names the sequence. An answer without one is whole."""
     stream = Played(said(*texts))
     events = await read(await start_answer(Scripted(stream), replace(TURN, stop=("END", "STOP")), "req"))
     assert shown(events) == text
-    assert events[-1] == DONE
+    assert events[-1] == replace(DONE, stop_sequence=stop)
     assert stream.closed == (text != "".join(texts))
 
 

@@ -14,12 +14,14 @@ from bridge import exact_json
 from bridge.appserver.current import CurrentTurn
 from bridge.appserver.legacy import LegacyTurn, choose_sends
 from bridge.appserver.turn import Call, ChildSettings, RunningTurn
+from bridge.core.backend import NOTHING_MORE
 from bridge.core.models import ModelChoice
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.protocols.cap.request import parse_assist, parse_service_request
 from bridge.protocols.chat.presets import PRESETS
 from bridge.protocols.dropped import dropped_fields
+from bridge.protocols.messages.protocol import MESSAGES
 from bridge.protocols.reading import parse_json, parse_request
 from bridge.protocols.responses.build import build_stored_items
 from bridge.protocols.responses.encoder import echo_of
@@ -46,6 +48,17 @@ def read_responses(data: bytes) -> None:
 def read_chat(data: bytes) -> None:
     """A body on /v1/chat/completions."""
     _read(data[1:], "chat", choice(data))
+
+
+def read_messages(data: bytes) -> None:
+    """A body on /v1/messages."""
+    with suppress(BridgeError):
+        body = parse_json(data[1:])
+        turn = MESSAGES.parse(body, ())
+        turn = turn.for_model(resolve(turn.model))
+        ",".join(MESSAGES.dropped_fields(body, turn, NOTHING_MORE)).encode("latin-1")
+        exact_json.dumps(build_stored_items(turn.items, counter()))
+        _ask(turn, choice(data))
 
 
 def read_cap(data: bytes) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fuzz.bodies import read_cap, read_chat, read_responses
+from fuzz.bodies import read_cap, read_chat, read_messages, read_responses
 from fuzz.child_output import read_child_output
 from fuzz.framing import split_lines
 from fuzz.http_connection import serve_connection
@@ -23,6 +23,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "child": read_child_output,
     "responses": read_responses,
     "chat": read_chat,
+    "messages": read_messages,
     "cap": read_cap,
     "upstream-responses": read_responses_stream,
     "upstream-anthropic": read_anthropic,

@@ -25,6 +25,10 @@ PROTOCOLS = {
     "responses": "r",
     "chat_stream": "C",
     "chat": "c",
+    "messages_stream": "M",
+    "messages": "m",
+    "gemini_stream": "G",
+    "gemini": "g",
     "websocket": "W",
     "exec": "X",
 }

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import openai
+from anthropic import Anthropic
 from cli.exec.command import Command, environment
 from harness import RunningBridge, running_bridge
 from matrix.child import AppServer
 from matrix.client import Conversation
+from matrix.gemini_clients import Gemini, StreamedGemini
+from matrix.messages_clients import MESSAGES_OPTIONS, Messages, StreamedMessages
 from matrix.mock import Mock
 from matrix.openai_clients import OPTIONS, Chat, Responses, StreamedChat, StreamedResponses
 from matrix.other_clients import Exec, WebSocket
@@ -32,6 +35,9 @@ _OVER_HTTP: dict[str, Callable[..., Conversation]] = {
     "chat_stream": StreamedChat,
     "chat": Chat,
 }
+
+_GEMINI = {"gemini_stream": StreamedGemini, "gemini": Gemini}
+_MESSAGES = {"messages_stream": StreamedMessages, "messages": Messages}
 
 _CONFIG = """
 [backends.direct]
@@ -65,6 +71,7 @@ class Rig:
 
     bridge: RunningBridge
     client: openai.OpenAI
+    anthropic: Anthropic
     warm: Command
     providers: dict[str, Provider]
 
@@ -74,6 +81,10 @@ class Rig:
             return WebSocket(self.bridge, model, **options)
         if protocol == "exec":
             return Exec(self.warm, model, **options)
+        if protocol in _MESSAGES:
+            return _MESSAGES[protocol](self.anthropic, model, **options)
+        if protocol in _GEMINI:
+            return _GEMINI[protocol](self.bridge.root, model, **options)
         return _OVER_HTTP[protocol](self.client, model, **options)
 
 
@@ -113,4 +124,5 @@ def start_rig(directory: Path) -> Iterator[Rig]:
             "mock": Mock(),
         }
         client = stack.enter_context(openai.OpenAI(base_url=bridge.url, **OPTIONS))
-        yield Rig(bridge, client, warm, providers)
+        anthropic = stack.enter_context(Anthropic(base_url=bridge.root, **MESSAGES_OPTIONS))
+        yield Rig(bridge, client, anthropic, warm, providers)

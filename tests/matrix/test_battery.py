@@ -174,6 +174,7 @@ def _parameters() -> Iterator[Any]:
         yield pytest.param(cell, id=cell.id, marks=marks)
 
 
+@pytest.mark.filterwarnings("ignore:The model .* is deprecated:DeprecationWarning")  # the client knows such dates
 @pytest.mark.parametrize("cell", list(_parameters()))
 def test_cell(rig: Rig, cell: Cell) -> None:
     """A backend, a client protocol, a case."""

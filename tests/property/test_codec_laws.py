@@ -13,8 +13,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 from property.test_encoders_properties import answers, successes
-from protocols.cases import chat_encoder, choices_encoder, counter, encode, responses_encoder
+from protocols.cases import chat_encoder, choices_encoder, counter, encode, messages_encoder, responses_encoder
 
+from bridge import exact_json
 from bridge.core.collect import OpenCall, ReasoningOutput, Result, TextOutput, collect
 from bridge.core.events import CANCELLED, Choice, Finished, ReasoningDelta, ToolCall, TurnEvent, Usage, WebSearch
 from bridge.core.items import (
@@ -37,13 +38,19 @@ from bridge.protocols.chat.decoder import ChatBuffer, ChoicesBuffer
 from bridge.protocols.chat.presets import Preset
 from bridge.protocols.chat.request import FORM, parse_chat
 from bridge.protocols.items import read_items
+from bridge.protocols.messages.build import build_body as build_message
+from bridge.protocols.messages.decoder import MessagesBuffer
+from bridge.protocols.messages.encoder import message_input
+from bridge.protocols.messages.history import FAILED
+from bridge.protocols.messages.models import client_block, pack_thought
+from bridge.protocols.messages.request import FIELD_NAMES, parse_messages
 from bridge.protocols.responses.build import build_request, build_stored_items
 from bridge.protocols.responses.decoder import ResponsesBuffer
 from bridge.protocols.responses.request import parse_responses
 from bridge.protocols.sse import SseReader, incomplete_message
-from bridge.protocols.upstream import UpstreamBuffer
+from bridge.protocols.upstream import UpstreamBuffer, is_json
 from bridge.protocols.wire import WireEncoder
-from bridge.tools.payload import function_of
+from bridge.tools.payload import arguments_of, arguments_or_none, function_of
 
 # Answers
 
@@ -278,6 +285,103 @@ def test_several_choices_decode_to_themselves(choices: list[list[TurnEvent]]) ->
         assert replace(completed(result), usage=None) == replace(normal_chat(wanted), usage=None)
 
 
+NOTHING = Turn("", "", (), web_search=WebSearchOptions())
+"""The turn of an answer whose tools are not known."""
+
+
+def normal_message(events: list[TurnEvent], *, streamed: bool = True) -> Answered:
+    """Messages: texts without a block between them are one; reasoning is one text, and its signature names no model;
+    custom tools are functions of a text; a search has its query alone; only what did not
+    fail tells its usage. A last call counts as cut off if the answer was, and if its arguments are not JSON.
+    """
+    result = collect(events)
+    end = result.end
+    assert end is not None
+    end = failed(INTERRUPTED) if end.outcome == "cancelled" else end
+    end = ended(result, end).end or end
+    outputs: list[Any] = []
+    for output in result.outputs:
+        form = message_form(output)
+        if form is None or (not streamed and form[:2] == ("call", OpenCall)):
+            continue
+        if form[0] == "text" and outputs and outputs[-1][0] == "text":
+            outputs[-1] = ("text", outputs[-1][1] + form[1])
+        else:
+            outputs.append(form)
+    is_told = end.error is None or end.error.message == EMPTY
+    last: tuple[Any, ...] = outputs[-1] if outputs else ()
+    if streamed and end.outcome != "completed" and last[:2] == ("call", ToolCall) and not is_json(last[4]):
+        outputs[-1] = ("call", OpenCall, *last[2:])
+    return Answered(tuple(outputs), message_usage(result.usage or Usage()) if is_told else Usage(), end_of(end))
+
+
+def end_of(end: Finished) -> tuple[str, str | None]:
+    return end.outcome, end.error.message if end.error is not None else end.reason
+
+
+def message_usage(usage: Usage) -> Usage:
+    """The parts of the input are told, and not their sum."""
+    fresh = max(0, usage.input - usage.cached - usage.cache_write)
+    total = fresh + usage.cached + usage.cache_write
+    return replace(usage, input=total, reasoning=min(usage.reasoning, usage.output), estimated=False)
+
+
+def message_form(output: Any) -> Any:
+    if isinstance(output, ReasoningOutput):
+        text = "\n\n".join(part for part in output.summary_parts() if part)
+        if not text and output.encrypted is None:
+            return None
+        block = client_block(text, output.encrypted, output.item)
+        return "reasoning", (text,) if text else (), (), pack_thought("", block) if output.encrypted else None
+    if isinstance(output, WebSearch):
+        queries = output.action.get("queries") or [""]
+        query = output.action.get("query") or output.action.get("url") or queries[0]
+        return "search", {"type": "search", "query": query}
+    if isinstance(output, TextOutput):
+        return comparable(output)
+    call = output.so_far if isinstance(output, OpenCall) else output
+    arguments = call.arguments
+    if call.custom:
+        arguments = arguments_of(arguments) if isinstance(output, ToolCall) else ""
+    if isinstance(output, ToolCall):
+        arguments = arguments_or_none(arguments)
+    elif not arguments.strip():
+        arguments = ""
+    name = call.name if call.namespace is None else f"{call.namespace}.{call.name}"
+    return "call", type(output), call.call_id, (None, name), arguments
+
+
+def numbered(answer: Answered) -> Answered:
+    """The ids of an answer's calls have numbers from the second one on: only the first is compared."""
+    calls = [output for output in answer.outputs if output[0] == "call"]
+    outputs = [
+        (*output[:2], output[2].rpartition("--")[0] or output[2], *output[3:]) if output in calls[1:] else output
+        for output in answer.outputs
+    ]
+    return replace(answer, outputs=tuple(outputs))
+
+
+@given(answers(raw=False))
+def test_a_streamed_message_decodes_to_itself(events: list[TurnEvent]) -> None:
+    stream = encode(messages_encoder(), events)
+    assert numbered(answered(decoded(MessagesBuffer(NOTHING), sse(stream)))) == normal_message(events)
+
+
+@given(answers(successes, raw=False))
+def test_a_message_object_decodes_to_itself(events: list[TurnEvent]) -> None:
+    """A call that was cut off is not in it: no client may run it. The input of a call is an object."""
+    encoder = messages_encoder(streaming=False)
+    encode(encoder, events)
+    wanted = normal_message(events, streamed=False)
+    outputs = [
+        (*output[:4], orjson.loads(exact_json.dumps(message_input(output[4])))) if output[0] == "call" else output
+        for output in wanted.outputs
+    ]
+    found = numbered(answered(decoded(MessagesBuffer(NOTHING), [encoder.body()])))
+    read = [(*output[:4], orjson.loads(output[4])) if output[0] == "call" else output for output in found.outputs]
+    assert replace(found, outputs=tuple(read)) == replace(wanted, outputs=tuple(outputs))
+
+
 # Turns
 
 words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
@@ -454,6 +558,111 @@ def normal_chat_turn(turn: Turn) -> Turn:
         wanted = replace(wanted, raw={"type": "json_schema", "json_schema": nested})
     turn = replace(turn, tools=tools, items=items, output_format=wanted)
     return turn if tools else replace(turn, tool_choice=ToolChoice(), parallel=True)
+
+
+signatures = st.text("abcXYZ019+/=", min_size=1, max_size=8)
+objects = st.dictionaries(names, words | st.integers(), max_size=2).map(lambda given: exact_json.dumps(given).decode())
+closed_schemas = st.dictionaries(names, st.just({"type": "string"}), max_size=2).map(
+    lambda properties: {"type": "object", "properties": properties, "additionalProperties": False}
+)
+SEEN = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Z"]), min_size=1, max_size=6)
+"""Blank texts are left out of messages."""
+
+
+@st.composite
+def dialogues(draw: st.DrawFn, model: str, *, thinks: bool) -> tuple[Item, ...]:
+    """The user and the model in turn, with calls and their outputs; signed reasoning only where the model may think."""
+    parts = st.lists(st.builds(Text, SEEN) | images.map(lambda image: Image(image.url)), min_size=1, max_size=3)
+    items: list[Item] = [Message("user", tuple(draw(parts)))]
+    for number in range(draw(st.integers(0, 3))):
+        called = [f"call_{number}_{index}" for index in range(draw(st.integers(0, 2)))]
+        said = draw(st.lists(st.builds(Text, SEEN), min_size=0 if called else 1, max_size=2))
+        if thinks and draw(st.booleans()):
+            text = draw(words)
+            block = {"type": "thinking", "thinking": text, "signature": draw(signatures)}
+            summary = [{"type": "summary_text", "text": text}]
+            packed = pack_thought(model, block)
+            items.append(RawItem("reasoning", {"type": "reasoning", "summary": summary, "encrypted_content": packed}))
+        if said:
+            items.append(Message("assistant", tuple(said)))
+        items += [FunctionCall(call, draw(names), draw(objects)) for call in called]
+        for call in called:
+            output = draw(st.just([]) | st.lists(st.builds(Text, SEEN), min_size=1, max_size=1) | image_lists)
+            items.append(FunctionOutput(call, (*([FAILED] if draw(st.booleans()) else []), *output)))
+        if not called or draw(st.booleans()):
+            items.append(Message("user", tuple(draw(parts))))
+    return tuple(items)
+
+
+image_lists = st.lists(images.map(lambda image: Image(image.url)), min_size=1, max_size=2)
+
+
+@st.composite
+def message_turns(draw: st.DrawFn) -> Turn:
+    """Without what the protocol has no place for: namespaces, custom tools, system messages before the first one."""
+    # One has budgets, the other efforts, schemas and a choice whatever it thinks.
+    model = draw(st.sampled_from(["claude-sonnet-4-5", "claude-opus-4-6"]))
+    has_efforts = model == "claude-opus-4-6"
+    plain = st.builds(
+        lambda tool, schema: FunctionTool(tool.name, (tool.description and tool.description.strip()) or None, schema),
+        functions,
+        schemas,
+    )
+    offer = draw(offers(plain))
+    if offer["tool_choice"].mode != "none":
+        domains = st.lists(names, max_size=2).map(tuple)
+        places = st.dictionaries(st.sampled_from(["city", "country"]), names)
+        offer["web_search"] = draw(st.none() | st.builds(WebSearchOptions, st.just("live"), domains, st.none(), places))
+    can_think = has_efforts or offer["tool_choice"].mode in ("auto", "none")
+    # Budgets need the reasoning before calls that are answered, which not every dialogue has.
+    effort = draw(st.none() | st.sampled_from(["low", "medium", "high"])) if can_think and has_efforts else None
+    samples: dict[str, Any] = {} if effort else {draw(st.sampled_from(["temperature", "top_p"])): draw(some)}
+    return Turn(
+        model,
+        model,
+        draw(dialogues(model, thinks=effort is not None)),
+        draw(st.none() | SEEN),
+        **offer,
+        effort=effort,
+        output_format=draw(st.none() | closed_schemas.map(schema_format)) if has_efforts else None,
+        stream=True,
+        include_usage=True,
+        max_output_tokens=draw(st.integers(1, 9999)),
+        parallel=draw(st.booleans()),
+        encrypted_reasoning=effort is not None,
+        field_names=FIELD_NAMES,
+        **samples,
+    )
+
+
+def schema_format(schema: dict[str, Any]) -> OutputFormat:
+    return OutputFormat("json_schema", {"type": "json_schema", "schema": schema}, schema, strict=True)
+
+
+def normal_message_turn(turn: Turn) -> Turn:
+    """Without tools there is no choice among them and nothing in parallel; a search cannot be forced."""
+    if turn.tool_choice.mode == "none":
+        turn = replace(turn, parallel=True)
+    if turn.tools:
+        return turn
+    if turn.web_search is not None:
+        return replace(turn, tool_choice=ToolChoice())
+    called = {item.full_name: None for item in turn.items if isinstance(item, FunctionCall)}
+    # Tools that were called must be offered; the choice is then none.
+    tools = tuple(FunctionTool(name, None, {"type": "object"}) for name in called)
+    return replace(turn, tools=tools, tool_choice=ToolChoice("none" if tools else "auto"), parallel=True)
+
+
+@given(message_turns())
+def test_a_messages_request_parses_as_its_turn(turn: Turn) -> None:
+    body = exact_json.loads(exact_json.dumps(build_message(turn)))
+    assert parse_messages(body) == normal_message_turn(turn)
+
+
+@given(st.sampled_from(["low", "medium", "high", "xhigh"]))
+def test_a_budget_parses_as_its_effort(effort: str) -> None:
+    turn = Turn("claude-sonnet-4-5", "m", (Message("user", (Text("hi"),)),), effort=effort)
+    assert parse_messages(build_message(turn)).effort == effort
 
 
 @given(chat_turns())

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
-from protocols.cases import CANCEL, chat_encoder, choices_encoder, encode, responses_encoder
-from protocols.official import check_completion, check_response
-from protocols.readers import ReadChat, ReadResponse
+from protocols.cases import CANCEL, chat_encoder, choices_encoder, encode, messages_encoder, responses_encoder
+from protocols.official import check_completion, check_message, check_response
+from protocols.readers import ReadChat, ReadMessage, ReadResponse
 
 from bridge.core.collect import OpenCall, ReasoningOutput, TextOutput, collect
 from bridge.core.events import (
@@ -387,6 +387,63 @@ def test_a_restarted_completion(turn: tuple[list[TurnEvent], list[TurnEvent]]) -
         for event in dead
     )
     assert (ReadChat(encode(chat_encoder(), events)).error is not None) == shown
+
+
+# Messages
+
+
+@given(answers() | disorders(), st.booleans(), st.data())
+def test_a_message_stream_keeps_every_rule(events: list[TurnEvent], shows: bool, data: st.DataObject) -> None:
+    """Blocks one after the other, each begun and ended once, one end or one error; all that was said; any batches."""
+    stream = encode(messages_encoder(shows_thoughts=shows), *data.draw(batches(events)))
+    assert stream == encode(messages_encoder(shows_thoughts=shows), events)
+    read, result, end = ReadMessage(stream), collect(events), events[-1]
+    assert isinstance(end, Finished)
+    assert (read.error is not None) == (end.outcome in ("failed", "cancelled"))
+    assert "".join(block["text"] for block in read.content if block["type"] == "text") == result.text
+    used = [block for block in read.content if block["type"] == "tool_use"]
+    assert [block["id"] for block in used] == [call.call_id for call in result.begun_calls]
+    assert [block["id"] for block in used if block not in read.cut] == [call.call_id for call in result.calls]
+    if not shows:
+        assert not any(block["thinking"] for block in read.content if block["type"] == "thinking")
+
+
+@given(answers(successes), st.data())
+def test_a_message_that_is_not_streamed_is_the_same(events: list[TurnEvent], data: st.DataObject) -> None:
+    """Its body is what a client makes of the stream, but for a call that was cut off, and one of the client's types."""
+    whole = messages_encoder(streaming=False)
+    assert encode(whole, *data.draw(batches(events))) == b""
+    body = orjson.loads(whole.body())
+    check_message(body)
+    read = ReadMessage(encode(messages_encoder(), events))
+    assert body["content"] == [block for block in read.content if block not in read.cut]
+    assert (body["stop_reason"], body["stop_sequence"]) == (read.end["stop_reason"], read.end["stop_sequence"])
+    assert body["usage"] == read.usage
+
+
+@given(answers(successes) | disorders())
+def test_thoughts_that_a_client_does_not_ask_for_leave_no_trace(events: list[TurnEvent]) -> None:
+    """The first block is the text."""
+    read = ReadMessage(encode(messages_encoder(thinks=False), events))
+    assert not any("thinking" in block["type"] for block in read.content)
+
+
+@given(restarted())
+def test_a_restarted_message(turn: tuple[list[TurnEvent], list[TurnEvent]]) -> None:
+    """Not streamed it is the new answer alone; streamed it fails if anything had been shown."""
+    events, alive = turn
+    whole, clean = messages_encoder(streaming=False), messages_encoder(streaming=False)
+    encode(whole, events)
+    encode(clean, alive)
+    told, expected = orjson.loads(whole.body()), orjson.loads(clean.body())
+    for block in (*told["content"], *expected["content"]):
+        for name in ("id", "tool_use_id"):
+            if block["type"] in ("server_tool_use", "web_search_tool_result"):
+                block.pop(name, None)
+    assert (told["content"], told["stop_reason"]) == (expected["content"], expected["stop_reason"])
+    dead = events[: events.index(Restarted("again"))]
+    shown = bool(ReadMessage(encode(messages_encoder(), [*dead, Finished("completed")])).content)
+    assert (ReadMessage(encode(messages_encoder(), events)).error is not None) == shown
 
 
 # Several choices

@@ -29,6 +29,7 @@ from bridge.core.events import (
 from bridge.errors import UpstreamError
 from bridge.protocols.chat.encoder import ChatEncoder, ChoicesEncoder
 from bridge.protocols.client import Encoder
+from bridge.protocols.messages.encoder import MessagesEncoder
 from bridge.protocols.responses.encoder import ResponsesEncoder, echo_of
 from bridge.protocols.responses.request import parse_responses
 from bridge.protocols.sse import DONE
@@ -129,6 +130,11 @@ def chat_encoder(**options: Any) -> ChatEncoder:
     return ChatEncoder("mock-text", counter(), created_at=CREATED_AT, **options)
 
 
+def messages_encoder(**options: Any) -> MessagesEncoder:
+    """An encoder with counted ids."""
+    return MessagesEncoder("mock-text", counter(), **options)
+
+
 def choices_encoder(count: int = 2, **options: Any) -> ChoicesEncoder:
     """An encoder of several choices, with a fixed time."""
     return ChoicesEncoder([chat_encoder(index=index, id="chatcmpl-1", **options) for index in range(count)])
@@ -161,6 +167,7 @@ def golden_streams() -> dict[Path, bytes]:
     for name, events in CASES.items():
         streams[GOLDEN / "responses" / f"{name}.sse"] = encode(responses_encoder(), events)
         streams[GOLDEN / "chat" / f"{name}.sse"] = encode(chat_encoder(include_usage="usage" in name), events)
+        streams[GOLDEN / "messages" / f"{name}.sse"] = encode(messages_encoder(), events)
     for name, (options, events) in CHAT_CASES.items():
         streams[GOLDEN / "chat" / f"{name}.sse"] = encode(chat_encoder(**options), events)
     streams[GOLDEN / "chat" / "choices.sse"] = encode(choices_encoder(include_usage=True), CHOICES)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from anthropic.types import Message, RawMessageStreamEvent
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from protocols import open_responses
 from pydantic import BaseModel, TypeAdapter
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+MESSAGE_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 
 MEANT = {
     "Response.presence_penalty",  # the Open Responses specification demands it
@@ -27,6 +29,8 @@ MEANT = {
     "CompletionUsage.estimated",
     "ChatCompletionMessage.reasoning_content",
     "ChoiceDelta.reasoning_content",
+    "Usage.estimated",
+    "MessageDeltaUsage.estimated",
 }
 """Members that we send beside those of the types."""
 
@@ -72,6 +76,16 @@ def check_chunk(payload: dict[str, Any]) -> None:
 def check_completion(body: dict[str, Any]) -> None:
     """A chat completion."""
     _check_members(ChatCompletion.model_validate(body, strict=True))
+
+
+def check_message_event(payload: dict[str, Any]) -> None:
+    """One event of a Messages stream, other than `ping` and `error`, which the client handles by itself."""
+    _check_members(MESSAGE_EVENT.validate_python(payload, strict=True))
+
+
+def check_message(body: dict[str, Any]) -> None:
+    """A message."""
+    _check_members(Message.model_validate(body, strict=True))
 
 
 def _check_members(value: BaseModel) -> None:

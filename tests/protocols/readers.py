@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from protocols.cases import read_frames
-from protocols.official import check_chunk, check_event, check_response
+from protocols.official import check_chunk, check_event, check_message_event, check_response
 
+from bridge.protocols.messages.encoder import message_input
 from bridge.protocols.sse import DONE
 
 TERMINAL = {
@@ -270,3 +271,71 @@ class ReadChat:
         """The choice, where there is but one."""
         (choice,) = self.choices
         return choice
+
+
+class ReadMessage:
+    """A client's view of a Messages stream: `message_start` and `ping`, blocks one after the other, and one end.
+
+    `cut` has the calls that were not ended; the input of a call is what its pieces add up to.
+    """
+
+    def __init__(self, stream: bytes) -> None:
+        self.content: list[dict[str, Any]] = []
+        self.cut: list[dict[str, Any]] = []
+        self.end: dict[str, Any] = {}
+        self.usage: dict[str, Any] = {}
+        self.error: dict[str, Any] | None = None
+        self._open: dict[str, Any] | None = None
+        self._pieces = ""
+        first, ping, *others = read_frames(stream)
+        check_message_event(first)
+        assert first["message"]["content"] == []
+        assert ping == {"type": "ping"}
+        assert [first["type"], others[-1]["type"]] in (["message_start", "message_stop"], ["message_start", "error"])
+        for payload in others[:-1]:
+            check_message_event(payload)
+            getattr(self, payload["type"])(payload)
+        if others[-1]["type"] == "error":
+            self.error = others[-1]["error"]
+            self._cut()
+        else:
+            assert self._open is None
+            assert self.end
+
+    def content_block_start(self, payload: dict[str, Any]) -> None:
+        self._cut()
+        assert not self.end
+        assert payload["index"] == len(self.content)
+        self._open, self._pieces = payload["content_block"], ""
+        self.content.append(self._open)
+
+    def content_block_delta(self, payload: dict[str, Any]) -> None:
+        assert self._open is not None
+        assert payload["index"] == len(self.content) - 1
+        delta = payload["delta"]
+        for name in ("text", "thinking"):
+            if name in delta:
+                self._open[name] += delta[name]
+        if "signature" in delta:
+            assert self._open["signature"] == ""
+            self._open["signature"] = delta["signature"]
+        self._pieces += delta.get("partial_json", "")
+
+    def content_block_stop(self, payload: dict[str, Any]) -> None:
+        assert self._open is not None
+        assert payload["index"] == len(self.content) - 1
+        assert self._open.get("text") != ""
+        if "input" in self._open:
+            self._open["input"] = message_input(self._pieces)
+        self._open = None
+
+    def message_delta(self, payload: dict[str, Any]) -> None:
+        self._cut()
+        assert not self.end
+        self.end, self.usage = payload["delta"], payload["usage"]
+        assert self.end["stop_reason"] is not None
+
+    def _cut(self) -> None:
+        if self._open is not None and self._open["type"] == "tool_use":
+            self.cut.append(self._open)
+        self._open = None

@@ -18,10 +18,12 @@ from bridge.app.service import Service
 from bridge.server.gate import OPEN_PATHS
 from bridge.server.routes import build_app
 
-RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
+RESPONSES, CHAT, MESSAGES = "/v1/responses", "/v1/chat/completions", "/v1/messages"
+PATHS = [RESPONSES, CHAT, MESSAGES]
 GOOD: dict[str, dict[str, Any]] = {
     RESPONSES: {"model": "mock-echo", "input": "hi"},
     CHAT: {"model": "mock-echo", "messages": [{"role": "user", "content": "hi"}]},
+    MESSAGES: {"model": "mock-echo", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]},
 }
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 
@@ -75,9 +77,13 @@ def error_of(answer: Answer, status: int) -> dict[str, Any]:
     assert answer.status == status, answer
     assert answer.headers["content-type"] == "application/json"
     body = json.loads(answer.body)
-    assert list(body) == ["error"]
+    if body.get("type") == "error":
+        assert list(body) == ["type", "error"]
+        assert list(body["error"]) == ["type", "message", "param", "code"]
+    else:
+        assert list(body) == ["error"]
+        assert list(body["error"]) == ["message", "type", "param", "code"]
     error: dict[str, Any] = body["error"]
-    assert list(error) == ["message", "type", "param", "code"]
     assert error["message"]
     assert isinstance(error["message"], str)
     assert isinstance(error["type"], str)
@@ -129,7 +135,7 @@ NOT_JSON = {
 }
 
 
-@pytest.mark.parametrize("path", [RESPONSES, CHAT])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON)
 def test_a_body_that_is_no_json_object_is_refused(mock_bridge: RunningBridge, path: str, body: bytes) -> None:
     """Only one whole JSON object in UTF-8 is a request."""
@@ -157,7 +163,7 @@ def test_moderate_nesting_and_surplus_members_are_served(mock_bridge: RunningBri
 # Fields
 
 
-@pytest.mark.parametrize("path", [RESPONSES, CHAT])
+@pytest.mark.parametrize("path", PATHS)
 def test_an_empty_object_is_told_what_it_lacks(mock_bridge: RunningBridge, path: str) -> None:
     error = refused(mock_bridge, path, b"{}")
     assert (error["message"], error["param"]) == ("'model' is missing; GET /v1/models lists them.", "model")
@@ -210,6 +216,85 @@ BAD_MEMBERS: list[tuple[dict[str, Any], str | None]] = [
         {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "absent"}}},
         "tool_choice",
     ),
+]
+
+
+def said(role: str, *blocks: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "hi"}, {"role": role, "content": list(blocks)}]}
+
+
+TEXT = "messages[1].content[0]"
+CALL = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
+SCHEMA = {"type": "object"}
+BAD_MESSAGES: list[tuple[dict[str, Any], str]] = [
+    *[({"max_tokens": limit}, "max_tokens") for limit in (0, -1, 1.5, "many")],
+    ({"messages": None}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": "hi"}, "messages"),
+    ({"messages": [5]}, "messages[0]"),
+    ({"messages": [{}]}, "messages[0].role"),
+    ({"messages": [{"role": "tool", "content": "hi"}]}, "messages[0].role"),
+    ({"messages": [{"role": ["user"], "content": "hi"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": ""}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+    ({"messages": [{"role": "assistant", "content": []}]}, "messages"),
+    (said("user", 5), TEXT),
+    (said("user", {}), f"{TEXT}.type"),
+    (said("user", {"type": ["text"]}), f"{TEXT}.type"),
+    (said("user", {"type": "text"}), f"{TEXT}.text"),
+    (said("user", {"type": "audio"}), f"{TEXT}.type"),
+    (said("user", CALL), f"{TEXT}.type"),
+    (said("user", {"type": "container_upload", "file_id": "file_1"}), f"{TEXT}.type"),
+    (said("user", {"type": "image"}), f"{TEXT}.source"),
+    (said("user", {"type": "image", "source": {"type": "file", "file_id": "f"}}), f"{TEXT}.source.type"),
+    (said("user", {"type": "image", "source": {"type": "base64", "data": "AA=="}}), f"{TEXT}.source.media_type"),
+    (said("user", {"type": "image", "source": {"type": "url"}}), f"{TEXT}.source.url"),
+    (said("user", {"type": "document", "source": {"type": "base64", "data": "AA=="}}), f"{TEXT}.source.type"),
+    (said("user", {"type": "document", "source": {"type": "text"}}), f"{TEXT}.source.data"),
+    (said("user", {"type": "search_result", "title": "t", "source": "s"}), f"{TEXT}.content"),
+    (said("user", {"type": "tool_result", "content": "x"}), f"{TEXT}.tool_use_id"),
+    (said("user", {"type": "tool_result", "tool_use_id": "c1", "content": "x"}), "messages"),
+    (said("user", {"type": "tool_result", "tool_use_id": "c1", "content": 5}), f"{TEXT}.content"),
+    (said("assistant", CALL | {"input": "{}"}), f"{TEXT}.input"),
+    (said("assistant", CALL | {"id": ""}), f"{TEXT}.id"),
+    (said("assistant", CALL | {"name": None}), f"{TEXT}.name"),
+    (said("assistant", {"type": "thinking"}), f"{TEXT}.thinking"),
+    (said("assistant", {"type": "thinking", "thinking": "x", "signature": 5}), f"{TEXT}.signature"),
+    (said("assistant", {"type": "redacted_thinking"}), f"{TEXT}.data"),
+    ({"system": 5}, "system"),
+    ({"system": [5]}, "system[0]"),
+    ({"system": [{"type": "image"}]}, "system[0].type"),
+    ({"system": [{"type": "text"}]}, "system[0].text"),
+    ({"tools": "all"}, "tools"),
+    ({"tools": [5]}, "tools[0]"),
+    ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
+    ({"tools": [{"name": "f", "input_schema": []}]}, "tools[0].input_schema"),
+    ({"tools": [{"input_schema": SCHEMA}]}, "tools[0].name"),
+    ({"tools": [{"name": "a b", "input_schema": SCHEMA}]}, "tools[0].name"),
+    ({"tools": [{"name": "f", "description": 5, "input_schema": SCHEMA}]}, "tools[0].description"),
+    ({"tools": [{"type": 5, "name": "f", "input_schema": SCHEMA}]}, "tools[0].type"),
+    ({"tools": [{"name": "f", "input_schema": SCHEMA}] * 2}, "tools"),
+    ({"tools": [{"name": f"f{number}", "input_schema": SCHEMA} for number in range(600)]}, "tools"),
+    ({"tool_choice": "auto"}, "tool_choice"),
+    ({"tool_choice": {}}, "tool_choice.type"),
+    ({"tool_choice": {"type": "required"}}, "tool_choice.type"),
+    ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
+    ({"tool_choice": {"type": "tool", "name": "absent"}}, "tool_choice.name"),
+    ({"thinking": True}, "thinking"),
+    ({"thinking": {"type": "deep"}}, "thinking.type"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens"),
+    ({"output_config": {"effort": "huge"}}, "output_config.effort"),
+    ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
+    ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type"),
+    ({"stop_sequences": "x"}, "stop_sequences"),
+    ({"stop_sequences": [5]}, "stop_sequences[0]"),
+    ({"stop_sequences": ["x"] * 17}, "stop_sequences"),
+    ({"temperature": 2}, "temperature"),
+    ({"top_p": -1}, "top_p"),
+    ({"stream": "yes"}, "stream"),
+    ({"metadata": "me"}, "metadata"),
 ]
 BAD_FIELDS: list[tuple[str, dict[str, Any], str | None]] = [
     *[(path, fields, param) for path in (RESPONSES, CHAT) for fields, param in BAD_MEMBERS],
@@ -289,6 +374,7 @@ BAD_FIELDS: list[tuple[str, dict[str, Any], str | None]] = [
     (CHAT, {"response_format": "json"}, "response_format"),
     (CHAT, {"response_format": {"type": "xml"}}, "response_format.type"),
     (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format.schema"),
+    *[(MESSAGES, fields, param) for fields, param in BAD_MESSAGES],
 ]
 
 
@@ -304,7 +390,7 @@ def test_a_wrong_field_is_named(mock_bridge: RunningBridge, path: str, fields: d
     assert error["param"] == param
 
 
-@pytest.mark.parametrize("path", [RESPONSES, CHAT])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_missing_model_is_named(mock_bridge: RunningBridge, path: str, streamed: bool) -> None:
     """A request without its model is refused, streamed or not, with a status code."""
@@ -312,11 +398,12 @@ def test_a_missing_model_is_named(mock_bridge: RunningBridge, path: str, streame
     assert refused(mock_bridge, path, json.dumps(body).encode())["param"] == "model"
 
 
-@pytest.mark.parametrize("path", [RESPONSES, CHAT])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("model", ["gpt-4", "mock", "mock-echo ", "../mock-echo", "a\0b", "модель", "m" * 256])
 def test_an_unknown_model_is_told_some_that_exist(mock_bridge: RunningBridge, path: str, model: str) -> None:
-    """400 model_not_found names models that can be asked for instead."""
-    error = refused(mock_bridge, path, json.dumps(GOOD[path] | {"model": model}).encode())
+    """400 model_not_found names models that can be asked for instead. Anthropic's status is 404."""
+    status = 404 if path == MESSAGES else 400
+    error = refused(mock_bridge, path, json.dumps(GOOD[path] | {"model": model}).encode(), status)
     assert (error["code"], error["param"]) == ("model_not_found", "model")
     assert "mock-echo" in error["message"]
     assert len(error["message"]) < 1000
@@ -355,7 +442,7 @@ def test_a_data_url_image_is_taken(mock_bridge: RunningBridge) -> None:
 # Sizes and encodings
 
 
-@pytest.mark.parametrize("path", [RESPONSES, CHAT])
+@pytest.mark.parametrize("path", PATHS)
 def test_a_body_declared_too_large_is_refused_at_once(mock_bridge: RunningBridge, path: str) -> None:
     """413 comes before the body does."""
     headers = request_headers(**{"Content-Length": "30000000", "Connection": "close"})
@@ -538,8 +625,9 @@ def test_an_unknown_path_is_not_found(mock_bridge: RunningBridge, path: str, met
         ("/responses", "POST /v1/responses"),
         ("/models", "GET /v1/models"),
         ("/v1/v1/chat/completions", "remove /v1 from the base URL"),
-        ("/v1/messages", "Anthropic's Messages API is not supported"),
-        ("/v1/messages/count_tokens", "Anthropic's Messages API is not supported"),
+        ("/v1/v1/messages", "must not end in /v1"),
+        ("/messages", "must not end in /v1"),
+        ("/v1/messages/batches", "GET /openapi.json lists all paths"),
     ],
 )
 def test_a_common_wrong_path_is_answered_with_the_right_one(mock_bridge: RunningBridge, path: str, hint: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +105,9 @@ class MessagesBuffer(UpstreamBuffer):
             self._count(event.get("usage"))
         elif kind == "message_stop":
             self._close()
+        elif kind == "message":
+            for each in _events_of(event):
+                self.receive_event(each)
         elif kind == "error":
             said = event["error"]
             self.ended = True
@@ -218,3 +221,17 @@ class MessagesBuffer(UpstreamBuffer):
     def _usage(self) -> Usage:
         fresh, written, read, output = (self._counts.get(name, 0) for name in _COUNTS)
         return Usage(fresh + written + read, read, output, min(self._thought, output), cache_write=written)
+
+
+def _events_of(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The events of a stream that would have been this message."""
+    yield {"type": "message_start", "message": message}
+    for index, block in enumerate(message["content"]):
+        # The start of a block may have all of it.
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+        if block["type"] == "tool_use":
+            whole = {"type": "input_json_delta", "partial_json": orjson.dumps(block["input"]).decode()}
+            yield {"type": "content_block_delta", "index": index, "delta": whole}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": message, "usage": message.get("usage")}
+    yield {"type": "message_stop"}

@@ -98,6 +98,8 @@ GO_ON = "Continue."
 """The user's message after a history that ends with an answer: few models can continue their own text."""
 BEGIN = "(The conversation begins with the assistant.)"
 NO_OUTPUT = "No output was given for this call."
+FAILED = Text("[The tool reported an error.]")
+"""The first part of an output that is an error. Other protocols have no flag for that, so their models read it."""
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _LATER_CALL = re.compile(r".+--\d+")
@@ -287,4 +289,7 @@ def _result(call_id: str, outputs: Sequence[FunctionOutput]) -> Block:
     if not outputs:
         return {"type": "tool_result", "tool_use_id": call_id, "content": NO_OUTPUT, "is_error": True}
     parts = [part for output in outputs for part in output.parts]
-    return {"type": "tool_result", "tool_use_id": call_id, "content": result_content(parts)}
+    result = {"type": "tool_result", "tool_use_id": call_id}
+    if parts[:1] == [FAILED]:
+        return {**result, "content": result_content(parts[1:]), "is_error": True}
+    return {**result, "content": result_content(parts)}

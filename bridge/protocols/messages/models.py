@@ -93,22 +93,80 @@ def pack_thought(model: str, block: Mapping[str, Any]) -> str:
     return ANTHROPIC + orjson.dumps({"model": model, "block": block}).decode()
 
 
-def thought_in(item: Item, model: str) -> dict[str, Any] | None:
-    """The block of reasoning in an item; None if it is not from this model."""
-    if not isinstance(item, RawItem) or item.type != "reasoning":
-        return None
-    packed = item.data.get("encrypted_content")
+def _unpack(packed: Any) -> tuple[str, dict[str, Any]] | None:
+    """The model and the block in `encrypted_content`; None for reasoning of other providers and for damaged data."""
     if not isinstance(packed, str) or not packed.startswith(ANTHROPIC):
         return None
     try:
         data = orjson.loads(packed.removeprefix(ANTHROPIC))
-        block = data["block"]
-        members = _MEMBERS[block["type"]]
-        thought = {"type": block["type"], **{name: block[name] for name in members}}
+        model, block = data["model"], data["block"]
+        thought = {"type": block["type"], **{name: block[name] for name in _MEMBERS[block["type"]]}}
     except (ValueError, KeyError, TypeError):
         return None
-    sound = data.get("model") == model and all(isinstance(value, str) for value in thought.values())
-    return thought if sound else None
+    return (model, thought) if all(isinstance(value, str) for value in (model, *thought.values())) else None
+
+
+def thought_in(item: Item, model: str) -> dict[str, Any] | None:
+    """The block of reasoning in an item; None if it is not from this model."""
+    if not isinstance(item, RawItem) or item.type != "reasoning":
+        return None
+    found = _unpack(item.data.get("encrypted_content"))
+    return found[1] if found is not None and found[0] == model else None
+
+
+# Reasoning as a client of this protocol gets it. The signature of a block is its `encrypted_content`, whose mark names
+# the provider, after the provider's id of the item: a provider of the Responses API refuses another id.
+
+_PROVIDERS_ID = re.compile(r"rs_[A-Za-z0-9_-]{1,200}")
+_OURS = re.compile(rf"(?:({_PROVIDERS_ID.pattern})@)?(.*)", re.DOTALL)
+_ANTHROPICS = re.compile(r"[A-Za-z0-9+/=_-]*")
+"""Anthropic's own signatures are base64."""
+
+
+def client_block(text: str, encrypted: str | None, item: str = "") -> dict[str, Any]:
+    """Reasoning as the block that a client gets: readable text, and `encrypted_content` of this `item`."""
+    found = _unpack(encrypted)
+    if found is None:
+        signed = f"{item}@{encrypted}" if _PROVIDERS_ID.fullmatch(item) else encrypted
+        return {"type": "thinking", "thinking": text, "signature": signed if encrypted else ""}
+    model, block = found
+    if block["type"] == "redacted_thinking":
+        return {"type": "redacted_thinking", "data": encrypted}
+    # The text is in the block already.
+    return {"type": "thinking", "thinking": text, "signature": pack_thought(model, {**block, "thinking": ""})}
+
+
+def thought_of_client(block: Mapping[str, Any], model: str) -> RawItem | None:
+    """The reasoning item of a block that a client has sent back; None if it has no signature.
+
+    Without a mark it comes from Anthropic itself, so it is for the `model` of the request.
+    """
+    if block["type"] == "redacted_thinking":
+        data = block["data"]
+        packed = data if _unpack(data) is not None else pack_thought(model, {"type": "redacted_thinking", "data": data})
+        return _reasoning(packed, "")
+    text, signature = block["thinking"], block.get("signature")
+    if not signature:
+        return None
+    if _ANTHROPICS.fullmatch(signature):
+        return _reasoning(pack_thought(model, {"type": "thinking", "thinking": text, "signature": signature}), text)
+    if (found := _unpack(signature)) is not None:
+        model, thought = found
+        return _reasoning(pack_thought(model, {**thought, "thinking": text}), text)
+    ours = _OURS.fullmatch(signature)
+    assert ours is not None  # it matches any text
+    return _reasoning(ours[2], text, ours[1])
+
+
+def _reasoning(encrypted: str, text: str, item: str | None = None) -> RawItem:
+    summary = [{"type": "summary_text", "text": text}] if text else []
+    named = {} if item is None else {"id": item}
+    return RawItem("reasoning", {"type": "reasoning", **named, "summary": summary, "encrypted_content": encrypted})
+
+
+def effort_of_budget(tokens: int) -> str:
+    """The smallest effort whose budget is at least this."""
+    return next((effort for effort, budget in BUDGETS.items() if tokens <= budget), "xhigh")
 
 
 Version = tuple[int, int]

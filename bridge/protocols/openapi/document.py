@@ -13,14 +13,16 @@ from typing import get_args
 from bridge.http.route import Parameter, Route
 from bridge.protocols.cap import ConversationState
 from bridge.protocols.cap.contract import components
-from bridge.protocols.openapi import STRING, Json, answers, closed, opt, ref, requests
+from bridge.protocols.messages.failures import OVERLOADED
+from bridge.protocols.openapi import STRING, Json, answers, closed, gemini, messages, opt, ref, requests
 
 _DESCRIPTION = """Any OpenAI client talks to a Codex app-server as if it were a model API.
 
 * **Key**: every path except the probes requires one, as `Authorization: Bearer KEY` or `x-api-key: KEY`; both headers
   may carry the same key. Stored objects belong to the key that created them.
-* **Errors** have OpenAI's format; on CAP's paths they are a StreamError. A method that a path does not support returns
-  405, an unlisted path 404. HEAD works wherever GET does.
+* **Errors** have OpenAI's format; under `/v1/messages`, and for clients that send `anthropic-version`, Anthropic's;
+  under `/v1beta`, and for clients that send `x-goog-api-key`, Google's; on CAP's paths they are a StreamError.
+  A method that a path does not support returns 405, an unlisted path 404. HEAD works wherever GET does.
 * **Unknown members** of a body are accepted. What was requested but could not be done is named in the header
   `x-bridge-dropped`.
 * **Request ids**: the header `x-request-id` of the answer has the id of the request. The client's own id
@@ -32,6 +34,8 @@ _DESCRIPTION = """Any OpenAI client talks to a Codex app-server as if it were a 
 _TAGS = {
     "Responses": "The Responses API: answers, stored and continued.",
     "Chat": "The chat completions API.",
+    "Messages": "Anthropic's Messages API.",
+    "Gemini": "Google's Gemini API.",
     "Conversations": "Lists of items that grow with each response.",
     "Models": "The models that a request may name.",
     "Usage": "What was used, and what is left.",
@@ -88,6 +92,8 @@ _CAP_ERRORS = {
 _HAS_RETRY_AFTER = (429, 500, 502, 503, 504)
 _MAY_COME_FROM_THE_EDGE = (400, 401, 403, 415, 429)
 """Statuses that a request may get before it has an id."""
+_ANTHROPICS = {503: OVERLOADED}
+"""Statuses that are others in the Messages API."""
 _PROTOCOL_ERROR_TYPES = ("application/vnd.coreason.error+json", "application/json")
 
 
@@ -99,6 +105,16 @@ def _error_responses() -> Json:
         headers["x-request-id"] = _header("x-request-id" if status in _MAY_COME_FROM_THE_EDGE else "request-id")
         content = _json(ref("Error"))
         found[f"Error{status}"] = {"description": description, "headers": headers, "content": content}
+        found[f"GeminiError{status}"] = {
+            "description": description,
+            "headers": headers,
+            "content": _json(ref("GeminiError")),
+        }
+        found[f"MessagesError{_ANTHROPICS.get(status, status)}"] = {
+            "description": description,
+            "headers": headers,
+            "content": _json(ref("AnthropicError")),
+        }
     for status, description in _CAP_ERRORS.items():
         headers = _headers("retry-after", *(["www-authenticate"] if status == 401 else []))
         content = {kind: {"schema": ref("StreamError")} for kind in _PROTOCOL_ERROR_TYPES}
@@ -191,12 +207,24 @@ _STREAMS = {
     "`sequence_number` counts from 0. Comments keep the connection alive.",
     "Chat": "The data of each event is a `chat.completion.chunk`: the role, then pieces of content, reasoning and "
     "calls, one `finish_reason`, the usage if it was requested, or an error. The last is `[DONE]`.",
+    "Messages": "Events `message_start` and `ping`, then for each block of content `content_block_start`, its deltas "
+    "and `content_block_stop`, then `message_delta` with the stop reason and the usage, and `message_stop`; or `error` "
+    "in place of the last two. The data of each is one line of JSON whose `type` is the name of the event. Comments "
+    "keep the connection alive.",
+    "Gemini": "With `alt=sse` the data of each event is a GenerateContentResponse with the new parts. Without it, each "
+    "is an element of a JSON array. The last has the reason of the end and the usage, or is an error.",
     "CAP": "`event: stream.packet`, `id: REQUEST_ID:NUMBER`, and a StreamPacket as `data`. The last is always `close`; "
     "an error precedes it. Comments keep the connection alive.",
 }
 """What a stream consists of, by tag."""
 _LINES = ("application/x-ndjson", "application/jsonl", "application/vnd.coreason.stream+json")
-_SCHEMAS: dict[str, Json] = {**requests.SCHEMAS, **answers.SCHEMAS, **components()}
+_SCHEMAS: dict[str, Json] = {
+    **requests.SCHEMAS,
+    **answers.SCHEMAS,
+    **messages.SCHEMAS,
+    **gemini.SCHEMAS,
+    **components(),
+}
 
 
 def _json(schema: Json) -> Json:
@@ -205,7 +233,10 @@ def _json(schema: Json) -> Json:
 
 def _operation(route: Route) -> Json:
     is_cap = route.tag == "CAP"
-    error = "CapError" if is_cap else "Error"
+    error = {"CAP": "CapError", "Messages": "MessagesError", "Gemini": "GeminiError"}.get(route.tag, "Error")
+    statuses = _error_statuses(route)
+    if route.tag == "Messages":
+        statuses = {_ANTHROPICS.get(status, status) for status in statuses}
     found: Json = {
         "operationId": route.name,
         "tags": [route.tag],
@@ -214,10 +245,7 @@ def _operation(route: Route) -> Json:
         "parameters": [_parameter(each) for each in route.parameters],
         "requestBody": None if route.body is None else _body(route.body),
         "responses": {
-            **{
-                str(status): {"$ref": f"#/components/responses/{error}{status}"}
-                for status in sorted(_error_statuses(route))
-            },
+            **{str(status): {"$ref": f"#/components/responses/{error}{status}"} for status in sorted(statuses)},
             **{str(status): _answer(route, is_cap=is_cap) for status in route.statuses},
         },
     }

@@ -102,7 +102,19 @@ OPENCODE = Agent(
     },
 )
 
+CLAUDE_CODE = Agent(
+    "Claude Code",
+    shell=lambda command: call("Bash", command=command, description="Run it"),
+    write=lambda path, text: call("Write", file_path=str(path), content=text),
+    variables={
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "IS_SANDBOX": "1",  # it refuses to run every command for the superuser otherwise
+    },
+)
+
 AGENTS = {
+    "claude-code": CLAUDE_CODE,
     "codex-http": replace(CODEX, changes=HTTP),
     "codex-websocket": CODEX,
     "codex-code-mode-http": replace(CODEX_CODE_MODE, changes=CODEX_CODE_MODE.changes | HTTP),
@@ -272,6 +284,35 @@ def test_a_command_and_a_new_file(request: pytest.FixtureRequest, rig: Rig, desk
     native = request.node.callspec.params["rig"] == "native"
     assert any(offered_tools(post.body) for post in rig.posts) == native
     assert any("tool_call>" in json.dumps(post.body["input"]) for post in rig.posts) != native
+
+
+@pytest.mark.parametrize("rig", ["native"], indirect=True)
+@pytest.mark.parametrize("desk", ["claude-code"], indirect=True)
+def test_a_long_session(rig: Rig, desk: Desk) -> None:
+    """It reads a file, edits it and runs a command, again and again: every output arrives, in order."""
+    file = desk.work / "count.txt"
+    file.write_text("count: 0\n")
+    calls = []
+    for number in range(8):
+        edit = {"old_string": f"count: {number}", "new_string": f"count: {number + 1}"}
+        calls += [
+            call("Read", file_path=str(file)),
+            call("Edit", file_path=str(file), **edit),
+            call("Bash", command=f"tr a-z A-Z < count.txt; echo step {number}", description="Show it"),
+        ]
+    action: Json = {"do": "text", "pieces": [DONE]}
+    for each in reversed(calls):
+        action = {"do": "calls", "calls": [each], "then": action}
+    run = desk.run(action)
+    assert run.code == 0, run.output
+    assert DONE in run.output
+    assert file.read_text() == "count: 8\n"
+    assert len(calls) == 24
+    found = outputs(rig)
+    assert len(found) == len(calls)
+    for number, output in enumerate(found[2::3]):
+        assert f"COUNT: {number + 1}" in output
+        assert f"step {number}" in output
 
 
 @pytest.mark.parametrize("desk", ["aider"], indirect=True)

@@ -42,6 +42,7 @@ TABLE: dict[str, set[str]] = {
     "llm responses": {*ALL, "command"},
     # "reasoning": its chat models look for none.
     "llm chat": {*ALL, "command"} - {"reasoning"},
+    "google_genai gemini": {*ALL, "automatic"},
 }
 
 RATE_LIMIT_ERRORS = {
@@ -50,6 +51,7 @@ RATE_LIMIT_ERRORS = {
     "pydantic_ai": "ModelRateLimitError",
     "litellm": "RateLimitError",
     "llm": "RateLimitError",
+    "google_genai": "ClientError",
 }
 """What each client raises for a 429."""
 
@@ -252,6 +254,12 @@ def check_loop(rig: Rig, client: Client, case: str, calls: list[tuple[str, Json,
     first, second = rig.posts
     assert outputs(first.body) == []
     assert outputs(second.body) == [output for *_, output in calls]
+
+
+@who_can("automatic")
+def test_automatic_tools(rig: Rig, client: Client) -> None:
+    """The client's own loop executes the calls, and sends the results back."""
+    check_loop(rig, client, "automatic", LOOPS["parallel calls"])
 
 
 @who_can("tools")

@@ -1,0 +1,177 @@
+"""Google's Gemini API as a client protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from bridge.core.backend import Abilities
+from bridge.core.items import Item
+from bridge.core.turn import Turn
+from bridge.errors import InvalidRequest
+from bridge.protocols.client import SSE, ClientProtocol, Json, StreamForm, TokenCount, Variant
+from bridge.protocols.dropped import header_names
+from bridge.protocols.gemini.decoder import GeminiBuffer
+from bridge.protocols.gemini.encoder import make_encoder
+from bridge.protocols.gemini.failures import error_body, error_status
+
+BASE, STABLE = "/v1beta/models", "/v1/models"
+_MODEL = "/{model:path}"
+
+# What a request asks for and does not get
+
+_USED = frozenset(
+    {
+        "model",
+        "stream",
+        "alt",
+        "contents",
+        "systemInstruction",
+        "tools",
+        "toolConfig",
+        "generationConfig",
+        # About the client and its purpose: no effect on the answer.
+        "labels",
+    }
+)
+_CONFIG = frozenset(
+    {
+        "candidateCount",
+        "stopSequences",
+        "responseMimeType",
+        "responseSchema",
+        "responseJsonSchema",
+        "_responseJsonSchema",
+        "thinkingConfig",
+    }
+)
+
+
+def dropped_fields(data: Json, turn: Turn, takes: Abilities) -> list[str]:
+    """The fields and tools of a request that are ignored."""
+    # Imported with the first body: a pydantic model takes time and memory.
+    from bridge.protocols.gemini.request import member, server_tools
+
+    used = set(_CONFIG)
+    if takes.sampling or takes.counts_tokens:
+        used.add("maxOutputTokens")
+    if takes.sampling:
+        used |= {"temperature", "topP"}
+    config = member(data, "generationConfig")
+    names = _unused(data, _USED)
+    names += _unused(config if isinstance(config, dict) else {}, used)
+    names += [f"tools:{name}" for name in server_tools(data.get("tools"))]
+    return header_names(list(dict.fromkeys(names)))
+
+
+def _unused(data: Mapping[str, Any], used: Iterable[str]) -> list[str]:
+    asked = {name if name.startswith("_") else to_camel(name): value for name, value in data.items()}
+    return [name for name, value in asked.items() if name not in used and value not in (None, False, [], {})]
+
+
+# Models
+
+
+def model_object(entry: Mapping[str, Any]) -> Json:
+    """A model. `entry` is the model as OpenAI's clients see it."""
+    found = {
+        "name": f"models/{entry['id']}",
+        "version": "001",
+        "displayName": entry.get("name") or entry["id"],
+        "supportedGenerationMethods": ["generateContent", "countTokens"],
+    }
+    limit = entry.get("context_length")
+    return found if limit is None else {**found, "inputTokenLimit": limit}
+
+
+MAX_LISTED = 1000
+
+
+def model_list(entries: Sequence[Mapping[str, Any]], query: Mapping[str, str]) -> Json:
+    """A page of the models. Raises InvalidRequest for a token that is not from the page before."""
+    size, token = query.get("pageSize", "50"), query.get("pageToken", "0")
+    if not size.isdecimal() or not int(size[:9]) >= 1:
+        raise InvalidRequest("'pageSize' must be a positive number.", param="pageSize")
+    if not token.isdecimal() or int(token[:9]) > len(entries):
+        raise InvalidRequest("'pageToken' must be the nextPageToken of the page before.", param="pageToken")
+    start = int(token[:9])
+    end = start + min(int(size[:9]), MAX_LISTED)
+    found: Json = {"models": [model_object(entry) for entry in entries[start:end]]}
+    return found | {"nextPageToken": str(end)} if end < len(entries) else found
+
+
+# Recorded answers and requests
+
+
+def _begins_answer(event: Mapping[str, Any]) -> bool:
+    return isinstance(event.get("candidates"), list) or "usageMetadata" in event
+
+
+def _read_entry(value: Any, place: str) -> Iterator[Item]:
+    from bridge.protocols.gemini.request import read_content
+
+    return read_content(value, place)
+
+
+def _parse(data: Json, context: Iterable[Json]) -> Turn:
+    from bridge.protocols.gemini.request import parse_gemini
+
+    nested = data.get("generateContentRequest")
+    if isinstance(nested, dict) and "contents" not in data:  # as countTokens accepts it
+        data = {**nested, **data}
+    return parse_gemini(data)
+
+
+_ARRAY = StreamForm(b"application/json; charset=utf-8", b"\n")
+
+
+def _stream_form(data: Json) -> StreamForm:
+    return SSE if data.get("alt") == "sse" else _ARRAY
+
+
+GEMINI = ClientProtocol(
+    "gemini",
+    f"{BASE}{_MODEL}:generateContent",
+    parse=_parse,
+    make_encoder=make_encoder,
+    dropped_fields=dropped_fields,
+    operation="generateContent",
+    summary="Generate content",
+    description="The Gemini API: an answer to a conversation.",
+    answer="GeminiResponse",
+    tag="Gemini",
+    error_body=error_body,
+    error_status=error_status,
+    form="gemini",
+    mark=b"x-goog-api-key",
+    members={"stream": False},
+    query_members=("alt",),
+    variants=(
+        Variant(f"{BASE}{_MODEL}:streamGenerateContent", "streamGenerateContent", {"stream": True}),
+        # The newest SDKs use the stable version of the API, others the beta.
+        Variant(f"{STABLE}{_MODEL}:generateContent", "generateContentV1", {"stream": False}),
+        Variant(f"{STABLE}{_MODEL}:streamGenerateContent", "streamGenerateContentV1", {"stream": True}),
+    ),
+    base="/v1beta",
+    key_header=b"x-goog-api-key",
+    key_parameter="key",
+    stream_form=_stream_form,
+    own_models=("gemini-",),
+    token_count=TokenCount(
+        (
+            Variant(f"{BASE}{_MODEL}:countTokens", "countContentTokens"),
+            Variant(f"{STABLE}{_MODEL}:countTokens", "countContentTokensV1"),
+        ),
+        "Estimate the tokens of a request",
+        "GeminiTokens",
+        lambda tokens: {"totalTokens": tokens},
+    ),
+    models_path=BASE,
+    model_object=model_object,
+    model_list=model_list,
+    begins_answer=_begins_answer,
+    make_decoder=GeminiBuffer,
+    read_entry=_read_entry,
+)

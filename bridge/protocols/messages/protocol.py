@@ -1,0 +1,210 @@
+"""Anthropic's Messages API as a client protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bridge.core.backend import Abilities
+from bridge.core.items import Item, WebSearchOptions
+from bridge.core.turn import Turn
+from bridge.errors import InvalidRequest
+from bridge.protocols.client import ClientProtocol, Json, TokenCount, Variant
+from bridge.protocols.dropped import header_names
+from bridge.protocols.messages.decoder import MessagesBuffer
+from bridge.protocols.messages.encoder import make_encoder
+from bridge.protocols.messages.failures import error_body, error_status
+from bridge.protocols.upstream import UpstreamBuffer
+
+# What a request asks for and does not get
+
+_USED = frozenset(
+    {
+        "model",
+        "messages",
+        "system",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "output_config",
+        "output_format",
+        "stop_sequences",
+        "stream",
+        # About the client and its purpose, or a wish that the provider's own cache fulfils: no effect on the answer.
+        "metadata",
+        "service_tier",
+        "cache_control",
+        "diagnostics",
+        "anthropic_beta",
+    }
+)
+_PARTS = {"thinking": ("type", "budget_tokens", "display"), "output_config": ("effort", "format")}
+_SEARCH_MEMBERS = ("type", "name", "allowed_domains", "user_location", "cache_control", "allowed_callers", "strict")
+
+BETA = "anthropic_beta"
+"""The member that the header `anthropic-beta` becomes, as it is called where the API has it in the body."""
+_BETAS = (
+    "adaptive-thinking",
+    "advanced-tool-use",
+    "afk-mode",
+    "cache-diagnosis",
+    "claude-code",
+    "effort",
+    "extended-cache-ttl",
+    "fine-grained-tool-streaming",
+    "interleaved-thinking",
+    "max-tokens",
+    "mid-conversation-system",
+    "oauth",
+    "output-128k",
+    "prompt-caching",
+    "redact-thinking",
+    "structured-outputs",
+    "summarize-thinking",
+    "token-counting",
+    "token-efficient-tools",
+    "tool-examples",
+    "web-search",
+)
+"""The beginnings of beta features that work here, or need nothing to be done."""
+
+
+def _asks(value: Any) -> bool:
+    return value is not None and value is not False and value not in ([], {})
+
+
+def _betas(data: Json) -> list[str]:
+    given = data.get(BETA)
+    values = given.split(",") if isinstance(given, str) else given if isinstance(given, list) else ()
+    return [value.strip() for value in values if isinstance(value, str) and value.strip()]
+
+
+def dropped_fields(data: Json, turn: Turn, takes: Abilities) -> list[str]:
+    """The fields and tools of a request that are ignored."""
+    # Imported with the first body: a pydantic model takes time and memory.
+    from bridge.protocols.messages.request import is_search, server_tools
+
+    used = _USED
+    if takes.sampling or takes.counts_tokens:
+        used |= {"max_tokens"}
+    if takes.sampling:
+        used |= {"temperature", "top_p"}
+    names = [name for name, value in data.items() if name not in used and _asks(value)]
+    for member, known in _PARTS.items():
+        option = data.get(member)
+        unknown = option.items() if isinstance(option, dict) else ()
+        names += [f"{member}.{name}" for name, value in unknown if name not in known and _asks(value)]
+    tools = data.get("tools") or ()
+    names += [f"tools:{kind}" for kind in server_tools(tools)]
+    searches = [tool for tool in tools if isinstance(tool, dict) and is_search(tool)]
+    names += [
+        f"web_search.{name}"
+        for tool in searches
+        for name, value in tool.items()
+        if name not in _SEARCH_MEMBERS and _asks(value)
+    ]
+    names += [f"anthropic-beta:{value}" for value in _betas(data) if not value.startswith(_BETAS)]
+    return header_names(list(dict.fromkeys(names)))
+
+
+# Models
+
+
+def model_object(entry: Mapping[str, Any]) -> Json:
+    """A model. `entry` is the model as OpenAI's clients see it."""
+    created = datetime.fromtimestamp(entry["created"], UTC)
+    return {
+        "type": "model",
+        "id": entry["id"],
+        "display_name": entry.get("name") or entry["id"],
+        "created_at": created.isoformat().replace("+00:00", "Z"),
+        "lifecycle": "active",
+        "max_input_tokens": entry.get("context_length"),
+        "max_tokens": None,
+    }
+
+
+MAX_LISTED = 1000
+
+
+def model_list(entries: Sequence[Mapping[str, Any]], query: Mapping[str, str]) -> Json:
+    """A page of the models. Raises InvalidRequest for a position that is not in the list."""
+    ids = [entry["id"] for entry in entries]
+    limit = query.get("limit", "20")
+    if not limit.isdecimal() or not 1 <= int(limit[:9]) <= MAX_LISTED:
+        raise InvalidRequest(f"'limit' must be a number from 1 to {MAX_LISTED}.", param="limit")
+    start, end = 0, len(ids)
+    for name in ("after_id", "before_id"):
+        if (given := query.get(name)) is not None:
+            if given not in ids:
+                raise InvalidRequest(f"{name!r} is not the id of a model in this list.", param=name)
+            start, end = (ids.index(given) + 1, end) if name == "after_id" else (start, ids.index(given))
+    if "before_id" in query:
+        shown = entries[max(start, end - int(limit)) : end]
+        has_more = end - start > len(shown)
+    else:
+        shown = entries[start:end][: int(limit)]
+        has_more = start + len(shown) < end
+    data = [model_object(entry) for entry in shown]
+    first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    return {"data": data, "has_more": has_more, "first_id": first, "last_id": last}
+
+
+# Recorded answers and requests
+
+
+def _begins_answer(event: Mapping[str, Any]) -> bool:
+    kind = event.get("type")
+    if kind == "message":
+        return event.get("role") == "assistant" and "stop_reason" in event
+    return isinstance(kind, str) and kind.startswith(("message_", "content_block_"))
+
+
+def _make_decoder() -> UpstreamBuffer:
+    """A decoder of an answer to an unknown turn."""
+    return MessagesBuffer(Turn("", "", (), web_search=WebSearchOptions()))
+
+
+def _read_entry(value: Any, place: str) -> Iterator[Item]:
+    from bridge.protocols.messages.request import read_message
+
+    return read_message(value, place)
+
+
+def _parse(data: Json, context: Iterable[Json]) -> Turn:
+    from bridge.protocols.messages.request import parse_messages
+
+    return parse_messages(data)
+
+
+MESSAGES = ClientProtocol(
+    "messages",
+    "/v1/messages",
+    parse=_parse,
+    make_encoder=make_encoder,
+    dropped_fields=dropped_fields,
+    operation="createMessage",
+    summary="Create a message",
+    description="Anthropic's Messages API: an answer to a conversation, streamed or not.",
+    answer="AnthropicMessage",
+    tag="Messages",
+    error_body=error_body,
+    error_status=error_status,
+    form="anthropic",
+    mark=b"anthropic-version",
+    request_id_header=b"request-id",
+    header_members={b"anthropic-beta": BETA},
+    own_models=("claude-",),
+    token_count=TokenCount(
+        (Variant("/v1/messages/count_tokens", "countMessageTokens"),),
+        "Estimate the tokens of a message",
+        "AnthropicTokens",
+        lambda tokens: {"input_tokens": tokens},
+    ),
+    model_object=model_object,
+    model_list=model_list,
+    begins_answer=_begins_answer,
+    make_decoder=_make_decoder,
+    read_entry=_read_entry,
+)

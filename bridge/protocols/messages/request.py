@@ -1,0 +1,444 @@
+"""POST /v1/messages: the request's body becomes a Turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import orjson
+from pydantic import Field
+
+from bridge import exact_json
+from bridge.core.items import (
+    FunctionCall,
+    FunctionOutput,
+    FunctionTool,
+    Image,
+    Item,
+    Message,
+    Part,
+    Text,
+    ToolChoice,
+    WebSearchOptions,
+)
+from bridge.core.turn import Turn
+from bridge.errors import InvalidRequest
+from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
+from bridge.protocols.messages.build import SEARCH
+from bridge.protocols.messages.history import FAILED
+from bridge.protocols.messages.models import effort_of_budget, thought_of_client
+from bridge.protocols.reading import Body, read_object, read_string, validate
+from bridge.protocols.tooling import MAX_TOOLS, read_format, read_search
+
+MAX_STOPS = 16
+
+
+class Thinking(Body):
+    type: Literal["enabled", "adaptive", "between_tools", "disabled"]
+    budget_tokens: int | None = Field(None, ge=1)
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputConfig(Body):
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: dict[str, Any] | None = None
+
+
+class MessagesBody(Body):
+    """The fields that are read; others are ignored, and named in a response header if they matter."""
+
+    model: str = Field(min_length=1, max_length=256)
+    messages: list[Any]
+    system: Any = None
+    max_tokens: int | None = Field(None, ge=1)
+    tools: list[Any] | None = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: dict[str, Any] | None = None
+    stop_sequences: list[str] | None = Field(None, max_length=MAX_STOPS)
+    stream: bool | None = None
+    temperature: float | None = Field(None, ge=0, le=1)
+    top_p: float | None = Field(None, ge=0, le=1)
+    metadata: dict[str, Any] | None = None
+    service_tier: str | None = None
+
+
+FIELD_NAMES: Mapping[str, str] = {
+    "reasoning.effort": "output_config.effort",
+    "include:reasoning.encrypted_content": "thinking.signature",
+    "text.format": "output_config.format",
+    "max_output_tokens": "max_tokens",
+    "tools:web_search": "tools:web_search",
+}
+
+
+def parse_messages(data: dict[str, Any]) -> Turn:
+    """The Turn of a request. Raises InvalidRequest."""
+    body = validate(MessagesBody, data)
+    if not body.messages:
+        raise InvalidRequest("'messages' is empty: send at least one message.", param="messages")
+    offer = read_offer(body.tools or (), body.tool_choice)
+    config = body.output_config or OutputConfig()
+    wanted = read_format(config.format, "output_config.format") or read_format(body.output_format, "output_format")
+    return Turn(
+        model=body.model,
+        requested_model=body.model,
+        items=_read_items(body.messages, body.model),
+        instructions=read_system(body.system),
+        tools=offer.functions,
+        tool_choice=offer.choice,
+        effort=_effort(body.thinking, config),
+        output_format=None if wanted is None else replace(wanted, strict=True),
+        stream=bool(body.stream),
+        include_usage=True,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        max_output_tokens=body.max_tokens,
+        parallel=offer.parallel,
+        stop=tuple(text for text in body.stop_sequences or () if text),
+        web_search=offer.search,
+        # A client that does not ask for thinking does not expect a block before the text.
+        encrypted_reasoning=body.thinking is not None and body.thinking.type != "disabled",
+        session=_session(body.metadata or {}),
+        field_names=FIELD_NAMES,
+    )
+
+
+def _effort(thinking: Thinking | None, config: OutputConfig) -> str | None:
+    """The effort, or the one whose budget is as large. Without thinking the model decides: not every model can stop."""
+    if thinking is not None and thinking.type == "disabled":
+        return None
+    if config.effort is None and thinking is not None and thinking.budget_tokens is not None:
+        return effort_of_budget(thinking.budget_tokens)
+    return config.effort
+
+
+_SESSION = re.compile(r"_session_([0-9a-f-]{36})$")
+
+
+def _session(metadata: Mapping[str, Any]) -> str | None:
+    """The conversation that Claude Code names in its `user_id`: at its end, or in a JSON object."""
+    user = metadata.get("user_id")
+    if not isinstance(user, str):
+        return None
+    if found := _SESSION.search(user):
+        return found[1]
+    try:
+        named = orjson.loads(user).get("session_id")
+    except (orjson.JSONDecodeError, AttributeError):
+        return None
+    return named if isinstance(named, str) and named else None
+
+
+# The system prompt and the messages
+
+BILLING = "x-anthropic-billing-header:"
+"""The beginning of Claude Code's first block of the system prompt. It is not for the model, and it differs between
+requests, so that the provider would not find the prompt in its cache."""
+
+SKIPPED = (
+    "server_tool_use",
+    "web_search_tool_result",
+    "web_fetch_tool_result",
+    "code_execution_tool_result",
+    "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result",
+    "tool_search_tool_result",
+)
+"""Blocks about tools that a provider has run itself. Only it could read them, and the text has the result."""
+
+
+def read_system(system: Any) -> str | None:
+    """`system`: a text, or blocks of text."""
+    if not isinstance(system, str | list | None):
+        raise InvalidRequest("Invalid 'system': expected a string or a list of text blocks.", param="system")
+    blocks = [system] if isinstance(system, str) else system or ()
+    texts = [
+        block if isinstance(block, str) else read_text(block, f"system[{index}]") for index, block in enumerate(blocks)
+    ]
+    return "\n\n".join(text for text in texts if text.strip() and not text.startswith(BILLING)) or None
+
+
+def read_text(value: Any, place: str) -> str:
+    """The text of a block that must be one."""
+    block = read_object(value, place)
+    if block.get("type") != "text":
+        raise _unsupported(block, place, "only text is supported here")
+    return read_string(block.get("text"), f"{place}.text")
+
+
+def _read_items(messages: Sequence[Any], model: str) -> tuple[Item, ...]:
+    items: list[Item] = []
+    called: set[str] = set()
+    size = 0
+    for index, message in enumerate(messages):
+        for item in read_message(message, f"messages[{index}]", model):
+            if isinstance(item, FunctionCall):
+                called.add(item.call_id)
+            elif isinstance(item, FunctionOutput) and item.call_id not in called:
+                raise missing_call(item.call_id, "messages")
+            items.append(item)
+            size += max(1, len(item.parts)) if isinstance(item, Message | FunctionOutput) else 1
+            check_number(size, "messages")
+    if not items:
+        raise InvalidRequest("'messages' holds nothing to answer.", param="messages")
+    return tuple(items)
+
+
+def read_message(value: Any, place: str, model: str = "") -> Iterator[Item]:
+    """The items of a message: texts and images that follow each other are one, each call, output and thought another.
+
+    `model` is that of the request. Raises InvalidRequest.
+    """
+    message = read_object(value, place)
+    role, content = message.get("role"), message.get("content")
+    if role not in ("user", "assistant", "system"):
+        raise InvalidRequest(f"Invalid {place + '.role'!r}: {role!r}. Use user or assistant.", param=f"{place}.role")
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}] if content else []
+    place = f"{place}.content"
+    if not isinstance(content, list):
+        raise InvalidRequest(f"Invalid {place!r}: expected a string or a list of blocks.", param=place)
+    if not content and role != "assistant":
+        raise InvalidRequest(f"Invalid {place!r}: a {role} message needs content.", param=place)
+    check_number(len(content), place)
+    parts: list[Part] = []
+    for index, entry in enumerate(content):
+        here = f"{place}[{index}]"
+        block = read_object(entry, here)
+        kind = str(block.get("type"))
+        if kind in _PARTS:
+            parts += _read_part(block, here)
+        elif (role, kind) in _ITEMS:
+            if parts:
+                yield Message(role, tuple(parts))
+                parts = []
+            item = _ITEMS[role, kind](block, here, model)
+            if item is not None:
+                yield item
+        elif role != "assistant" or kind not in SKIPPED:
+            raise _unsupported(block, here)
+    if parts:
+        yield Message(role, tuple(parts))
+
+
+def _read_thought(block: Mapping[str, Any], place: str, model: str) -> Item | None:
+    for name in ("data",) if block["type"] == "redacted_thinking" else ("thinking",):
+        read_string(block.get(name), f"{place}.{name}")
+    if block.get("signature") is not None:
+        read_string(block["signature"], f"{place}.signature")
+    return thought_of_client(block, model)
+
+
+def _read_call(block: Mapping[str, Any], place: str, model: str) -> Item:
+    given = read_object(block.get("input"), f"{place}.input")
+    name = read_string(block.get("name"), f"{place}.name")
+    return FunctionCall(
+        read_call_id(block.get("id"), f"{place}.id"), read_name(name, f"{place}.name"), exact_json.dumps(given).decode()
+    )
+
+
+def _read_output(block: Mapping[str, Any], place: str, model: str) -> Item:
+    call_id = read_call_id(block.get("tool_use_id"), f"{place}.tool_use_id")
+    content = block.get("content")
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}] if content else []
+    if not isinstance(content, list | None):
+        raise InvalidRequest(
+            f"Invalid {place + '.content'!r}: expected a string or a list of blocks.", param=f"{place}.content"
+        )
+    parts: list[Part] = [FAILED] if block.get("is_error") is True else []
+    for index, part in enumerate(content or ()):
+        here = f"{place}.content[{index}]"
+        parts += _read_part(read_object(part, here), here)
+    return FunctionOutput(call_id, tuple(parts))
+
+
+_ITEMS = {
+    ("assistant", "thinking"): _read_thought,
+    ("assistant", "redacted_thinking"): _read_thought,
+    ("assistant", "tool_use"): _read_call,
+    ("user", "tool_result"): _read_output,
+}
+_PARTS = ("text", "image", "document", "search_result", "tool_reference")
+
+
+def _read_part(block: Mapping[str, Any], place: str) -> list[Part]:
+    """A block as texts and images."""
+    kind = block.get("type")
+    if kind == "text":
+        return [Text(read_string(block.get("text"), f"{place}.text"))]
+    if kind == "image":
+        return [_read_image(read_object(block.get("source"), f"{place}.source"), f"{place}.source")]
+    if kind == "document":
+        return _read_document(block, place)
+    if kind == "search_result":
+        head = "\n".join(read_string(block.get(name), f"{place}.{name}") for name in ("title", "source"))
+        texts = block.get("content")
+        if not isinstance(texts, list):
+            raise InvalidRequest(f"Invalid {place + '.content'!r}: expected a list.", param=f"{place}.content")
+        return [Text(head), *(Text(read_text(text, f"{place}.content[{at}]")) for at, text in enumerate(texts))]
+    if kind == "tool_reference":
+        return [Text(f"The tool {read_string(block.get('tool_name'), f'{place}.tool_name')} is available.")]
+    raise _unsupported(block, place)
+
+
+def _read_image(source: Mapping[str, Any], place: str) -> Image:
+    kind = source.get("type")
+    if kind == "base64":
+        media_type = read_string(source.get("media_type"), f"{place}.media_type")
+        return Image(f"data:{media_type};base64,{read_string(source.get('data'), f'{place}.data')}")
+    if kind == "url":
+        return Image(read_string(source.get("url"), f"{place}.url"))
+    raise _unsupported(source, place, "send the image itself, as base64")
+
+
+def _read_document(block: Mapping[str, Any], place: str) -> list[Part]:
+    """A document of text and images, with its title before it. A PDF is refused: no backend could read it."""
+    source = read_object(block.get("source"), f"{place}.source")
+    head = [Text(block[name]) for name in ("title", "context") if isinstance(block.get(name), str) and block[name]]
+    kind, content = source.get("type"), source.get("content")
+    if kind == "text":
+        return [*head, Text(read_string(source.get("data"), f"{place}.source.data"))]
+    if kind == "content" and isinstance(content, str):
+        return [*head, Text(content)]
+    if kind == "content" and isinstance(content, list):
+        here = f"{place}.source.content"
+        nested = [_read_part(read_object(part, f"{here}[{at}]"), f"{here}[{at}]") for at, part in enumerate(content)]
+        return [*head, *(part for parts in nested for part in parts)]
+    raise _unsupported(source, f"{place}.source", "send the document's text, or its pages as images")
+
+
+def _unsupported(block: Mapping[str, Any], place: str, remedy: str = "use text or images") -> InvalidRequest:
+    return InvalidRequest(
+        f"Invalid {place!r}: content of type {block.get('type')!r} is not supported; {remedy}.",
+        param=f"{place}.type",
+        code="unsupported_content",
+    )
+
+
+# Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The client's functions, the choice among them, and whether the provider may search the web."""
+
+    functions: tuple[FunctionTool, ...]
+    choice: ToolChoice
+    parallel: bool
+    search: WebSearchOptions | None
+
+
+def _schema(required: Sequence[str], **properties: Any) -> Mapping[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+_TEXT, _LINES = {"type": "string"}, {"type": "array", "items": {"type": "integer"}}
+_FILE_COMMANDS = {"command": _TEXT, "path": _TEXT, "file_text": _TEXT, "old_str": _TEXT, "new_str": _TEXT}
+KNOWN_TOOLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "bash_": (
+        "Run a command in a persistent bash session. `restart` starts a new one.",
+        _schema((), command=_TEXT, restart={"type": "boolean"}),
+    ),
+    "text_editor_": (
+        "View, create and edit files. `command` is view, create, str_replace or insert. `view_range` is the first and "
+        "the last line; `insert` puts `insert_text` after the line `insert_line`.",
+        _schema(
+            ("command", "path"),
+            **_FILE_COMMANDS,
+            view_range=_LINES,
+            insert_line={"type": "integer"},
+            insert_text=_TEXT,
+        ),
+    ),
+    "memory_": (
+        "Read and write files below /memories, which outlast the conversation. `command` is view, create, str_replace, "
+        "insert, delete or rename.",
+        _schema(
+            ("command",),
+            **_FILE_COMMANDS,
+            view_range=_LINES,
+            insert_line={"type": "integer"},
+            insert_text=_TEXT,
+            old_path=_TEXT,
+            new_path=_TEXT,
+        ),
+    ),
+}
+"""Tools that the client runs although it does not describe them, by the beginning of their type: Claude was trained on
+them, and other models need the description."""
+
+
+def read_offer(tools: Sequence[Any], choice: Mapping[str, Any] | None) -> Offer:
+    """`tools` and `tool_choice`. Tools that run on Anthropic's servers are left out (see `server_tools`)."""
+    if len(tools) > MAX_TOOLS:
+        raise InvalidRequest(f"Too many tools: the limit is {MAX_TOOLS}.", param="tools")
+    functions: dict[str, FunctionTool] = {}
+    search: WebSearchOptions | None = None
+    for index, entry in enumerate(tools):
+        place = f"tools[{index}]"
+        tool = read_object(entry, place)
+        if is_search(tool):
+            search = _read_search(tool)
+        elif (function := _read_tool(tool, place)) is not None:
+            if function.name in functions:
+                raise InvalidRequest(f"Two tools have the name {function.name!r}.", param="tools")
+            functions[function.name] = function
+    chosen = _read_choice({"type": "auto"} if choice is None else choice, functions)
+    parallel = choice is None or choice.get("disable_parallel_tool_use") is not True
+    return Offer(tuple(functions.values()), chosen, parallel, None if chosen.mode == "none" else search)
+
+
+def _read_tool(tool: Mapping[str, Any], place: str) -> FunctionTool | None:
+    """A function, or None for a tool that the client does not run."""
+    kind, strict = tool.get("type"), tool.get("strict")
+    if kind in (None, "custom"):
+        description, schema = tool.get("description"), read_object(tool.get("input_schema"), f"{place}.input_schema")
+        if description is not None:
+            read_string(description, f"{place}.description")
+    else:
+        name = read_string(kind, f"{place}.type")
+        known = next((known for begin, known in KNOWN_TOOLS.items() if name.startswith(begin)), None)
+        if known is None:
+            return None
+        description, schema = known[0], dict(known[1])
+    name = read_name(tool.get("name"), f"{place}.name")
+    return FunctionTool(name, description, schema, strict if isinstance(strict, bool) else None)
+
+
+def is_search(tool: Mapping[str, Any]) -> bool:
+    """Whether a tool is the provider's search of the web."""
+    return str(tool.get("type")).startswith(f"{SEARCH}_")
+
+
+def server_tools(tools: Any) -> list[str]:
+    """The types of the tools that only Anthropic's servers could run."""
+    entries = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    kinds = [str(tool.get("type") or "custom") for tool in entries if not is_search(tool)]
+    return [kind for kind in kinds if kind != "custom" and not kind.startswith(tuple(KNOWN_TOOLS))]
+
+
+def _read_search(tool: Mapping[str, Any]) -> WebSearchOptions:
+    return read_search({"filters": {"allowed_domains": tool.get("allowed_domains")}, **tool})
+
+
+def _read_choice(choice: Mapping[str, Any], functions: Mapping[str, FunctionTool]) -> ToolChoice:
+    kind, name = choice.get("type"), choice.get("name")
+    if kind == "auto" or (kind == "tool" and name == SEARCH and name not in functions):
+        # The provider decides whether to search; it cannot be forced.
+        return ToolChoice()
+    if kind == "any":
+        return ToolChoice("required")
+    if kind == "none":
+        return ToolChoice("none")
+    if kind != "tool":
+        raise InvalidRequest(
+            f"Invalid 'tool_choice.type': {kind!r}. Use auto, any, tool or none.", param="tool_choice.type"
+        )
+    if read_string(name, "tool_choice.name") not in functions:
+        raise InvalidRequest(f"'tool_choice' names {name!r}, which is not among the tools.", param="tool_choice.name")
+    return ToolChoice("named", name)
