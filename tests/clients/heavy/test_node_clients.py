@@ -23,30 +23,30 @@ from real.provider import USAGE, Json
 from real.rig import Rig, said
 
 TABLE = """
-                    openai     openai  ai         ai    ai
-                    responses  chat    responses  chat  compatible
-plain               x          x       x          x     x
-stream_helper       x          x       -          -     -
-tool_loop           x          x       x          x     x
-tool_runner         x          -       -          -     -
-parallel_tools      x          x       x          x     x
-unicode_arguments   x          x       x          x     x
-no_arguments        x          x       x          x     x
-text_and_call       x          x       x          x     x
-structured          x          x       x          x     x
-generate_object     -          -       x          x     x
-reasoning           x          x       x          -     x
-history             x          x       x          x     x
-reasoning_history   x          x       x          x     x
-concurrent          x          x       x          x     x
-cancel              x          x       x          x     x
-rate_limit          x          x       x          x     x
-broken_stream       x          x       x          x     x
-retry               x          x       x          x     x
-models              x          -       -          -     -
+                    openai     openai  ai         ai    ai          anthropic
+                    responses  chat    responses  chat  compatible  messages
+plain               x          x       x          x     x           x
+stream_helper       x          x       -          -     -           x
+tool_loop           x          x       x          x     x           x
+tool_runner         x          -       -          -     -           -
+parallel_tools      x          x       x          x     x           x
+unicode_arguments   x          x       x          x     x           x
+no_arguments        x          x       x          x     x           x
+text_and_call       x          x       x          x     x           x
+structured          x          x       x          x     x           -
+generate_object     -          -       x          x     x           -
+reasoning           x          x       x          -     x           x
+history             x          x       x          x     x           x
+reasoning_history   x          x       x          x     x           x
+concurrent          x          x       x          x     x           x
+cancel              x          x       x          x     x           x
+rate_limit          x          x       x          x     x           x
+broken_stream       x          x       x          x     x           x
+retry               x          x       x          x     x           x
+models              x          -       -          -     -           x
 """
 """Who can do what. "ai" is the AI SDK: with @ai-sdk/openai (responses, which is its default, and .chat) and with
-@ai-sdk/openai-compatible. A case has a test of its name below, and a function of its name in the client's program.
+@ai-sdk/openai-compatible; "anthropic" is @anthropic-ai/sdk. A case has a test of its name below, and a function of its name in the client's program.
 
 Why some are absent:
 stream_helper       the AI SDK streams by one function; plain has it
@@ -65,6 +65,7 @@ PROGRAMS = {
     "ai-responses": ["ai_sdk.mjs", "responses"],
     "ai-chat": ["ai_sdk.mjs", "chat"],
     "ai-compatible": ["ai_sdk.mjs", "compatible"],
+    "anthropic": ["anthropic.mjs"],
 }
 
 ROWS = {case: marks for case, *marks in (line.split() for line in TABLE.splitlines()[3:])}
@@ -171,7 +172,7 @@ def test_plain(client: Client, rig: Rig, stream: bool) -> None:
     pieces = ["Grüße, ", "<b> ", "世界 ", "🌍\n"]
     answer = client.run({"do": "text", "pieces": pieces}, stream=stream)
     assert answer["text"] == "".join(pieces)
-    assert answer["end"] == ("completed" if client.name == "openai-responses" else "stop")
+    assert answer["end"] == {"openai-responses": "completed", "anthropic": "end_turn"}.get(client.name, "stop")
     assert answer["usage"] == list(USAGE.values())
     if stream:
         assert answer["pieces"] == pieces
@@ -187,6 +188,10 @@ def test_stream_helper(client: Client) -> None:
         assert kinds[:2] == ["response.created", "response.in_progress"]
         assert kinds.count("response.output_text.delta") == 3
         assert kinds[-1] == "response.completed"
+    elif client.name == "anthropic":
+        assert kinds[:3] == ["connect", "message_start", "content_block_start"]
+        assert kinds.count("content_block_delta") == 3
+        assert kinds[-1] == "end"
     else:
         assert kinds[0] == "connect"
         assert kinds.count("content") == 3
@@ -346,7 +351,7 @@ def test_cancel(client: Client, rig: Rig) -> None:
 def test_rate_limit(client: Client, stream: bool) -> None:
     """A 429 of the model's provider is the client's own error for that."""
     error = client.fail({"do": "error", "status": 429}, stream=stream)
-    assert error["type"] == ("RateLimitError" if client.name.startswith("openai") else "AI_APICallError")
+    assert error["type"] == ("AI_APICallError" if client.name.startswith("ai-") else "RateLimitError")
     assert (error["status"], error["code"]) == (429, "rate_limit_exceeded")
 
 
