@@ -46,7 +46,8 @@ retry               x          x       x          x     x           x
 models              x          -       -          -     -           x
 """
 """Who can do what. "ai" is the AI SDK: with @ai-sdk/openai (responses, which is its default, and .chat) and with
-@ai-sdk/openai-compatible; "anthropic" is @anthropic-ai/sdk. A case has a test of its name below, and a function of its name in the client's program.
+@ai-sdk/openai-compatible; "anthropic" is @anthropic-ai/sdk. A case has a test of its name below, and a function of its
+name in the client's program.
 
 Why some are absent:
 stream_helper       the AI SDK streams by one function; plain has it
