@@ -25,8 +25,11 @@ LATE = {
         "bridge.upstream.codex_login",
         "bridge.routing.build",
         "bridge.upstream.client",
-        "bridge.protocols.messages",
+        "bridge.protocols.messages.build",
+        "bridge.protocols.messages.decoder",
+        "bridge.protocols.messages.models",
     },
+    "Anthropic's clients": {"bridge.protocols.messages.request", "bridge.protocols.messages.encoder"},
     "tools": {
         "jsonschema_rs",
         "bridge.tools.call_stream",
