@@ -183,6 +183,7 @@ CALL = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
 SCHEMA = {"type": "object"}
 BAD_MESSAGES: list[tuple[dict[str, Any], str]] = [
     *[({"max_tokens": limit}, "max_tokens") for limit in (0, -1, 1.5, "many")],
+    ({"thread": {"type": "create"}}, "thread"),
     ({"messages": None}, "messages"),
     ({"messages": []}, "messages"),
     ({"messages": "hi"}, "messages"),

@@ -154,7 +154,7 @@ def _read_format(wanted: GenerationConfig) -> OutputFormat | None:
         schema = json_schema(wanted.response_schema)
     if isinstance(schema, dict):
         raw = {"type": "json_schema", "name": "response", "schema": schema}
-        return OutputFormat("json_schema", raw, schema, strict=True)
+        return OutputFormat("json_schema", raw, schema)
     if wanted.response_mime_type == "application/json":
         return OutputFormat("json_object", {"type": "json_object"})
     if wanted.response_mime_type in (None, "text/plain"):
@@ -438,7 +438,10 @@ _NUMBERS = frozenset(
 
 
 def json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of the API as JSON Schema: types in lower case, numbers as numbers, `nullable` as a type."""
+    """A schema of the API as JSON Schema: types in lower case, numbers as numbers, `nullable` as a type.
+
+    Objects with properties have no others: the API's models write none.
+    """
     found: dict[str, Any] = {}
     for given, value in schema.items():
         name = given if given.startswith("$") else to_camel(given)
@@ -455,6 +458,8 @@ def json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = int(value)  # 64-bit numbers are strings in protocol buffers
         elif name not in ("propertyOrdering", "nullable"):
             found[name] = value
+    if "properties" in found:
+        found.setdefault("additionalProperties", False)
     if schema.get("nullable") is True and "type" in found:
         found["type"] = [found["type"], "null"]
         if isinstance(found.get("enum"), list):

@@ -27,6 +27,7 @@ from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
 from bridge.protocols.messages.build import SEARCH
+from bridge.protocols.messages.failures import UNSUPPORTED_THREAD
 from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import effort_of_budget, thought_of_client
 from bridge.protocols.reading import Body, read_object, read_string, validate
@@ -80,6 +81,13 @@ def parse_messages(data: dict[str, Any]) -> Turn:
     body = validate(MessagesBody, data)
     if not body.messages:
         raise InvalidRequest("'messages' is empty: send at least one message.", param="messages")
+    if data.get("thread") is not None:
+        # The SDK's tool runner then sends the whole history instead.
+        raise InvalidRequest(
+            "'thread' is not supported here: send the whole conversation in 'messages'.",
+            param="thread",
+            code=UNSUPPORTED_THREAD,
+        )
     offer = read_offer(body.tools or (), body.tool_choice)
     config = body.output_config or OutputConfig()
     wanted = read_format(config.format, "output_config.format") or read_format(body.output_format, "output_format")

@@ -65,7 +65,7 @@ PROGRAMS = {
     "ai-responses": ["ai_sdk.mjs", "responses"],
     "ai-chat": ["ai_sdk.mjs", "chat"],
     "ai-compatible": ["ai_sdk.mjs", "compatible"],
-    "anthropic-messages": ["anthropic_messages.mjs"],
+    "anthropic-messages": ["anthropic.mjs"],
     "google-gemini": ["google_genai.mjs"],
 }
 
