@@ -59,8 +59,8 @@ def encoder(**options: Any) -> GeminiEncoder:
 
 def normal_answer(events: list[TurnEvent], *, streamed: bool = True) -> Answered:
     """Neighbouring texts are one, and so are neighbouring thoughts; encrypted reasoning comes after its text, before
-    the next text or call, or at the end of an answer that did not fail; searches and calls that were cut off are lost; custom tools
-    are functions of a text; the end of what did not fail tells the usage.
+    the next text or call, or at the end of an answer that did not fail; searches and calls that were cut off are lost;
+    custom tools are functions of a text; the end of what did not fail tells the usage.
     """
     result = collect(events)
     end = result.end
@@ -324,10 +324,9 @@ def test_base64_may_be_in_the_alphabet_for_urls() -> None:
     thought = Thought("rs_1", "?>~?>")
     signature = signature_of([thought])
     assert "+" in signature or "/" in signature
-    for given in (signature, signature.replace("+", "-").replace("/", "_").rstrip("=")):
-        assert thoughts_in(given, None) == [thought]
-    googles = [thoughts_in(given, "call_1") for given in ("+/8=", "-_8")]
-    assert googles[0] == googles[1]
+    for sent in (signature, signature.replace("+", "-").replace("/", "_").rstrip("=")):
+        assert thoughts_in(sent, None) == [thought]
+    assert thoughts_in("+/8=", "call_1") == thoughts_in("-_8", "call_1")
     for data in ("+/8=", "-_8"):
         part = {"inlineData": {"mimeType": "image/png", "data": data}}
         (message,) = parse_gemini({"model": "m", "contents": [{"parts": [part]}]}).items

@@ -183,7 +183,6 @@ CALL = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
 SCHEMA = {"type": "object"}
 BAD_MESSAGES: list[tuple[dict[str, Any], str]] = [
     *[({"max_tokens": limit}, "max_tokens") for limit in (0, -1, 1.5, "many")],
-    ({"thread": {"type": "create"}}, "thread"),
     ({"messages": None}, "messages"),
     ({"messages": []}, "messages"),
     ({"messages": "hi"}, "messages"),
@@ -378,6 +377,15 @@ BAD_FIELDS: list[tuple[str, dict[str, Any], str | None]] = [
     (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format.schema"),
     *[(MESSAGES, fields, param) for fields, param in BAD_MESSAGES],
 ]
+
+
+def test_a_thread_of_messages_is_refused(mock_bridge: RunningBridge) -> None:
+    """Each request of a thread has only the new messages. Anthropic's tool runner knows this code, and then sends all."""
+    body = json.dumps(GOOD[MESSAGES] | {"thread": {"type": "create"}}).encode()
+    answer = send(mock_bridge, "POST", MESSAGES, body)
+    error = json.loads(answer.body)["error"]
+    assert (answer.status, error["type"], error["param"]) == (400, "invalid_request_error", "thread")
+    assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ sent when it is complete: the API has no pieces of arguments.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
 from orjson import JSONDecodeError, dumps
 
 from bridge import exact_json

@@ -46,11 +46,12 @@ retry               x          x       x          x     x         x          x
 models              x          -       -          -     -         x          x
 """
 """Who can do what. "ai" is the AI SDK: with @ai-sdk/openai (responses, which is its default, and .chat) and with
-@ai-sdk/openai-compatible. "anthropic" is @anthropic-ai/sdk, "google" is @google/genai. A case has a test of its name below, and a function of its name in the client's program.
+@ai-sdk/openai-compatible. "anthropic" is @anthropic-ai/sdk, "google" is @google/genai. A case has a test of its name
+below, and a function of its name in the client's program.
 
 Why some are absent:
 stream_helper       the AI SDK streams by one function, and @google/genai too; plain has it
-tool_runner         a class of openai for responses, and of anthropic; in the others tool_loop is the client's own loop already
+tool_runner         classes of openai and anthropic; in the others tool_loop is the client's own loop already
 generate_object     the AI SDK's older functions for structured output
 reasoning           @ai-sdk/openai's chat model does not read it
 models              the same in openai's chat; the AI SDK lists no models
