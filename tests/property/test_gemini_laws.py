@@ -47,8 +47,9 @@ from bridge.core.items import (
 from bridge.core.turn import Turn
 from bridge.protocols.gemini.decoder import GeminiBuffer
 from bridge.protocols.gemini.encoder import GeminiEncoder, args_object
-from bridge.protocols.gemini.request import FIELD_NAMES, json_schema, parse_gemini
+from bridge.protocols.gemini.request import FIELD_NAMES, parse_gemini
 from bridge.protocols.gemini.signatures import Thought, signature_of, thoughts_in
+from bridge.protocols.gemini.tools import json_schema
 from bridge.protocols.messages.history import FAILED
 from bridge.tools.payload import arguments_of
 
@@ -66,7 +67,7 @@ def normal_answer(events: list[TurnEvent], *, streamed: bool = True) -> Answered
     end = result.end
     assert end is not None
     end = failed(INTERRUPTED) if end.outcome == "cancelled" else end
-    kept = [output for output in result.outputs if not isinstance(output, OpenCall)]
+    kept: list[Any] = [output for output in result.outputs if not isinstance(output, OpenCall)]
     end = ended(replace(result, outputs=kept), end).end or end
     outputs: list[Any] = []
     pending: list[Any] = []

@@ -55,7 +55,8 @@ _CONFIG = frozenset(
 
 def dropped_fields(data: Json, turn: Turn, takes: Abilities) -> list[str]:
     """The fields and tools of a request that are ignored."""
-    from bridge.protocols.gemini.request import member, server_tools
+    from bridge.protocols.gemini.spelling import member
+    from bridge.protocols.gemini.tools import server_tools
 
     used = set(_CONFIG)
     if takes.sampling or takes.counts_tokens:

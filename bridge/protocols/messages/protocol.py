@@ -85,7 +85,7 @@ def _betas(data: Json) -> list[str]:
 
 def dropped_fields(data: Json, turn: Turn, takes: Abilities) -> list[str]:
     """The fields and tools of a request that are ignored."""
-    from bridge.protocols.messages.request import is_search, server_tools
+    from bridge.protocols.messages.tools import is_search, server_tools
 
     used = _USED
     if takes.sampling or takes.counts_tokens:
