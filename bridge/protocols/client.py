@@ -80,6 +80,8 @@ class Variant:
     path: str
     operation: str
     members: Mapping[str, Any] = field(default_factory=dict)
+    answer: str | None = None
+    """The schema of a JSON answer in /openapi.json, if it is not the protocol's."""
 
 
 @dataclass(frozen=True, slots=True)

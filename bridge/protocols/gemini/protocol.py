@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BASE, STABLE = "/v1beta/models", "/v1/models"
 _MODEL = "/{model:path}"
+_WHOLE, _STREAMED = {"stream": False}, {"stream": True}
 
 # What a request asks for and does not get
 
@@ -162,13 +163,13 @@ GEMINI = ClientProtocol(
     error_status=error_status,
     form="gemini",
     mark=b"x-goog-api-key",
-    members={"stream": False},
+    members=_WHOLE,
     query_members=("alt",),
     variants=(
-        Variant(f"{BASE}{_MODEL}:streamGenerateContent", "streamGenerateContent", {"stream": True}),
+        Variant(f"{BASE}{_MODEL}:streamGenerateContent", "streamGenerateContent", _STREAMED, "GeminiChunks"),
         # The newest SDKs use the stable version of the API, others the beta.
-        Variant(f"{STABLE}{_MODEL}:generateContent", "generateContentV1", {"stream": False}),
-        Variant(f"{STABLE}{_MODEL}:streamGenerateContent", "streamGenerateContentV1", {"stream": True}),
+        Variant(f"{STABLE}{_MODEL}:generateContent", "generateContentV1", _WHOLE),
+        Variant(f"{STABLE}{_MODEL}:streamGenerateContent", "streamGenerateContentV1", _STREAMED, "GeminiChunks"),
     ),
     base="/v1beta",
     key_header=b"x-goog-api-key",
