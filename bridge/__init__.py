@@ -1,4 +1,4 @@
-"""A bridge between OpenAI clients and a Codex app-server subprocess."""
+"""A bridge between clients of OpenAI's, Anthropic's and Google's APIs and a Codex app-server subprocess."""
 
 APP = "turnbridge"
 __version__ = "0.1.0"

@@ -181,10 +181,13 @@ class App:
         """When the models are known, warn about aliases of others, and report names that the default stands in for."""
         if self.settings.mock_only:
             return
-        await self.router.wait_until_known(self.settings.rpc_timeout)
         for protocol in PROTOCOLS.values():
             for beginning in protocol.own_models:
                 await self._report_stand_in(protocol, beginning)
+        if not self.router.has_aliases:
+            return
+        # Only now: this asks every provider that can list its models.
+        await self.router.wait_until_known(self.settings.rpc_timeout)
         for alias, model, why in self.router.stray_aliases():
             log.warning(
                 "The alias %r leads to %r. %s Correct it in PROXY_MODEL_ALIASES or [routing.aliases]; "

@@ -31,9 +31,9 @@ def command(
         ),
     ] = False,
 ) -> Callable[[], int] | None:
-    """Serve the OpenAI API in front of a Codex app-server.
+    """Serve OpenAI's, Anthropic's and Google's APIs in front of a Codex app-server.
 
-    Serves /v1/responses, /v1/chat/completions and /v1/models.
+    Serves /v1/responses, /v1/chat/completions, /v1/messages, /v1beta/models and /v1/models.
 
     Every flag can also be set in the environment, under the name in brackets, or in the configuration file;
     docs/settings.md lists all settings. Stop with Ctrl-C: running turns get 20 seconds to finish, a second Ctrl-C stops

@@ -55,6 +55,8 @@ KEPT = frozenset(
         # CAP's
         "created_at", "domain", "events", "form", "op", "parent_request_id", "request_id", "resets_at",
         "root_request_id", "state", "timestamp", "tool",
+        # Those of the Messages API
+        "stop_reason", "tool_use_id",
     }
 )  # fmt: skip
 """Names whose values are identifiers and words of a protocol, not content."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from bridge.core.backend import Abilities
 from bridge.core.events import TurnEvent, Usage
@@ -13,7 +13,9 @@ from bridge.core.items import Item
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError
 from bridge.protocols.sse import KEEPALIVE
-from bridge.protocols.upstream import UpstreamBuffer
+
+if TYPE_CHECKING:
+    from bridge.protocols.upstream import UpstreamBuffer
 
 Json = dict[str, Any]
 NewId = Callable[[str], str]
@@ -78,6 +80,8 @@ class Variant:
     path: str
     operation: str
     members: Mapping[str, Any] = field(default_factory=dict)
+    answer: str | None = None
+    """The schema of a JSON answer in /openapi.json, if it is not the protocol's."""
 
 
 @dataclass(frozen=True, slots=True)

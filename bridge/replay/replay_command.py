@@ -25,7 +25,7 @@ def command(
         typer.Option(
             "--as",
             metavar="PROTOCOL",
-            help="Print responses, chat, messages, wire, cap or text instead of each client's own protocol.",
+            help="Print responses, chat, messages, gemini, wire, cap or text instead of each client's own protocol.",
         ),
     ] = None,
     verify: Annotated[

@@ -133,7 +133,7 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
                 f"{protocol.description} {_HELD}",
                 parameters=(*_path_parameters(variant.path), _PROVIDER_KEY),
                 body=protocol.name,
-                answer=protocol.answer,
+                answer=variant.answer or protocol.answer,
                 streams=variant.members.get("stream") is not False,
                 tag=protocol.tag,
             )

@@ -25,7 +25,15 @@ LATE = {
         "bridge.upstream.codex_login",
         "bridge.routing.build",
         "bridge.upstream.client",
-        "bridge.protocols.messages",
+        "bridge.protocols.messages.build",
+        "bridge.protocols.messages.decoder",
+        "bridge.protocols.messages.models",
+    },
+    "Anthropic's clients": {"bridge.protocols.messages.request", "bridge.protocols.messages.encoder"},
+    "Google's clients": {
+        "bridge.protocols.gemini.request",
+        "bridge.protocols.gemini.encoder",
+        "bridge.protocols.gemini.decoder",
     },
     "tools": {
         "jsonschema_rs",

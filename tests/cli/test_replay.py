@@ -73,7 +73,7 @@ def test_it_prints_another_protocol(tools_log: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--as", "xml"), "Choose one of responses, chat, wire, cap, text"),
+        (("--as", "xml"), "Choose one of responses, chat, messages, gemini, wire, cap, text"),
         (("--as", "text", "--verify"), "Use it without --as"),
         (("--update",), "--update requires --verify"),
         (("--req", "req_none"), "contains no request that matches"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +20,9 @@ from bridge.core.turn import Turn
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.protocols.cap.request import parse_assist, parse_service_request
 from bridge.protocols.chat.presets import PRESETS
+from bridge.protocols.client import ClientProtocol
 from bridge.protocols.dropped import dropped_fields
+from bridge.protocols.gemini.protocol import GEMINI
 from bridge.protocols.messages.protocol import MESSAGES
 from bridge.protocols.reading import parse_json, parse_request
 from bridge.protocols.responses.build import build_stored_items
@@ -52,11 +54,21 @@ def read_chat(data: bytes) -> None:
 
 def read_messages(data: bytes) -> None:
     """A body on /v1/messages."""
+    _read_for(MESSAGES, data, {})
+
+
+def read_gemini(data: bytes) -> None:
+    """A body on /v1beta/models/m:generateContent."""
+    _read_for(GEMINI, data, {"model": "m", "stream": False})
+
+
+def _read_for(protocol: ClientProtocol, data: bytes, members: Mapping[str, Any]) -> None:
+    """A body with the members that its path stands for."""
     with suppress(BridgeError):
-        body = parse_json(data[1:])
-        turn = MESSAGES.parse(body, ())
+        body = {**parse_json(data[1:]), **members}
+        turn = protocol.parse(body, ())
         turn = turn.for_model(resolve(turn.model))
-        ",".join(MESSAGES.dropped_fields(body, turn, NOTHING_MORE)).encode("latin-1")
+        ",".join(protocol.dropped_fields(body, turn, NOTHING_MORE)).encode("latin-1")
         exact_json.dumps(build_stored_items(turn.items, counter()))
         _ask(turn, choice(data))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fuzz.bodies import read_cap, read_chat, read_messages, read_responses
+from fuzz.bodies import read_cap, read_chat, read_gemini, read_messages, read_responses
 from fuzz.child_output import read_child_output
 from fuzz.framing import split_lines
 from fuzz.http_connection import serve_connection
@@ -24,6 +24,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "responses": read_responses,
     "chat": read_chat,
     "messages": read_messages,
+    "gemini": read_gemini,
     "cap": read_cap,
     "upstream-responses": read_responses_stream,
     "upstream-anthropic": read_anthropic,

@@ -89,3 +89,10 @@ def test_a_recorded_message_is_shown_played_and_exported(tmp_path: Path) -> None
     assert "sunny, 21 degrees" in exported
     for name in ("responses", "chat", "wire", "cap", "text", "messages"):
         assert "It is sunny." in turnbridge("replay", str(log), "--as", name, "--outcome", "completed")
+    copy = tmp_path / "copy.jsonl"
+    turnbridge("log", "redact", str(log), "--texts", "--output", str(copy))
+    left = copy.read_text()
+    assert not any(text in left for text in ("weather in Bern", "look outside", "21 degrees", "It is sunny"))
+    shown = turnbridge("log", "show", str(copy), requests[3]["id"])
+    assert "weather" in shown
+    assert "tool_result" not in shown, "the output has lost its call"

@@ -48,7 +48,8 @@ from bridge.core.turn import Turn
 from bridge.protocols.gemini.decoder import GeminiBuffer
 from bridge.protocols.gemini.encoder import GeminiEncoder, args_object
 from bridge.protocols.gemini.request import FIELD_NAMES, parse_gemini
-from bridge.protocols.gemini.signatures import Thought, signature_of
+from bridge.protocols.gemini.signatures import Thought, signature_of, thoughts_in
+from bridge.protocols.gemini.tools import json_schema
 from bridge.protocols.messages.history import FAILED
 from bridge.tools.payload import arguments_of
 
@@ -59,14 +60,14 @@ def encoder(**options: Any) -> GeminiEncoder:
 
 def normal_answer(events: list[TurnEvent], *, streamed: bool = True) -> Answered:
     """Neighbouring texts are one, and so are neighbouring thoughts; encrypted reasoning comes after its text, before
-    the next text or call, or at the end of an answer that did not fail; searches and calls that were cut off are lost; custom tools
-    are functions of a text; the end of what did not fail tells the usage.
+    the next text or call, or at the end of an answer that did not fail; searches and calls that were cut off are lost;
+    custom tools are functions of a text; the end of what did not fail tells the usage.
     """
     result = collect(events)
     end = result.end
     assert end is not None
     end = failed(INTERRUPTED) if end.outcome == "cancelled" else end
-    kept = [output for output in result.outputs if not isinstance(output, OpenCall)]
+    kept: list[Any] = [output for output in result.outputs if not isinstance(output, OpenCall)]
     end = ended(replace(result, outputs=kept), end).end or end
     outputs: list[Any] = []
     pending: list[Any] = []
@@ -205,7 +206,7 @@ def turns(draw: st.DrawFn) -> Turn:
 
 
 def schema_format(schema: dict[str, Any]) -> OutputFormat:
-    return OutputFormat("json_schema", {"type": "json_schema", "name": "response", "schema": schema}, schema, True)
+    return OutputFormat("json_schema", {"type": "json_schema", "name": "response", "schema": schema}, schema)
 
 
 def body_of(turn: Turn) -> dict[str, Any]:
@@ -295,3 +296,40 @@ def test_responses_without_ids_belong_to_the_calls_of_their_name() -> None:
     by_id = {item.call_id: item for item in items if isinstance(item, FunctionCall)}
     found = [(by_id[item.call_id].arguments, item.text) for item in items if isinstance(item, FunctionOutput)]
     assert found == [('{"n":0}', "1"), ('{"n":2}', "2"), ('{"n":1}', "1")]
+
+
+def test_a_schema_of_the_api_becomes_json_schema() -> None:
+    """With all that strict output asks for, if every property is required."""
+    schema = {
+        "type": "OBJECT",
+        "properties": {
+            "name": {"type": "STRING", "nullable": True, "max_length": "9"},
+            "sizes": {"type": "ARRAY", "items": {"anyOf": [{"type": "INTEGER"}], "nullable": True}, "minItems": "1"},
+        },
+        "required": ["name", "sizes"],
+        "propertyOrdering": ["name", "sizes"],
+    }
+    assert json_schema(schema) == {
+        "type": "object",
+        "properties": {
+            "name": {"type": ["string", "null"], "maxLength": 9},
+            "sizes": {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "minItems": 1},
+        },
+        "required": ["name", "sizes"],
+        "additionalProperties": False,
+    }
+
+
+def test_base64_may_be_in_the_alphabet_for_urls() -> None:
+    """Google's Python SDK writes images and signatures in it, without the padding or with it."""
+    thought = Thought("rs_1", "?>~?>")
+    signature = signature_of([thought])
+    assert "+" in signature or "/" in signature
+    for sent in (signature, signature.replace("+", "-").replace("/", "_").rstrip("=")):
+        assert thoughts_in(sent, None) == [thought]
+    assert thoughts_in("+/8=", "call_1") == thoughts_in("-_8", "call_1")
+    for data in ("+/8=", "-_8"):
+        part = {"inlineData": {"mimeType": "image/png", "data": data}}
+        (message,) = parse_gemini({"model": "m", "contents": [{"parts": [part]}]}).items
+        assert isinstance(message, Message)
+        assert message.parts == (Image("data:image/png;base64,+/8="),)

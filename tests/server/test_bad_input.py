@@ -378,6 +378,15 @@ BAD_FIELDS: list[tuple[str, dict[str, Any], str | None]] = [
 ]
 
 
+def test_a_thread_of_messages_is_refused(mock_bridge: RunningBridge) -> None:
+    """Each request of a thread has only new messages. On this code Anthropic's tool runner then sends all of them."""
+    body = json.dumps(GOOD[MESSAGES] | {"thread": {"type": "create"}}).encode()
+    answer = send(mock_bridge, "POST", MESSAGES, body)
+    error = json.loads(answer.body)["error"]
+    assert (answer.status, error["type"], error["param"]) == (400, "invalid_request_error", "thread")
+    assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "param"),
     BAD_FIELDS,

@@ -123,6 +123,7 @@ def test_the_key_may_be_in_the_query(mock_bridge: RunningBridge, base: str) -> N
     for query in ("", "?key=wrong", f"?key={KEY}&key={KEY}", f"?api_key={KEY}"):
         response, data = send(mock_bridge, "POST", path + query, HELLO, headers)
         assert (response.status, orjson.loads(data)["error"]["status"]) == (401, "UNAUTHENTICATED")
+    assert send(mock_bridge, "POST", f"{base}/mock-echo:countTokens?key={KEY}", HELLO, headers)[0].status == 200
     assert send(mock_bridge, "GET", f"/v1/usage?key={KEY}", None, headers)[0].status == 401
 
 

@@ -43,7 +43,7 @@ class _Candidate:
 
     index: int
     parts: list[Json] = field(default_factory=list)
-    """For a whole response; a stream keeps none."""
+    """For a whole response; a stream keeps none, and has an empty text at its end."""
     pending: list[Thought] = field(default_factory=list)
     """Encrypted reasoning that waits for the next part. If none comes, an empty text takes it."""
     signatures: dict[str, str] = field(default_factory=dict)
@@ -215,8 +215,9 @@ class GeminiEncoder:
         if end.outcome in ("failed", "cancelled"):
             self._finish(end)
             return
-        if candidate.pending:
-            self._add(candidate, {"text": "", **self._signed(candidate)})
+        if candidate.pending or self._streaming:
+            # Google's SDKs take a stream for broken if a chunk has no part. Then they leave the turn out of a chat.
+            candidate.parts.append({"text": "", **self._signed(candidate)})
         candidate.reason = "STOP"
         if end.outcome == "incomplete":
             candidate.reason = _REASONS.get(end.reason or "", "MAX_TOKENS")

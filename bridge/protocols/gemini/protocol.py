@@ -1,9 +1,12 @@
-"""Google's Gemini API as a client protocol."""
+"""Google's Gemini API as a client protocol.
+
+What reads and writes it is imported when it is first needed: not every bridge has such clients.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic.alias_generators import to_camel
 
@@ -11,14 +14,16 @@ from bridge.core.backend import Abilities
 from bridge.core.items import Item
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.protocols.client import SSE, ClientProtocol, Json, StreamForm, TokenCount, Variant
+from bridge.protocols.client import SSE, AnswerContext, ClientProtocol, Encoder, Json, StreamForm, TokenCount, Variant
 from bridge.protocols.dropped import header_names
-from bridge.protocols.gemini.decoder import GeminiBuffer
-from bridge.protocols.gemini.encoder import make_encoder
 from bridge.protocols.gemini.failures import error_body, error_status
+
+if TYPE_CHECKING:
+    from bridge.protocols.upstream import UpstreamBuffer
 
 BASE, STABLE = "/v1beta/models", "/v1/models"
 _MODEL = "/{model:path}"
+_WHOLE, _STREAMED = {"stream": False}, {"stream": True}
 
 # What a request asks for and does not get
 
@@ -51,8 +56,8 @@ _CONFIG = frozenset(
 
 def dropped_fields(data: Json, turn: Turn, takes: Abilities) -> list[str]:
     """The fields and tools of a request that are ignored."""
-    # Imported with the first body: a pydantic model takes time and memory.
-    from bridge.protocols.gemini.request import member, server_tools
+    from bridge.protocols.gemini.spelling import member
+    from bridge.protocols.gemini.tools import server_tools
 
     used = set(_CONFIG)
     if takes.sampling or takes.counts_tokens:
@@ -109,6 +114,12 @@ def _begins_answer(event: Mapping[str, Any]) -> bool:
     return isinstance(event.get("candidates"), list) or "usageMetadata" in event
 
 
+def _make_decoder() -> UpstreamBuffer:
+    from bridge.protocols.gemini.decoder import GeminiBuffer
+
+    return GeminiBuffer()
+
+
 def _read_entry(value: Any, place: str) -> Iterator[Item]:
     from bridge.protocols.gemini.request import read_content
 
@@ -124,6 +135,12 @@ def _parse(data: Json, context: Iterable[Json]) -> Turn:
     return parse_gemini(data)
 
 
+def _make_encoder(turn: Turn, data: Json, context: AnswerContext) -> Encoder:
+    from bridge.protocols.gemini.encoder import make_encoder
+
+    return make_encoder(turn, data, context)
+
+
 _ARRAY = StreamForm(b"application/json; charset=utf-8", b"\n")
 
 
@@ -135,7 +152,7 @@ GEMINI = ClientProtocol(
     "gemini",
     f"{BASE}{_MODEL}:generateContent",
     parse=_parse,
-    make_encoder=make_encoder,
+    make_encoder=_make_encoder,
     dropped_fields=dropped_fields,
     operation="generateContent",
     summary="Generate content",
@@ -146,13 +163,13 @@ GEMINI = ClientProtocol(
     error_status=error_status,
     form="gemini",
     mark=b"x-goog-api-key",
-    members={"stream": False},
+    members=_WHOLE,
     query_members=("alt",),
     variants=(
-        Variant(f"{BASE}{_MODEL}:streamGenerateContent", "streamGenerateContent", {"stream": True}),
+        Variant(f"{BASE}{_MODEL}:streamGenerateContent", "streamGenerateContent", _STREAMED, "GeminiChunks"),
         # The newest SDKs use the stable version of the API, others the beta.
-        Variant(f"{STABLE}{_MODEL}:generateContent", "generateContentV1", {"stream": False}),
-        Variant(f"{STABLE}{_MODEL}:streamGenerateContent", "streamGenerateContentV1", {"stream": True}),
+        Variant(f"{STABLE}{_MODEL}:generateContent", "generateContentV1", _WHOLE),
+        Variant(f"{STABLE}{_MODEL}:streamGenerateContent", "streamGenerateContentV1", _STREAMED, "GeminiChunks"),
     ),
     base="/v1beta",
     key_header=b"x-goog-api-key",
@@ -172,6 +189,6 @@ GEMINI = ClientProtocol(
     model_object=model_object,
     model_list=model_list,
     begins_answer=_begins_answer,
-    make_decoder=GeminiBuffer,
+    make_decoder=_make_decoder,
     read_entry=_read_entry,
 )

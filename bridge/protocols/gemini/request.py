@@ -1,7 +1,4 @@
-"""POST /v1beta/models/{model}:generateContent: the request's body becomes a Turn.
-
-The API is a protocol buffer in JSON, so every member has two spellings: `systemInstruction` and `system_instruction`.
-"""
+"""POST /v1beta/models/{model}:generateContent: the request's body becomes a Turn."""
 
 from __future__ import annotations
 
@@ -9,50 +6,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from bridge import exact_json
 from bridge.core.images import decode_base64
 from bridge.core.items import (
     FunctionCall,
     FunctionOutput,
-    FunctionTool,
     Image,
     Item,
     Message,
     OutputFormat,
     Part,
     Text,
-    ToolChoice,
-    WebSearchOptions,
 )
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.gemini.signatures import items_in, standard_base64
+from bridge.protocols.gemini.spelling import Spelled, member
+from bridge.protocols.gemini.tools import FunctionCallingConfig, choose, json_schema, read_tools
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
 from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import effort_of_budget
-from bridge.protocols.reading import Body, read_object, read_string, validate
-from bridge.protocols.tooling import MAX_TOOLS
+from bridge.protocols.reading import read_object, read_string, validate
 
 MAX_STOPS = 16
 MAX_CANDIDATES = 8
 
 
-class _Spelled(Body):
-    """A message of the API: members in either spelling."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True, alias_generator=to_camel, populate_by_name=True)
-
-
-class ThinkingConfig(_Spelled):
+class ThinkingConfig(Spelled):
     include_thoughts: bool | None = None
     thinking_budget: int | None = Field(None, ge=-1)
     thinking_level: str | None = None
 
 
-class GenerationConfig(_Spelled):
+class GenerationConfig(Spelled):
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
     candidate_count: int | None = Field(None, ge=1, le=MAX_CANDIDATES)
@@ -64,16 +52,11 @@ class GenerationConfig(_Spelled):
     thinking_config: ThinkingConfig | None = None
 
 
-class FunctionCallingConfig(_Spelled):
-    mode: str | None = None
-    allowed_function_names: list[str] | None = None
-
-
-class ToolConfig(_Spelled):
+class ToolConfig(Spelled):
     function_calling_config: FunctionCallingConfig | None = None
 
 
-class GeminiBody(_Spelled):
+class GeminiBody(Spelled):
     """The fields that are read; others are ignored, and named in a response header if they matter.
 
     `model` and `stream` come from the path.
@@ -108,7 +91,7 @@ def parse_gemini(data: dict[str, Any]) -> Turn:
     thinking = wanted.thinking_config
     calling = (body.tool_config or ToolConfig()).function_calling_config or FunctionCallingConfig()
     offered, search = read_tools(body.tools or ())
-    functions, choice = _choose(calling, offered)
+    functions, choice = choose(calling, offered)
     name = body.model.removeprefix("models/")
     return Turn(
         model=name,
@@ -154,20 +137,13 @@ def _read_format(wanted: GenerationConfig) -> OutputFormat | None:
         schema = json_schema(wanted.response_schema)
     if isinstance(schema, dict):
         raw = {"type": "json_schema", "name": "response", "schema": schema}
-        return OutputFormat("json_schema", raw, schema, strict=True)
+        return OutputFormat("json_schema", raw, schema)
     if wanted.response_mime_type == "application/json":
         return OutputFormat("json_object", {"type": "json_object"})
     if wanted.response_mime_type in (None, "text/plain"):
         return None
     place = "generationConfig.responseMimeType"
     raise InvalidRequest(f"Invalid {place!r}: use text/plain or application/json.", param=place)
-
-
-def member(data: Mapping[str, Any], name: str) -> Any:
-    """A member in either spelling; `name` is the one with capitals."""
-    if name in data:
-        return data[name]
-    return data.get("".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name))
 
 
 # Contents
@@ -359,110 +335,3 @@ def _unsupported(part: Mapping[str, Any], place: str, remedy: str) -> InvalidReq
         param=place,
         code="unsupported_content",
     )
-
-
-# Tools
-
-SEARCHES = ("googleSearch", "googleSearchRetrieval", "enterpriseWebSearch")
-
-
-def read_tools(tools: Sequence[Any]) -> tuple[tuple[FunctionTool, ...], WebSearchOptions | None]:
-    """The functions of all tools, and whether the web may be searched. Other tools are left out (`server_tools`)."""
-    functions: dict[str, FunctionTool] = {}
-    search: WebSearchOptions | None = None
-    for index, entry in enumerate(tools):
-        place = f"tools[{index}]"
-        tool = read_object(entry, place)
-        if any(member(tool, name) is not None for name in SEARCHES):
-            search = WebSearchOptions()
-        declared = member(tool, "functionDeclarations") or []
-        if not isinstance(declared, list):
-            here = f"{place}.functionDeclarations"
-            raise InvalidRequest(f"Invalid {here!r}: expected a list.", param=here)
-        for number, each in enumerate(declared):
-            function = _read_function(each, f"{place}.functionDeclarations[{number}]")
-            if function.name in functions:
-                raise InvalidRequest(f"Two tools have the name {function.name!r}.", param="tools")
-            functions[function.name] = function
-            if len(functions) > MAX_TOOLS:
-                raise InvalidRequest(f"Too many tools: the limit is {MAX_TOOLS}.", param="tools")
-    return tuple(functions.values()), search
-
-
-def server_tools(tools: Any) -> list[str]:
-    """The tools that only Google's servers could run."""
-    entries = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-    names = [to_camel(name) for tool in entries for name, value in tool.items() if value is not None]
-    return [name for name in names if name not in (*SEARCHES, "functionDeclarations")]
-
-
-def _read_function(value: Any, place: str) -> FunctionTool:
-    data = read_object(value, place)
-    name = read_name(data.get("name"), f"{place}.name")
-    description = data.get("description")
-    if description is not None:
-        read_string(description, f"{place}.description")
-    schema = member(data, "parametersJsonSchema")
-    if schema is None and data.get("parameters") is not None:
-        schema = json_schema(read_object(data["parameters"], f"{place}.parameters"))
-    if schema is not None:
-        read_object(schema, f"{place}.parametersJsonSchema")
-    return FunctionTool(name, description or None, schema)
-
-
-def _choose(
-    calling: FunctionCallingConfig, functions: tuple[FunctionTool, ...]
-) -> tuple[tuple[FunctionTool, ...], ToolChoice]:
-    """The functions that may be called, and the choice among them."""
-    mode = (calling.mode or "AUTO").upper()
-    if mode not in ("AUTO", "ANY", "NONE", "VALIDATED", "MODE_UNSPECIFIED"):
-        place = "toolConfig.functionCallingConfig.mode"
-        raise InvalidRequest(f"Invalid {place!r}: {mode!r}. Use AUTO, ANY, NONE or VALIDATED.", param=place)
-    if mode == "NONE":
-        return functions, ToolChoice("none")
-    allowed = calling.allowed_function_names
-    if allowed and mode != "AUTO":
-        known = {tool.name: tool for tool in functions}
-        if unknown := [name for name in allowed if name not in known]:
-            place = "toolConfig.functionCallingConfig.allowedFunctionNames"
-            raise InvalidRequest(f"{place!r} names {unknown[0]!r}, which is not among the tools.", param=place)
-        if mode == "ANY" and len(allowed) == 1:
-            return functions, ToolChoice("named", allowed[0])
-        functions = tuple(tool for tool in functions if tool.name in allowed)
-    return functions, ToolChoice("required") if mode == "ANY" and functions else ToolChoice()
-
-
-_NUMBERS = frozenset(
-    {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties", "minimum", "maximum"}
-)
-
-
-def json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of the API as JSON Schema: types in lower case, numbers as numbers, `nullable` as a type."""
-    found: dict[str, Any] = {}
-    for given, value in schema.items():
-        name = given if given.startswith("$") else to_camel(given)
-        if name == "type" and isinstance(value, str):
-            if value.upper() != "TYPE_UNSPECIFIED":
-                found["type"] = value.lower()
-        elif name in ("properties", "$defs", "defs") and isinstance(value, dict):
-            found[name] = {key: _nested(each) for key, each in value.items()}
-        elif name == "anyOf" and isinstance(value, list):
-            found[name] = [_nested(each) for each in value]
-        elif name in ("items", "additionalProperties"):
-            found[name] = _nested(value)
-        elif name in _NUMBERS and isinstance(value, str) and value.isdecimal():
-            found[name] = int(value)  # 64-bit numbers are strings in protocol buffers
-        elif name not in ("propertyOrdering", "nullable"):
-            found[name] = value
-    if schema.get("nullable") is True and "type" in found:
-        found["type"] = [found["type"], "null"]
-        if isinstance(found.get("enum"), list):
-            found["enum"] = [*found["enum"], None]
-    elif schema.get("nullable") is True and isinstance(found.get("anyOf"), list):
-        found["anyOf"] = [*found["anyOf"], {"type": "null"}]
-    return found
-
-
-def _nested(value: Any) -> Any:
-    return json_schema(value) if isinstance(value, dict) else value

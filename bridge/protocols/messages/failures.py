@@ -21,6 +21,10 @@ OVERLOADED = 529
 """The API's own status for an overload. Its clients retry it with more patience than another status."""
 
 
+UNSUPPORTED_THREAD = "thread_unsupported_request"
+"""The API's own code for a request that cannot be part of a thread. Its clients look for it in the details."""
+
+
 def _usual_status(error: BridgeError) -> int:
     # OpenAI's endpoints answer 400 for an unknown model. Anthropic's clients look for a 404.
     return 404 if error.code == "model_not_found" else error.http_status
@@ -36,7 +40,7 @@ def error_body(error: BridgeError) -> dict[str, Any]:
     """The error object; `code` and `param` are the bridge's own, as on its other endpoints."""
     status = _usual_status(error)
     kind = _TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
-    return {
-        "type": "error",
-        "error": {"type": kind, "message": error.message, "param": error.param, "code": error.code},
-    }
+    found: dict[str, Any] = {"type": kind, "message": error.message, "param": error.param, "code": error.code}
+    if error.code == UNSUPPORTED_THREAD:
+        found["details"] = {"error_code": UNSUPPORTED_THREAD, "unsupported": ["thread"]}
+    return {"type": "error", "error": found}

@@ -1,21 +1,24 @@
-"""Anthropic's Messages API as a client protocol."""
+"""Anthropic's Messages API as a client protocol.
+
+What reads and writes it is imported when it is first needed: not every bridge has such clients.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bridge.core.backend import Abilities
 from bridge.core.items import Item, WebSearchOptions
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.protocols.client import ClientProtocol, Json, TokenCount, Variant
+from bridge.protocols.client import AnswerContext, ClientProtocol, Encoder, Json, TokenCount, Variant
 from bridge.protocols.dropped import header_names
-from bridge.protocols.messages.decoder import MessagesBuffer
-from bridge.protocols.messages.encoder import make_encoder
 from bridge.protocols.messages.failures import error_body, error_status
-from bridge.protocols.upstream import UpstreamBuffer
+
+if TYPE_CHECKING:
+    from bridge.protocols.upstream import UpstreamBuffer
 
 # What a request asks for and does not get
 
@@ -82,8 +85,7 @@ def _betas(data: Json) -> list[str]:
 
 def dropped_fields(data: Json, turn: Turn, takes: Abilities) -> list[str]:
     """The fields and tools of a request that are ignored."""
-    # Imported with the first body: a pydantic model takes time and memory.
-    from bridge.protocols.messages.request import is_search, server_tools
+    from bridge.protocols.messages.tools import is_search, server_tools
 
     used = _USED
     if takes.sampling or takes.counts_tokens:
@@ -163,6 +165,8 @@ def _begins_answer(event: Mapping[str, Any]) -> bool:
 
 def _make_decoder() -> UpstreamBuffer:
     """A decoder of an answer to an unknown turn."""
+    from bridge.protocols.messages.decoder import MessagesBuffer
+
     return MessagesBuffer(Turn("", "", (), web_search=WebSearchOptions()))
 
 
@@ -178,11 +182,17 @@ def _parse(data: Json, context: Iterable[Json]) -> Turn:
     return parse_messages(data)
 
 
+def _make_encoder(turn: Turn, data: Json, context: AnswerContext) -> Encoder:
+    from bridge.protocols.messages.encoder import make_encoder
+
+    return make_encoder(turn, data, context)
+
+
 MESSAGES = ClientProtocol(
     "messages",
     "/v1/messages",
     parse=_parse,
-    make_encoder=make_encoder,
+    make_encoder=_make_encoder,
     dropped_fields=dropped_fields,
     operation="createMessage",
     summary="Create a message",

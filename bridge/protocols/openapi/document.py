@@ -16,10 +16,11 @@ from bridge.protocols.cap.contract import components
 from bridge.protocols.messages.failures import OVERLOADED
 from bridge.protocols.openapi import STRING, Json, answers, closed, gemini, messages, opt, ref, requests
 
-_DESCRIPTION = """Any OpenAI client talks to a Codex app-server as if it were a model API.
+_DESCRIPTION = """Clients of OpenAI's, Anthropic's and Google's APIs talk to a Codex app-server as if it were a model.
 
-* **Key**: every path except the probes requires one, as `Authorization: Bearer KEY` or `x-api-key: KEY`; both headers
-  may carry the same key. Stored objects belong to the key that created them.
+* **Key**: every path except the probes requires one, as `Authorization: Bearer KEY`, `x-api-key: KEY` or
+  `x-goog-api-key: KEY`; several headers may carry the same key. The paths of the Gemini API also take `?key=KEY`.
+  Stored objects belong to the key that created them.
 * **Errors** have OpenAI's format; under `/v1/messages`, and for clients that send `anthropic-version`, Anthropic's;
   under `/v1beta`, and for clients that send `x-goog-api-key`, Google's; on CAP's paths they are a StreamError.
   A method that a path does not support returns 405, an unlisted path 404. HEAD works wherever GET does.

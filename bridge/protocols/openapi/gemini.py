@@ -111,6 +111,10 @@ _ANSWERED: dict[str, Json] = {
     ),
     "GeminiModel": _MODEL,
     "GeminiModels": closed("The models.", models=list_of(ref("GeminiModel")), nextPageToken=opt(STRING)),
+    "GeminiChunks": list_of(
+        any_of(ref("GeminiResponse"), ref("GeminiError")),
+        description="The parts of an answer; only the last may be an error.",
+    ),
     "GeminiTokens": closed("The estimate.", totalTokens=COUNT),
     "GeminiResponse": closed(
         "An answer; in a stream a part of it, and only the last one has the usage.",

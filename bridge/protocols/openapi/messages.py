@@ -156,6 +156,7 @@ _ERROR = closed(
         message=text("What went wrong, and how to fix it."),
         param={**or_null(STRING), "description": "The member of the request that is at fault."},
         code=text("The exact reason, for programs."),
+        details=opt(OBJECT),
     ),
 )
 _MODEL = closed(

@@ -47,6 +47,10 @@ def new_file_patch(path: Path, text: str) -> str:
     return f"*** Begin Patch\n*** Add File: {path.name}\n{added}*** End Patch\n"
 
 
+def changed_line_patch(path: Path, old: str, new: str) -> str:
+    return f"*** Begin Patch\n*** Update File: {path.name}\n@@\n-{old}\n+{new}\n*** End Patch\n"
+
+
 def code(function: str, argument: Any) -> Json:
     """Code mode of the Codex CLI: JavaScript that calls one of the other tools."""
     return call("exec", input=f"const run = await tools.{function}({json.dumps(argument)}); text(run.output ?? run);")
@@ -64,6 +68,10 @@ class Agent:
     """The call that runs a command. aider has none: it asks the model for edits as text."""
     write: Callable[[Path, str], Json] | None = None
     """The call that makes a file."""
+    read: Callable[[Path], Json] | None = None
+    """The call that reads a file. These two are for the agents with a long session."""
+    edit: Callable[[Path, str, str], Json] | None = None
+    """The call that replaces a line of a file."""
     changes: dict[str, str] = field(default_factory=dict)
     """Parts of the section to replace: by an alternative that it names, or by what only a test needs."""
     variables: dict[str, str] = field(default_factory=dict)
@@ -78,6 +86,8 @@ CODEX = Agent(
     "Codex CLI",
     shell=lambda command: call("exec_command", cmd=command),
     write=lambda path, text: call("apply_patch", input=new_file_patch(path, text)),
+    read=lambda path: call("exec_command", cmd=f"cat {path.name}"),
+    edit=lambda path, old, new: call("apply_patch", input=changed_line_patch(path, old, new)),
 )
 CODEX_CODE_MODE = Agent(
     "Codex CLI",
@@ -106,11 +116,23 @@ CLAUDE_CODE = Agent(
     "Claude Code",
     shell=lambda command: call("Bash", command=command, description="Run it"),
     write=lambda path, text: call("Write", file_path=str(path), content=text),
+    read=lambda path: call("Read", file_path=str(path)),
+    edit=lambda path, old, new: call("Edit", file_path=str(path), old_string=old, new_string=new),
     variables={
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
         "IS_SANDBOX": "1",  # it refuses to run every command for the superuser otherwise
     },
+)
+
+GEMINI_CLI = Agent(
+    "gemini-cli",
+    shell=lambda command: call("run_shell_command", command=command),
+    write=lambda path, text: call("write_file", file_path=str(path), content=text),
+    read=lambda path: call("read_file", file_path=str(path)),
+    edit=lambda path, old, new: call(
+        "replace", file_path=str(path), old_string=old, new_string=new, instruction="Count on."
+    ),
 )
 
 AGENTS = {
@@ -119,6 +141,7 @@ AGENTS = {
     "codex-websocket": CODEX,
     "codex-code-mode-http": replace(CODEX_CODE_MODE, changes=CODEX_CODE_MODE.changes | HTTP),
     "codex-code-mode-websocket": CODEX_CODE_MODE,
+    "gemini-cli": GEMINI_CLI,
     "opencode-chat": OPENCODE,
     "opencode-responses": replace(OPENCODE, changes=OPENCODE.changes | {"@ai-sdk/openai-compatible": "@ai-sdk/openai"}),
     "goose": Agent(
@@ -158,6 +181,7 @@ AGENTS = {
     ),
 }
 WITH_TOOLS = [name for name, agent in AGENTS.items() if agent.shell]
+WITH_LONG_SESSIONS = ["claude-code", "gemini-cli", "codex-http", "codex-websocket"]
 
 
 def read_section(title: str) -> tuple[dict[str, str], str]:
@@ -287,18 +311,21 @@ def test_a_command_and_a_new_file(request: pytest.FixtureRequest, rig: Rig, desk
 
 
 @pytest.mark.parametrize("rig", ["native"], indirect=True)
-@pytest.mark.parametrize("desk", ["claude-code"], indirect=True)
+@pytest.mark.parametrize("desk", WITH_LONG_SESSIONS, indirect=True)
 def test_a_long_session(rig: Rig, desk: Desk) -> None:
-    """It reads a file, edits it and runs a command, again and again: every output arrives, in order."""
+    """The agent reads a file, edits it and runs a command, again and again: every output arrives, in order."""
+    agent = desk.agent
+    assert agent.shell
+    assert agent.read
+    assert agent.edit
     file = desk.work / "count.txt"
     file.write_text("count: 0\n")
     calls = []
     for number in range(8):
-        edit = {"old_string": f"count: {number}", "new_string": f"count: {number + 1}"}
         calls += [
-            call("Read", file_path=str(file)),
-            call("Edit", file_path=str(file), **edit),
-            call("Bash", command=f"tr a-z A-Z < count.txt; echo step {number}", description="Show it"),
+            agent.read(file),
+            agent.edit(file, f"count: {number}", f"count: {number + 1}"),
+            agent.shell(f"tr a-z A-Z < count.txt; echo step {number}"),
         ]
     action: Json = {"do": "text", "pieces": [DONE]}
     for each in reversed(calls):
@@ -310,6 +337,8 @@ def test_a_long_session(rig: Rig, desk: Desk) -> None:
     assert len(calls) == 24
     found = outputs(rig)
     assert len(found) == len(calls)
+    for number, output in enumerate(found[0::3]):
+        assert f"count: {number}" in output
     for number, output in enumerate(found[2::3]):
         assert f"COUNT: {number + 1}" in output
         assert f"step {number}" in output

@@ -23,34 +23,35 @@ from real.provider import USAGE, Json
 from real.rig import Rig, said
 
 TABLE = """
-                    openai     openai  ai         ai    ai
-                    responses  chat    responses  chat  compatible
-plain               x          x       x          x     x
-stream_helper       x          x       -          -     -
-tool_loop           x          x       x          x     x
-tool_runner         x          -       -          -     -
-parallel_tools      x          x       x          x     x
-unicode_arguments   x          x       x          x     x
-no_arguments        x          x       x          x     x
-text_and_call       x          x       x          x     x
-structured          x          x       x          x     x
-generate_object     -          -       x          x     x
-reasoning           x          x       x          -     x
-history             x          x       x          x     x
-reasoning_history   x          x       x          x     x
-concurrent          x          x       x          x     x
-cancel              x          x       x          x     x
-rate_limit          x          x       x          x     x
-broken_stream       x          x       x          x     x
-retry               x          x       x          x     x
-models              x          -       -          -     -
+                    openai     openai  ai         ai    ai        anthropic  google
+                    responses  chat    responses  chat  compatiblemessages   gemini
+plain               x          x       x          x     x         x          x
+stream_helper       x          x       -          -     -         x          -
+tool_loop           x          x       x          x     x         x          x
+tool_runner         x          -       -          -     -         x          -
+parallel_tools      x          x       x          x     x         x          x
+unicode_arguments   x          x       x          x     x         x          x
+no_arguments        x          x       x          x     x         x          x
+text_and_call       x          x       x          x     x         x          x
+structured          x          x       x          x     x         x          x
+generate_object     -          -       x          x     x         -          -
+reasoning           x          x       x          -     x         x          x
+history             x          x       x          x     x         x          x
+reasoning_history   x          x       x          x     x         x          x
+concurrent          x          x       x          x     x         x          x
+cancel              x          x       x          x     x         x          x
+rate_limit          x          x       x          x     x         x          x
+broken_stream       x          x       x          x     x         x          x
+retry               x          x       x          x     x         x          x
+models              x          -       -          -     -         x          x
 """
 """Who can do what. "ai" is the AI SDK: with @ai-sdk/openai (responses, which is its default, and .chat) and with
-@ai-sdk/openai-compatible. A case has a test of its name below, and a function of its name in the client's program.
+@ai-sdk/openai-compatible. "anthropic" is @anthropic-ai/sdk, "google" is @google/genai. A case has a test of its name
+below, and a function of its name in the client's program.
 
 Why some are absent:
-stream_helper       the AI SDK streams by one function; plain has it
-tool_runner         a class of openai for responses; in the others tool_loop is the client's own loop already
+stream_helper       the AI SDK streams by one function, and @google/genai too; plain has it
+tool_runner         classes of openai and anthropic; in the others tool_loop is the client's own loop already
 generate_object     the AI SDK's older functions for structured output
 reasoning           @ai-sdk/openai's chat model does not read it
 models              the same in openai's chat; the AI SDK lists no models
@@ -65,7 +66,15 @@ PROGRAMS = {
     "ai-responses": ["ai_sdk.mjs", "responses"],
     "ai-chat": ["ai_sdk.mjs", "chat"],
     "ai-compatible": ["ai_sdk.mjs", "compatible"],
+    "anthropic-messages": ["anthropic.mjs"],
+    "google-gemini": ["google_genai.mjs"],
 }
+
+ENDS = {"openai-responses": "completed", "anthropic-messages": "end_turn", "google-gemini": "STOP"}
+"""What an API calls the end of a whole answer; "stop" for the others."""
+
+RATE_LIMIT_ERRORS = {"openai": "RateLimitError", "anthropic": "RateLimitError", "google": "ApiError"}
+"""What a package raises for a 429; the AI SDK has one class for all."""
 
 ROWS = {case: marks for case, *marks in (line.split() for line in TABLE.splitlines()[3:])}
 
@@ -171,7 +180,7 @@ def test_plain(client: Client, rig: Rig, stream: bool) -> None:
     pieces = ["Grüße, ", "<b> ", "世界 ", "🌍\n"]
     answer = client.run({"do": "text", "pieces": pieces}, stream=stream)
     assert answer["text"] == "".join(pieces)
-    assert answer["end"] == ("completed" if client.name == "openai-responses" else "stop")
+    assert answer["end"] == ENDS.get(client.name, "stop")
     assert answer["usage"] == list(USAGE.values())
     if stream:
         assert answer["pieces"] == pieces
@@ -187,6 +196,10 @@ def test_stream_helper(client: Client) -> None:
         assert kinds[:2] == ["response.created", "response.in_progress"]
         assert kinds.count("response.output_text.delta") == 3
         assert kinds[-1] == "response.completed"
+    elif client.name == "anthropic-messages":
+        assert kinds[:2] == ["connect", "message_start"]
+        assert kinds.count("content_block_delta") == 3
+        assert kinds[-5:] == ["message_delta", "message_stop", "message", "finalMessage", "end"]
     else:
         assert kinds[0] == "connect"
         assert kinds.count("content") == 3
@@ -346,7 +359,7 @@ def test_cancel(client: Client, rig: Rig) -> None:
 def test_rate_limit(client: Client, stream: bool) -> None:
     """A 429 of the model's provider is the client's own error for that."""
     error = client.fail({"do": "error", "status": 429}, stream=stream)
-    assert error["type"] == ("RateLimitError" if client.name.startswith("openai") else "AI_APICallError")
+    assert error["type"] == RATE_LIMIT_ERRORS.get(client.name.partition("-")[0], "AI_APICallError")
     assert (error["status"], error["code"]) == (429, "rate_limit_exceeded")
 
 

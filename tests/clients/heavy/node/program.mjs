@@ -25,12 +25,12 @@ async function answer(run, name, parameters) {
   }
 }
 
-// The AI SDK names its errors and says `statusCode`; openai's have classes and say `status`.
+// The AI SDK names its errors and says `statusCode`; openai's and anthropic's have classes and say `status`.
 function describe(error) {
   return {
     type: error.name === "Error" ? error.constructor.name : error.name,
     message: error.message,
     status: error.status ?? error.statusCode ?? null,
-    code: error.code ?? error.data?.error?.code ?? null,
+    code: error.code ?? error.data?.error?.code ?? error.error?.error?.code ?? null,
   };
 }
