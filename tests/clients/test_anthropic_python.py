@@ -22,7 +22,7 @@ from real.rig import Rig, said
 
 MODEL = "gpt-5.2"
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
-LOOK: Json = {
+LOOK: Any = {
     "name": "look",
     "description": "Looks something up.",
     "input_schema": {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]},
@@ -33,8 +33,8 @@ ODD = "quote \" and ' and back\\slash\nline\ttab 😀 \u2028 {curly} <b>"
 
 
 def connect(url: str, **options: Any) -> Anthropic:
-    options = {"api_key": KEY, "max_retries": 0, "timeout": 30} | options
-    return Anthropic(base_url=url, http_client=anthropic.DefaultHttpxClient(trust_env=False), **options)
+    given: Json = {"api_key": KEY, "max_retries": 0, "timeout": 30} | options
+    return Anthropic(base_url=url, http_client=anthropic.DefaultHttpxClient(trust_env=False), **given)
 
 
 @pytest.fixture
@@ -66,7 +66,8 @@ def check(value: BaseModel) -> None:
 
 def ask(client: Anthropic, request: Json, *, streamed: bool) -> Message:
     """The message that answers a request; of a stream, every event is checked, and what they add up to."""
-    raw = client.messages.with_raw_response.create(**request, **({"stream": True} if streamed else {}))
+    whole: Any = request | ({"stream": True} if streamed else {})
+    raw = client.messages.with_raw_response.create(**whole)
     if not streamed:
         message = Message.model_validate(json.loads(raw.text()), strict=False)
         check(message)
@@ -165,7 +166,10 @@ def test_a_limit_of_tokens(mock_client: Anthropic, streamed: bool) -> None:
 
 def test_what_is_dropped_is_named(mock_client: Anthropic) -> None:
     """Fields, tools of Anthropic's servers, and features in beta; what is understood is not named."""
-    tools = [{"type": "code_execution_20250825", "name": "code_execution"}, {"type": "bash_20250124", "name": "bash"}]
+    tools: Any = [
+        {"type": "code_execution_20250825", "name": "code_execution"},
+        {"type": "bash_20250124", "name": "bash"},
+    ]
     raw = mock_client.messages.with_raw_response.create(
         **{**body("hi"), "model": "mock-echo"},
         tools=tools,

@@ -224,7 +224,7 @@ LOOK = ("look", {"q": "Bern"}, "found Bern")
 ADD = ("add", {"a": 2, "b": -3}, "sum -1")
 CLOCK: tuple[str, Json, str] = ("clock", {}, "it is noon")
 
-LOOPS = {
+LOOPS: dict[str, list[tuple[str, Json, str]]] = {
     "one call": [LOOK],
     "parallel calls": [LOOK, ADD, CLOCK, ("look", {"q": "Genève"}, "found Genève")],
     "odd characters": [("look", {"q": ODD}, f"found {ODD}")],
