@@ -21,7 +21,7 @@ CLICK_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__na
 """The base of all errors of the command line; typer ships it under changing names."""
 
 COMMANDS = {
-    "serve": "Serve OpenAI's, Anthropic's and Google's APIs in front of a Codex app-server.",
+    "serve": "Serve model APIs in front of a Codex app-server.",
     "exec": "Run one prompt and print the answer or its events.",
     "record": "Run a command with a bridge of its own and record it.",
     "replay": "Replay recordings with today's code, and compare.",
