@@ -106,6 +106,6 @@ def test_the_page_s_parts_belong_to_the_package() -> None:
     import bridge.log.export.html as module
 
     parts = Path(str(module.__file__)).with_name("page")
-    assert {f"{name}.js" for name in module.SCRIPTS} | {"page.html", "page.css"} == {
+    assert {f"{name}.js" for name in module.SCRIPTS} | {"frame.html", "page.html", "page.css"} == {
         path.name for path in parts.iterdir()
     }
