@@ -186,7 +186,7 @@ async def test_either_legacy_call_that_is_refused_ends_the_turn(tmp_path: Path, 
     for mute in ([], [other]):
         script = turns([{"hang": True}], refuse={method: {"code": 5, "message": "No."}}, mute=mute)
         program = Program(scripted_codex(tmp_path, script, dialect="legacy"), "app-server")
-        async with supervised(program) as supervisor:
+        async with supervised(program, limits=Limits(rpc=3 if mute else 30)) as supervisor:
             child = await supervisor.acquire()
             error = error_of(await finish(child.start(turn(text="hi"))))
             assert error.message == f"The Codex app-server refused {method}: No."
