@@ -267,18 +267,19 @@ class AnswerDigest:
         """The texts of its messages and the digests of its calls, in order."""
         self._item: str | None = None
         """The item whose text came last."""
-        self._message = _hasher()
-        """The text of that item."""
-        self._text = _hasher()
+        self._message: blake2b | None = None
+        """The text of that item. Like the next hash it is made with the first text: a hash takes 450 bytes, and
+        thousands of streams may wait."""
+        self._text: blake2b | None = None
         """The text of all its messages."""
         self.calls: list[bytes] = []
 
     def add(self, events: Iterable[TurnEvent]) -> None:
         for event in events:
             if isinstance(event, TextDelta):
-                if event.item != self._item:
-                    self._item = event.item
-                    self._message = _hasher()
+                self._text = self._text or _hasher()
+                if event.item != self._item or self._message is None:
+                    self._item, self._message = event.item, _hasher()
                     self._items.append(self._message)
                 text = _encode("".join(event.pieces))
                 self._message.update(text)
@@ -299,7 +300,7 @@ class AnswerDigest:
         The items of a response come back one by one. In a chat all text is one message, before the calls. An
         answer without text may come back with an empty message.
         """
-        one_message: list[blake2b | bytes] = [self._text, *self.calls]
+        one_message: list[blake2b | bytes] = [self._text or _hasher(), *self.calls]
         return tuple(reduce(_join, map(_answer_item, items), digest) for items in (self._items, one_message))
 
 
