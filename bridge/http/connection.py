@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from http import HTTPStatus
 
 import orjson
 import trio
@@ -38,7 +37,16 @@ BODY_PATIENCE, BODY_RATE, BODY_SECONDS = 10.0, 16 * 1024, 300.0
 DRAIN_SECONDS, DRAIN_BYTES = 5.0, 256 * 1024 * 1024
 """How much of a request is read and discarded after it has been answered."""
 
-_STATUS = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
+_PHRASES = {
+    101: "Switching Protocols", 200: "OK", 202: "Accepted", 204: "No Content", 304: "Not Modified", 400: "Bad Request",
+    401: "Unauthorized", 402: "Payment Required", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+    406: "Not Acceptable", 408: "Request Timeout", 409: "Conflict", 410: "Gone", 413: "Content Too Large",
+    415: "Unsupported Media Type", 422: "Unprocessable Content", 426: "Upgrade Required", 429: "Too Many Requests",
+    431: "Request Header Fields Too Large", 500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway",
+    503: "Service Unavailable", 504: "Gateway Timeout", 505: "HTTP Version Not Supported",
+}  # fmt: skip
+"""Those of `http.HTTPStatus` that are sent; importing all of them would take 130 kB. Others go without a phrase."""
+_STATUS = {status: b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode()) for status, phrase in _PHRASES.items()}
 
 
 @dataclass(slots=True)

@@ -59,7 +59,7 @@ async def keep_what_is_loaded(delay: float = UNTIL_STARTED) -> None:
     delta.
     """
     await trio.sleep(delay)
-    gc.collect()
+    _collect()
     gc.freeze()
 
 
@@ -67,12 +67,16 @@ async def tidy_up(interval: float = INTERVAL) -> None:
     """Collect garbage and return free memory to the system until cancelled. Blocks the loop for milliseconds.
 
     Objects of a connection or a turn form reference cycles, and live long enough to reach the oldest generation, which
-    Python rarely collects. What is freed is scattered, so glibc keeps it. Without this a busy bridge would grow for
-    half an hour, to twice its size.
+    Python rarely collects. Without this a busy bridge would grow for half an hour, to twice its size.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while True:
         await trio.sleep(interval)
-        gc.collect()
-        if trim is not None:
-            trim(0)
+        _collect()
+
+
+def _collect() -> None:
+    """What is freed is scattered, so glibc keeps it unless it is told to give it back."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

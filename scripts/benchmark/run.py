@@ -32,6 +32,7 @@ from table import Part, Rows, machine, missed, page_table, put_into_page, scaled
 PARTS: list[Part] = [
     start.START,
     memory.AT_REST,
+    memory.STREAMS,
     request_costs.AT_ONCE,
     request_costs.OVER_HTTP,
     request_costs.ONE_AT_A_TIME,
