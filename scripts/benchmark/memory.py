@@ -122,9 +122,12 @@ def after_many(run: Run, first: int = 2_000, total: int = 100_000, step: int = 1
         after = settled(*present)
     columns = iter(zip(peaks, before, after, strict=True))
     found: list[Values] = []
-    for one in running:
-        peak, least, last = next(columns) if one is not None else (0, 0, 0)
-        found.append({most: peak / 1e6, growth: (last - least) / 1e6} if one is not None else {})
+    for version in running:
+        if version is None:
+            found.append({})
+        else:
+            peak, least, last = next(columns)
+            found.append({most: peak / 1e6, growth: (last - least) / 1e6})
     return found
 
 
