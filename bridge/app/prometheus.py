@@ -1,6 +1,6 @@
 """The metrics at /metrics: each family with its samples, read from where they are counted.
 
-It is loaded when somebody looks for the first time, and with it the library that knows the format.
+Loaded with the first request for them, because the library that writes the format is large.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def _turns(sources: Sources) -> Iterator[Metric]:
     yield _histograms("first_event_seconds", "From arrival to the first event.", ("backend",), counts.first_event)
     running: dict[Row, int] = {(name,): runner.turns for name, runner in sources.runners.items()}
     yield _gauges("turns_in_flight", "Turns that run.", ("backend",), running)
-    yield _gauge("turns_queued", "Requests that wait for a place.", sources.admission.waiting)
+    yield _gauge("turns_queued", "Requests that wait for a slot.", sources.admission.waiting)
     yield _gauge("turns_waiting", "Requests whose turn has not begun.", counts.waiting)
     yield _counter("turns_shed", "Turns refused because of PROXY_MAX_RSS.", sources.memory.shed)
     yield _counter("events", "Events of answers; a run of text deltas that came together is one.", counts.events)
     yield _counter("event_batches", "How often events were taken.", counts.batches)
     yield _counter("ignored_fields", "Fields of requests that were left out.", counts.ignored)
-    yield _counters("tool_call_repairs", "Mends of tool calls in text.", ("repair",), counts.repairs)
+    yield _counters("tool_call_repairs", "Repairs of tool calls in text.", ("repair",), counts.repairs)
     yield _counters("tool_call_rejections", "Blocks that were no tool call.", ("reason",), counts.rejections)
     yield _counter(
         "tool_call_invalid_arguments", "Tool calls with arguments that are not JSON.", counts.invalid_arguments

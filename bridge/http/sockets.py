@@ -41,18 +41,18 @@ def bind_fault(host: str, port: int, error: OSError) -> ConfigError:
 
 
 def is_bridge(host: str, port: int) -> bool:
-    """Whether a bridge answers there: its /livez says so, to anybody."""
+    """Whether a bridge answers there: its /livez says so without a key."""
     from http.client import HTTPConnection, HTTPException  # needed only when the port is taken
 
     connection = HTTPConnection(_EVERYWHERE.get(host, host), port, timeout=PATIENCE)
     try:
         connection.request("GET", "/livez")
-        told = orjson.loads(connection.getresponse().read(1024))
+        answer = orjson.loads(connection.getresponse().read(1024))
     except (OSError, HTTPException, ValueError):
         return False
     finally:
         connection.close()
-    return isinstance(told, dict) and told.get("service") == APP
+    return isinstance(answer, dict) and answer.get("service") == APP
 
 
 def open_sockets(host: str, port: int) -> list[socket.socket]:

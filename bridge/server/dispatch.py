@@ -110,7 +110,7 @@ class PageHandler:
 
 
 def refusal(request: Request, error: BridgeError, headers: Headers = ()) -> Page:
-    """The error as a page, in the form of the client's protocol: a StreamError on CAP's paths, otherwise OpenAI's."""
+    """The error as a page in the format of the client's protocol; OpenAI's if that is not known."""
     request.refused = error.code
     if speaks_cap(request.path):
         from bridge.cap.endpoint import cap_error_page
@@ -126,8 +126,7 @@ def protocol_error_page(protocol: ClientProtocol, error: BridgeError, headers: H
 
 
 class ByProtocol:
-    """A handler of a path that several protocols share: `others` for the clients of those that answer there in a form
-    of their own, otherwise `usual`."""
+    """The handler of a path that protocols share: the client's protocol chooses one of `others`, or else `usual`."""
 
     def __init__(self, usual: Handler, others: Mapping[str, Handler]) -> None:
         self._usual = usual

@@ -335,7 +335,7 @@ def _is_utf_8(parameter: bytes) -> bool:
 
 
 def _keys_in(request: Request) -> Iterator[tuple[bytes, bytes]]:
-    """(place, key) for every key in a request; an Authorization with another scheme counts as an empty key."""
+    """(where it is, key) for every key in a request; an Authorization with another scheme counts as an empty key."""
     for name, value in request.headers:
         if name in _KEY_HEADERS:
             yield name, value.strip()

@@ -58,7 +58,7 @@ def encoder(**options: Any) -> GeminiEncoder:
     return GeminiEncoder("mock-text", counter(), **options)
 
 
-def normal_answer(events: list[TurnEvent], *, streamed: bool = True) -> Answered:
+def normal_answer(events: list[TurnEvent]) -> Answered:
     """Neighbouring texts are one, and so are neighbouring thoughts; encrypted reasoning comes after its text, before
     the next text or call, or at the end of an answer that did not fail; searches and calls that were cut off are lost;
     custom tools are functions of a text; the end of what did not fail tells the usage.

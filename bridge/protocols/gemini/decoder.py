@@ -35,13 +35,12 @@ _CODES = {
 class GeminiBuffer(UpstreamBuffer):
     """One answer: the first candidate, for an answer with several."""
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._index = index
-        self._number = 0
+        self._items_begun = 0
         self._kind = ""
         """What the open item is: text or thought."""
-        self._here = ""
+        self._current = ""
         self._spent: Mapping[str, Any] | None = None
 
     def receive_event(self, event: Any) -> None:
@@ -54,7 +53,7 @@ class GeminiBuffer(UpstreamBuffer):
             self._spent = event["usageMetadata"]
         candidates = event.get("candidates") or ()
         for candidate in candidates:
-            if (candidate.get("index") or 0) == self._index:
+            if not candidate.get("index"):
                 self._candidate(candidate)
         if not candidates and isinstance(blocked := event.get("promptFeedback"), dict) and blocked.get("blockReason"):
             self.finish_reason = str(blocked["blockReason"])
@@ -75,30 +74,30 @@ class GeminiBuffer(UpstreamBuffer):
         call, signature = part.get("functionCall"), part.get("thoughtSignature")
         call_id = None
         if call is not None:
-            call_id = string(call["id"]) if call.get("id") else f"call_{self._number + 1}"
+            call_id = string(call["id"]) if call.get("id") else f"call_{self._items_begun + 1}"
         if signature is not None:
             for item, content in thoughts_in(string(signature), call_id):
                 self._open("signature")
-                self._streamed.setdefault(item or self._here, 0)
-                self.add(ReasoningDone(item or self._here, content))
+                self._streamed.setdefault(item or self._current, 0)
+                self.add(ReasoningDone(item or self._current, content))
         if call is not None and call_id is not None:
             self._open("call")
             arguments = exact_json.dumps(call.get("args") or {}).decode()
-            self.called(ToolCall(self._here, call_id, string(call["name"]), arguments))
+            self.called(ToolCall(self._current, call_id, string(call["name"]), arguments))
         elif part.get("text"):
             text = string(part["text"])
             kind = "thought" if part.get("thought") is True else "text"
             if kind != self._kind:
                 self._open(kind)
             if kind == "text":
-                self.text(self._here, text)
+                self.text(self._current, text)
             else:
-                self.reasoning(self._here, 0, text, raw=False)
+                self.reasoning(self._current, 0, text, raw=False)
 
     def _open(self, kind: str) -> None:
         self._kind = kind
-        self._number += 1
-        self._here = f"{kind}_{self._number}"
+        self._items_begun += 1
+        self._current = f"{kind}_{self._items_begun}"
 
     def _usage(self) -> None:
         if self._spent is None:
