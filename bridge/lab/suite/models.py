@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
 
-from bridge.lab.case import KeyPath
 from bridge.lab.suite.document import did_you_mean, nearest
+from bridge.tools.parameters import KeyPath
 
 _REPEAT = {
     "description": "a text and how often it is repeated",
