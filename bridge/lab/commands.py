@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bridge.cli.flags import Flags, dataclass_flags
+from bridge.lab import import_command
 
 if TYPE_CHECKING:
     from bridge.lab.case import Case
@@ -264,3 +265,6 @@ def render(
             write_stdout((text + end if text else "").encode("utf-8", "backslashreplace"))
         except StdoutClosed:
             raise typer.Exit(BROKEN_PIPE) from None
+
+
+app.command("import", short_help="Make a suite of recorded traffic.")(import_command.command)
