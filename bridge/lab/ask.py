@@ -38,6 +38,7 @@ def make_turn(case: Case, variant: LabVariant, choice: ModelChoice, text: str, *
     """The turn of a cell. A backend that does not offer tools in text itself gets `text` as instructions."""
     # Verbatim: calls stay in the text and are scored by the parser that clients get. Otherwise the form could not be
     # judged, nor the same text be scored again from a log.
+    case = variant.apply(case)
     turn = Turn(
         model=choice.effective,
         requested_model=choice.requested,
@@ -45,7 +46,8 @@ def make_turn(case: Case, variant: LabVariant, choice: ModelChoice, text: str, *
         instructions=case.instructions,
         tools=case.tools,
         tool_choice=case.tool_choice,
-        effort=choice.effort,
+        effort=variant.changes.effort or choice.effort,
+        temperature=variant.changes.temperature,
         stream=True,
         parallel=case.parallel,
         backend=choice.backend,

@@ -136,6 +136,23 @@ class Sources:
         "-V",
         default=(),
     )
+    instructions: tuple[str, ...] = _option(
+        "The client's instructions: as-is, replace:FILE, prepend:FILE or append:FILE. May be repeated.",
+        metavar="HOW",
+        default=(),
+    )
+    tools: tuple[str, ...] = _option(
+        "Names and descriptions of tools: as-is, or a .yaml file. May be repeated.", metavar="FILE", default=()
+    )
+    schemas: tuple[str, ...] = _option(
+        "Schemas of tools: full, bare (no descriptions) or closed (no other members). May be repeated.",
+        metavar="STYLE",
+        default=(),
+    )
+    effort: tuple[str, ...] = _option("The reasoning effort. May be repeated.", metavar="EFFORT", default=())
+    temperature: tuple[str, ...] = _option(
+        "The temperature, for a backend that takes one. May be repeated.", metavar="NUMBER", default=()
+    )
     results: Path | None = _option(
         "Where to keep results, one line each. An existing file is continued. "
         "[lab/TIME.jsonl in the state directory; with --from LOG.results.jsonl, overwritten]"

@@ -71,8 +71,9 @@ class Result:
         """
         offered = tuple(FunctionTool(name) for name in dict.fromkeys(call.name for call in self.calls))
         asked = case or Case(self.cell.case, "", (), Expect(), offered)
-        reading = read_answer(asked, variant or LabVariant(self.cell.variant), Sample(self.texts))
-        return reading, explain(self.failed_checks, case, self.calls, reading.visible)
+        variant = variant or LabVariant(self.cell.variant)
+        reading = read_answer(asked, variant, Sample(self.texts))
+        return reading, explain(self.failed_checks, case and variant.apply(case), self.calls, reading.visible)
 
 
 def score_sample(cell: Cell, case: Case, variant: LabVariant, sample: Sample, req_id: str | None = None) -> Result:
@@ -129,6 +130,8 @@ class About(BaseModel):
     """The log whose answers were scored."""
     cases: dict[str, str] = {}
     variants: dict[str, str] = {}
+    levels: dict[str, dict[str, str]] = {}
+    """The level of each dimension, by the name of a variant of a matrix."""
     plan: dict[str, dict[str, int]] = {}
 
 
@@ -214,6 +217,7 @@ class ResultFile:
                         more = About.model_validate_json(line)
                         about.cases |= more.cases
                         about.variants |= more.variants
+                        about.levels |= more.levels
                         about.plan |= more.plan
         return about
 

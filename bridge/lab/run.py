@@ -23,10 +23,11 @@ from bridge.app.app import App, open_app
 from bridge.errors import BackendProtocolError, BridgeError, ConfigError, ModelNotFound, UsageError
 from bridge.lab.ask import Asker, check_native, make_turn, rescore
 from bridge.lab.case import Case, Sample, is_permanent, some
+from bridge.lab.matrix import build_variants
 from bridge.lab.report import FAILED, check_files, report_results
 from bridge.lab.report.summary import Count
 from bridge.lab.result import Cell, Only, Result, ResultFile, score_sample
-from bridge.lab.variant import SHIPPED, LabVariant, find_variants
+from bridge.lab.variant import SHIPPED, LabVariant
 from bridge.log.read import RecordReader, log_files
 from bridge.log.recording import read_recordings
 from bridge.settings import Settings, lab_results_dir
@@ -66,7 +67,7 @@ def run_lab(suite: Path, options: RunOptions, settings: Settings, config: FileCo
     if options.log is None and not options.model:
         raise UsageError("Missing --model. Name at least one; `turnbridge models` lists them.")
     cases = options.cases(suite)
-    variants = find_variants(options.variant or (SHIPPED if options.log is not None else ("spec",)))
+    variants = build_variants(options, SHIPPED if options.log is not None else ("spec",))
     if options.results is not None:
         file = ResultFile(options.results)
     elif options.log is not None:
@@ -118,14 +119,16 @@ def _header(plan: Plan, suite: Path) -> dict[str, Any]:
         "cases": {name: case.fingerprint for name, case in plan.cases.items()},
         "variants": {name: variant.fingerprint for name, variant in plan.variants.items()},
     }
+    levels = {name: dict(variant.levels) for name, variant in plan.variants.items() if variant.levels}
+    described = {"levels": levels} if levels else {}
     if log is not None:
         # A log can be scored again at any time; answers that were paid for must not be overwritten.
         if exists and file.head().log is None:
             raise UsageError(f"{file.path} holds answers from a model. Choose another file with --results.")
-        return {"from": str(log), "suite": str(suite), **prints}
+        return {"from": str(log), "suite": str(suite), **prints, **described}
     repeats = dict.fromkeys(plan.variants, plan.options.repeat)
     if not exists:
-        return {"suite": str(suite), **prints, "plan": dict.fromkeys(plan.models, repeats)}
+        return {"suite": str(suite), **prints, **described, "plan": dict.fromkeys(plan.models, repeats)}
     about = file.about()
     if not about.cases.keys() & plan.cases.keys():
         raise UsageError(f"{file.path} holds results of other cases. Choose another file with --results.")
@@ -136,6 +139,7 @@ def _header(plan: Plan, suite: Path) -> dict[str, Any]:
             )
     wanted: dict[str, Mapping[str, Any]] = {
         **prints,
+        **described,
         "plan": {model: about.plan.get(model, {}) | repeats for model in plan.models},
     }
     added = {
@@ -228,6 +232,7 @@ async def _check_models(app: App, plan: Plan) -> None:
     Also raises UsageError if a native variant is wanted and a model does not support native tools.
     """
     native = next((each for each in plan.variants.values() if each.native), None)
+    warm = next((each for each in plan.variants.values() if each.changes.temperature is not None), None)
     case = next((each for each in plan.cases.values() if each.tools), None)
     for model in plan.models:
         await app.router.wait_for(model)
@@ -235,6 +240,10 @@ async def _check_models(app: App, plan: Plan) -> None:
             choice = app.router.resolve(model)
         except ModelNotFound as error:
             raise UsageError(f"--model {model}: {error.message}") from None
+        if warm is not None and not app.router.backend(choice.backend).takes.sampling:
+            raise UsageError(
+                f"--model {model}: its backend, {choice.backend}, takes no temperature. Leave one of them out."
+            )
         if native is not None and case is not None:
             turn = make_turn(case, native, choice, "", offers_text=True)
             try:

@@ -93,6 +93,10 @@ def read_answer(case: Case, variant: LabVariant, sample: Sample) -> Reading:
     A call of a function that is not offered has a form, too; only its meaning is wrong. In a conversation about tags it
     is an example and stays text, as it does for any client.
     """
+    return _read_answer(variant.apply(case), variant, sample)
+
+
+def _read_answer(case: Case, variant: LabVariant, sample: Sample) -> Reading:
     reading = Reading(calls=list(sample.calls))
     reading.visible = "\n".join(_read(text, case, variant, reading) for text in sample.texts)
     reading.rejections += [BAD_ARGUMENTS for call in reading.calls if not isinstance(read_arguments(call), dict)]
@@ -250,7 +254,8 @@ class Score:
 
 def score(case: Case, variant: LabVariant, sample: Sample) -> Score:
     """Score an answer. A sample with a `failure` has no score."""
-    reading = read_answer(case, variant, sample)
+    case = variant.apply(case)
+    reading = _read_answer(case, variant, sample)
     return Score(
         _form(case, reading),
         check_answer(case, reading.calls, reading.visible),

@@ -171,27 +171,54 @@ class TextFile(Shape):
     file: Name
 
 
-class VariantShape(Shape):
-    """a variant: an object with name, base, blocks, arguments and nonce"""
+TextOrFile = Annotated[
+    Annotated[str, _TEXT] | Annotated[TextFile, _OBJECT],
+    _BY_TYPE,
+    Field(description="text, or an object with file"),
+]
+
+
+class InstructionsShape(Shape):
+    """an object with replace, prepend or append"""
+
+    replace: TextOrFile = ABSENT
+    prepend: TextOrFile = ABSENT
+    append: TextOrFile = ABSENT
+
+
+class ToolChangeShape(Shape):
+    """an object with name and description"""
 
     name: Name = ABSENT
-    base: Literal["spec", "no-bad-example", "short", "json-args-object", "nonce-tag"] = "spec"
-    blocks: dict[
-        str,
-        Annotated[
-            Annotated[str, _TEXT] | Annotated[TextFile, _OBJECT],
-            _BY_TYPE,
-            Field(description="text, or an object with file"),
-        ],
-    ] = Field({}, description="an object of texts by name")
+    description: str = ABSENT
+
+
+class VariantShape(Shape):
+    """a variant: an object with name, base, blocks, instructions, tools and other keys"""
+
+    name: Name = ABSENT
+    base: Literal["spec", "no-bad-example", "short", "json-args-object", "nonce-tag", "native"] = "spec"
+    blocks: dict[str, TextOrFile] = Field({}, description="an object of texts by name")
     arguments: Literal["string", "object"] = ABSENT
     nonce: bool = ABSENT
+    instructions: Annotated[str, _TEXT] | Annotated[InstructionsShape, _OBJECT] = Field(
+        ABSENT,
+        discriminator=_BY_TYPE,
+        description="text, or an object with replace, prepend or append",
+    )
+    tools: dict[str, ToolChangeShape] = Field({}, description="an object of name and description by tool")
+    schemas: Literal["full", "bare", "closed"] = "full"
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] = ABSENT
+    temperature: Annotated[float, Field(ge=0, le=2, strict=False, description="a number from 0 to 2")] = ABSENT
 
 
 _PARTS: Mapping[str, TypeAdapter[Any]] = {
     "suite": TypeAdapter(SuiteShape),
     "variant": TypeAdapter(VariantShape),
     "tools": TypeAdapter(Annotated[dict[str, ToolShape], Field(description="an object of tools by name")]),
+    "tool changes": TypeAdapter(
+        Annotated[dict[str, ToolChangeShape], Field(description="an object of name and description by tool")]
+    ),
 }
 _NAMES = {"string": "text", "boolean": "true or false", "array": "a list"}
 
