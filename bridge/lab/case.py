@@ -13,6 +13,7 @@ from bridge.core.events import TurnEvent
 from bridge.core.items import FunctionTool, Item, ToolChoice
 from bridge.core.turn import AUTO
 from bridge.errors import BridgeError
+from bridge.lab.bfcl import BfclExpect
 
 OTHERS = "*"
 """Among expected arguments: all arguments that are not named."""
@@ -92,6 +93,13 @@ class Expect:
     lacks: tuple[str, ...] = ()
     leak: Literal["forbidden", "allowed"] = "forbidden"
     """Whether tags may appear in the visible text, because the conversation is about them."""
+    bfcl: BfclExpect | None = field(default=None, repr=False)
+    """What BFCL expects. Then its rules alone decide whether the calls are right."""
+
+    @property
+    def more(self) -> tuple[object, ...]:
+        """The members that the repr leaves out, if they are set, so that cases without them keep their fingerprints."""
+        return tuple(each for each in (self.bfcl,) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +121,13 @@ class Case:
 
     @property
     def expects_calls(self) -> bool:
-        return bool(self.expect.calls)
+        return self.expect.bfcl.expects_calls if self.expect.bfcl is not None else bool(self.expect.calls)
 
     @property
     def fingerprint(self) -> str:
         """Changes with everything in a case that matters to its results."""
         parts = (self.items, self.expect, self.tools, self.instructions, self.tool_choice, self.parallel)
-        return digest(repr(parts))
+        return digest(repr((*parts, *self.expect.more)))
 
 
 def digest(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from bridge.lab.bfcl import bfcl_faults
 from bridge.lab.case import OTHERS, Called, Case, ExpectedCall, some
 from bridge.lab.rules import count_pairs, holds_text, matches
 from bridge.tools.parameters import misfits, required_names, takes
@@ -52,15 +53,20 @@ class Check(NamedTuple):
     applies: Callable[[Answer], object]
     reasons: Callable[[Answer], Iterator[str]]
     """Why the answer fails, in sentences; nothing if it passes."""
+    rare: bool = False
+    """Whether few cases ask for it. A result has no outcome of such a check unless it applies."""
 
 
 def check_answer(case: Case, calls: Sequence[Called], visible: str) -> dict[str, bool | None]:
-    """The outcome of each of CHECKS; None if it does not apply."""
+    """The outcome of each of CHECKS; None if it does not apply, and nothing if it is rare besides."""
     answer = Answer(case, calls, visible)
-    return {
-        name: next(check.reasons(answer), None) is None if check.applies(answer) else None
-        for name, check in CHECKS.items()
-    }
+    wanted = CHECKS.keys() if case.expect.bfcl is None else {"bfcl", "text"}
+    outcomes: dict[str, bool | None] = {}
+    for name, check in CHECKS.items():
+        applies = name in wanted and check.applies(answer)
+        if applies or not check.rare:
+            outcomes[name] = next(check.reasons(answer), None) is None if applies else None
+    return outcomes
 
 
 def explain(failed: Sequence[str], case: Case | None, calls: Sequence[Called], visible: str) -> list[tuple[str, str]]:
@@ -182,6 +188,11 @@ def _unneeded(answer: Answer) -> Iterator[str]:
         yield f"No call is expected, but {answer.called} was called."
 
 
+def _bfcl(answer: Answer) -> Iterator[str]:
+    assert answer.case.expect.bfcl is not None
+    yield from bfcl_faults(answer.case.expect.bfcl, [(call.name, read_arguments(call)) for call in answer.calls])
+
+
 def _text(answer: Answer) -> Iterator[str]:
     for text in answer.case.expect.contains:
         if not holds_text(answer.visible, text):
@@ -209,6 +220,9 @@ CHECKS: Mapping[str, Check] = {
         "the visible text is not what it should be",
         lambda answer: answer.case.expect.contains or answer.case.expect.lacks,
         _text,
+    ),
+    "bfcl": Check(
+        "BFCL does not accept the calls", lambda answer: answer.case.expect.bfcl is not None, _bfcl, rare=True
     ),
 }
 

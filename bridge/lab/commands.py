@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bridge.cli.flags import Flags, dataclass_flags
-from bridge.lab import import_command
+from bridge.lab import export_command, import_command
 
 if TYPE_CHECKING:
     from bridge.lab.case import Case
@@ -284,4 +284,5 @@ def render(
             raise typer.Exit(BROKEN_PIPE) from None
 
 
-app.command("import", short_help="Make a suite of recorded traffic.")(import_command.command)
+app.command("import", short_help="Make a suite of recorded traffic, of a table, or of BFCL.")(import_command.command)
+app.command("export", short_help="Write a suite for promptfoo or Inspect.")(export_command.command)

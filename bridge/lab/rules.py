@@ -40,6 +40,15 @@ def check_rule(rule: Any) -> str | None:
     return next((wrong for member in members if (wrong := check_rule(member))), None)
 
 
+def has_rule(value: Any) -> bool:
+    """Whether there is a rule in a value, at any depth."""
+    if isinstance(value, list):
+        return any(map(has_rule, value))
+    if not isinstance(value, dict):
+        return False
+    return any(name.startswith("$") for name in value) or any(map(has_rule, value.values()))
+
+
 def matches(rule: Any, value: Any) -> bool:
     """Whether a value matches a rule that has been checked."""
     named = _rule(rule) if isinstance(rule, dict) else None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from bridge.errors import UsageError
 from bridge.lab.case import Case, digest
 from bridge.lab.changes import NO_CHANGES, Changes, How, ToolChange
+from bridge.lab.formats import PromptFormat
 from bridge.lab.suite.document import ENDINGS, Fault, raise_faults, read_document
 from bridge.lab.suite.models import TextFile, ToolChangeShape, VariantShape, check_shape
 from bridge.tools.instructions import SPEC, Variant, build_instructions
@@ -50,6 +51,8 @@ class LabVariant:
     nonce: bool = False
     allows: frozenset[str] = frozenset()
     changes: Changes = NO_CHANGES
+    format: PromptFormat | None = None
+    """A prompt instead of a wording, with a format of calls of its own."""
     levels: tuple[tuple[str, str], ...] = ()
     """(dimension, level) of each dimension of a matrix; empty for a variant by itself."""
 
@@ -57,7 +60,8 @@ class LabVariant:
     def fingerprint(self) -> str:
         """Changes with everything in a variant that matters to its results."""
         changed = () if self.changes == NO_CHANGES else (self.changes,)
-        return digest(repr((self.wording, self.nonce, *changed)))
+        prompt = () if self.format is None else (self.format,)
+        return digest(repr((self.wording, self.nonce, *changed, *prompt)))
 
     def apply(self, case: Case) -> Case:
         """The case as it is asked in this variant."""
@@ -74,6 +78,8 @@ class LabVariant:
         if self.native or not case.tools:
             return ""
         case = self.apply(case)
+        if self.format is not None:
+            return self.format.text_for(case.tools)
         return build_instructions(
             case.tools,
             case.tool_choice,
@@ -154,6 +160,8 @@ def find_variant(text: str) -> LabVariant:
         raise UsageError(f"{path}: {name} is the name of a shipped variant. Choose another name.")
     if base.native and (shape.blocks or shape.model_fields_set & {"arguments", "nonce"}):
         raise UsageError(f"{path}: the variant native has no injected text. Leave out blocks, arguments and nonce.")
+    if "prompt" in shape.model_fields_set and shape.model_fields_set & {"base", "blocks", "arguments", "nonce"}:
+        raise UsageError(f"{path}: prompt replaces the whole text. Leave out base, blocks, arguments and nonce.")
     blocks = {block: _text(given, path).rstrip("\n") for block, given in shape.blocks.items()}
     arguments = shape.arguments if "arguments" in shape.model_fields_set else base.wording.arguments
     try:
@@ -168,7 +176,15 @@ def find_variant(text: str) -> LabVariant:
         nonce=nonce,
         allows=OBJECT_ARGUMENTS if arguments == "object" else frozenset(),
         changes=_changes(shape, path),
+        format=_format(shape, path),
     )
+
+
+def _format(shape: VariantShape, path: Path) -> PromptFormat | None:
+    if "prompt" not in shape.model_fields_set:
+        return None
+    given = shape.prompt
+    return PromptFormat(_text(given.text, path).rstrip("\n"), given.functions, given.calls, given.tagged)
 
 
 def _changes(shape: VariantShape, path: Path) -> Changes:

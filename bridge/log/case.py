@@ -275,7 +275,12 @@ def suite_yaml(cases: Iterable[Json]) -> str:
         ids.add(name)
         written.append({**case, "id": name, **({"tools": tools} if tools else {})})
     suite: Json = {"tools": shared} if shared else {}
-    return yaml.dump({**suite, "cases": written}, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
+    return dump_yaml({**suite, "cases": written})
+
+
+def dump_yaml(value: Any) -> str:
+    """A JSON value as YAML that the lab reads as the same value."""
+    return yaml.dump(value, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
 
 
 def _share(tool: Any, shared: dict[str, Json]) -> Any:

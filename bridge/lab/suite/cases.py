@@ -9,8 +9,9 @@ from typing import Any
 
 from bridge.core.items import FunctionTool, Item, ToolChoice
 from bridge.errors import InvalidRequest
+from bridge.lab.bfcl import BfclExpect, PossibleCall
 from bridge.lab.case import OTHERS, Case, Expect, ExpectedCall
-from bridge.lab.rules import check_rule
+from bridge.lab.rules import check_rule, has_rule
 from bridge.lab.suite.document import Document, did_you_mean
 from bridge.lab.suite.models import CallShape, CaseShape, InlineTool, ToolShape
 from bridge.protocols.items import read_items, read_name
@@ -81,14 +82,18 @@ class CaseReader:
         expected = shape.expect
         calls = expected.calls if isinstance(expected.calls, list) else []
         at = (*self.path, "expect", "calls")
+        if not expected.model_fields_set & {"calls", "bfcl"}:
+            self.report(at, "missing")
         expect = Expect(
             calls=tuple(self.expected_call(call, (*at, index)) for index, call in enumerate(calls)),
             order=expected.order,
             contains=_texts(expected.contains),
             lacks=_texts(expected.lacks),
             leak=expected.leak,
+            bfcl=self.bfcl(),
         )
-        self.check_contradictions(choice, expect.calls, at)
+        if expect.bfcl is None:
+            self.check_contradictions(choice, expect.calls, at)
         tools = tuple(tool for tool in self.tools.values() if tool is not None)
         if len(self.document.faults) > before or len(tools) < len(self.tools):
             return None
@@ -190,11 +195,22 @@ class CaseReader:
         if len(faults) > before:
             return call
         for member, found in members.items():
-            plain = {name: rule for name, rule in found.items() if name != OTHERS and not _has_rule(rule)}
+            plain = {name: rule for name, rule in found.items() if name != OTHERS and not has_rule(rule)}
             whole = member == "arguments" and plain.keys() == named
             for inside, message in misfits(tool.parameters, plain, whole=whole):
                 self.report((*path, member, *inside), message)
         return call
+
+    def bfcl(self) -> BfclExpect | None:
+        if "bfcl" not in self.shape.expect.model_fields_set:
+            return None
+        shape = self.shape.expect.bfcl
+        if shape.kind not in ("irrelevance", "relevance") and not shape.calls:
+            self.report((*self.path, "expect", "bfcl", "calls"), "missing")
+        return BfclExpect(
+            shape.kind,
+            tuple(PossibleCall(call.name, call.values, call.types, tuple(call.required)) for call in shape.calls),
+        )
 
     def check_contradictions(self, choice: ToolChoice, calls: Sequence[ExpectedCall], path: KeyPath) -> None:
         """Report expectations that no answer can meet."""
@@ -226,11 +242,3 @@ def _with_text_arguments(value: Any) -> Any:
 
 def _texts(value: str | Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _has_rule(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(map(_has_rule, value))
-    if not isinstance(value, dict):
-        return False
-    return any(name.startswith("$") for name in value) or any(map(_has_rule, value.values()))

@@ -109,12 +109,29 @@ class CallShape(Shape):
     optional: Json = Field({}, description=_RULES)
 
 
+class PossibleCallShape(Shape):
+    """a call: an object with name, values, types and required"""
+
+    name: Name
+    values: Json
+    types: Json
+    required: list[str] = Field([], description="a list of names")
+
+
+class BfclShape(Shape):
+    """an object with kind and calls"""
+
+    kind: Literal["simple", "multiple", "parallel", "irrelevance", "relevance"]
+    calls: list[PossibleCallShape] = Field([], description="a list of calls")
+
+
 class ExpectShape(Shape):
     """an object with calls"""
 
     calls: Annotated[Literal["none"], _TEXT] | Annotated[list[CallShape], _LIST] = Field(
-        discriminator=_BY_TYPE, description="none or a list of calls"
+        "none", discriminator=_BY_TYPE, description="none or a list of calls"
     )
+    bfcl: BfclShape = ABSENT
     order: Literal["any", "exact"] = "any"
     contains: Texts = []
     lacks: Texts = []
@@ -193,6 +210,15 @@ class ToolChangeShape(Shape):
     description: str = ABSENT
 
 
+class PromptShape(Shape):
+    """an object with text, functions, calls and tagged"""
+
+    text: TextOrFile
+    functions: Literal["json", "python", "xml"] = "json"
+    calls: Literal["python", "json", "verbose-xml", "concise-xml"] = "python"
+    tagged: bool = False
+
+
 class VariantShape(Shape):
     """a variant: an object with name, base, blocks, instructions, tools and other keys"""
 
@@ -206,6 +232,7 @@ class VariantShape(Shape):
         discriminator=_BY_TYPE,
         description="text, or an object with replace, prepend or append",
     )
+    prompt: PromptShape = ABSENT
     tools: dict[str, ToolChangeShape] = Field({}, description="an object of name and description by tool")
     schemas: Literal["full", "bare", "closed"] = "full"
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] = ABSENT

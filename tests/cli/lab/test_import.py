@@ -39,7 +39,7 @@ def test_cases_from_a_log(tmp_path: Path) -> None:
 
     assert (again.code, again.stderr) == (
         2,
-        "error: some.yaml exists. Choose another file for --into, so that no edited case is lost.\n",
+        "error: some.yaml exists. Choose another name for --into, so that no edited case is lost.\n",
     )
     assert (none.code, none.stderr) == (
         2,
