@@ -16,13 +16,14 @@ from bridge.appserver.backend import AppServerBackend
 from bridge.appserver.prompt import client_instructions, flatten, system_texts
 from bridge.core.backend import Backend
 from bridge.core.events import Finished, TurnEvent, Usage
-from bridge.core.items import Message
+from bridge.core.items import Message, Text
 from bridge.core.models import ModelChoice
 from bridge.core.observer import TurnFacts
 from bridge.core.turn import AUTO, Turn
 from bridge.errors import BackendProtocolError, BridgeError
 from bridge.ids import new_id
 from bridge.lab.case import Case, Sample, sample_of
+from bridge.lab.examine import AskModel, Examiner
 from bridge.lab.result import Cell, Result, score_sample
 from bridge.lab.variant import LabVariant
 from bridge.log.record import LogObserver
@@ -67,8 +68,9 @@ def make_turn(case: Case, variant: LabVariant, choice: ModelChoice, text: str, *
 class Asker:
     """Asks cells of the backends that serve their models, and records them if there is an event log."""
 
-    def __init__(self, app: App, *, timeout: float) -> None:
+    def __init__(self, app: App, *, timeout: float, examiner: Examiner | None = None) -> None:
         self._router = app.router
+        self._examiner = examiner or Examiner()
         self._timeout = timeout
         self._log = None if app.log is None else LogObserver(app.log.recorder)
         # Kept, because building the text for many tools takes a while.
@@ -86,6 +88,7 @@ class Asker:
             sample = Sample(failure=BridgeError(f"No answer within {self._timeout:g} s.", code="timeout"))
         except BridgeError as error:
             sample = Sample(failure=error)
+        sample = await self._examiner.examine(case, variant, sample)
         if self._log is not None:
             end = Finished("completed" if sample.failure is None else "failed", error=sample.failure)
             self._log.ended(facts, end, Usage(sample.input_tokens, 0, sample.output_tokens), trio.current_time())
@@ -104,6 +107,34 @@ class Asker:
         if self._log is not None:
             self._log.starting(facts)
         return sample_of(await _collect(backend, turn, facts.id), trio.current_time() - facts.arrived)
+
+
+def ask_judge(app: App, model: str, timeout: float) -> AskModel:
+    """What asks a judge model. It raises BridgeError if there is no answer."""
+
+    async def ask(instructions: str, prompt: str) -> str:
+        await app.router.wait_for(model)
+        choice = app.router.resolve(model)
+        turn = Turn(
+            model=choice.effective,
+            requested_model=choice.requested,
+            items=(Message("user", (Text(prompt),)),),
+            instructions=instructions,
+            effort=choice.effort,
+            stream=True,
+            backend=choice.backend,
+            verbatim=True,
+        )
+        try:
+            with trio.fail_after(timeout):
+                sample = sample_of(await _collect(app.router.backend(choice.backend), turn, new_id("req")))
+        except trio.TooSlowError:
+            raise BridgeError(f"The judge gave no answer within {timeout:g} s.", code="timeout") from None
+        if sample.failure is not None:
+            raise sample.failure
+        return "\n".join(sample.texts)
+
+    return ask
 
 
 async def check_native(backend: Backend, turn: Turn) -> None:
@@ -148,6 +179,7 @@ async def rescore(
     models: Collection[str] = (),
     *,
     narrowed: bool = False,
+    examiner: Examiner | None = None,
 ) -> Result | str | None:
     """The result of a recorded cell, or why it has none; None for a request that does not come from the lab.
 
@@ -165,7 +197,8 @@ async def rescore(
         return f"they come from another model, {cell.model}"
     if not recording.complete:
         return "the log ends before they do"
-    return score_sample(cell, case, variant, await _replay(recording, case, variant), recording.id)
+    sample = await (examiner or Examiner()).examine(case, variant, await _replay(recording, case, variant))
+    return score_sample(cell, case, variant, sample, recording.id)
 
 
 async def _replay(recording: Recording, case: Case, variant: LabVariant) -> Sample:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from bridge.core.collect import TextOutput, collect
 from bridge.core.events import TurnEvent
@@ -39,6 +39,16 @@ def is_permanent(error: BridgeError) -> bool:
     return error.severity == "fatal" and (no_access or error.code in ("model_not_found", "insufficient_quota"))
 
 
+class Verdict(NamedTuple):
+    """What a check outside this program says of an answer; `prompt` and `reply` are a judge's."""
+
+    check: Literal["python", "judge"]
+    passed: bool
+    reason: str = ""
+    prompt: str = ""
+    reply: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One answer. `texts` are its messages as the model wrote them, with tags; `calls` are native calls."""
@@ -50,6 +60,7 @@ class Sample:
     seconds: float = 0.0
     failure: BridgeError | None = None
     """Why there is no answer to score. This is never counted against the model."""
+    verdicts: tuple[Verdict, ...] = ()
 
 
 def sample_of(events: Iterable[TurnEvent], seconds: float = 0.0) -> Sample:
@@ -83,6 +94,21 @@ class ExpectedCall:
     """Arguments that may be absent; if present, they must match."""
 
 
+class Example(NamedTuple):
+    """An answer with a person's verdict, to see whether a judge agrees."""
+
+    answer: str
+    verdict: Literal["pass", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeExpect:
+    """A rubric that a judge model grades answers by."""
+
+    rubric: str
+    examples: tuple[Example, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Expect:
     calls: tuple[ExpectedCall, ...] = ()
@@ -95,11 +121,16 @@ class Expect:
     """Whether tags may appear in the visible text, because the conversation is about them."""
     bfcl: BfclExpect | None = field(default=None, repr=False)
     """What BFCL expects. Then its rules alone decide whether the calls are right."""
+    text: Any = field(default=None, repr=False)
+    """A rule for the visible text; None for any."""
+    check: str | None = field(default=None, repr=False)
+    """`module:function` of a check in Python."""
+    judge: JudgeExpect | None = field(default=None, repr=False)
 
     @property
     def more(self) -> tuple[object, ...]:
         """The members that the repr leaves out, if they are set, so that cases without them keep their fingerprints."""
-        return tuple(each for each in (self.bfcl,) if each is not None)
+        return tuple(each for each in (self.bfcl, self.text, self.check, self.judge) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from bridge.lab.bfcl import bfcl_faults
-from bridge.lab.case import OTHERS, Called, Case, ExpectedCall, some
+from bridge.lab.case import OTHERS, Called, Case, ExpectedCall, Verdict, some
 from bridge.lab.rules import count_pairs, holds_text, matches
 from bridge.tools.parameters import misfits, required_names, takes
 from bridge.tools.payload import arguments_or_none
@@ -34,8 +34,9 @@ def read_arguments(call: Called) -> Any:
 class Answer:
     """The calls and the visible text of an answer, beside what its case offers and expects."""
 
-    def __init__(self, case: Case, calls: Sequence[Called], visible: str) -> None:
+    def __init__(self, case: Case, calls: Sequence[Called], visible: str, verdicts: Sequence[Verdict] = ()) -> None:
         self.case, self.calls, self.visible = case, calls, visible
+        self.verdicts = {verdict.check: verdict for verdict in verdicts}
         self.due = case.expect.calls
         self.tools = {name: tool for tool in case.tools for name in (tool.name, tool.full_name)}
         self.offered = [
@@ -57,10 +58,12 @@ class Check(NamedTuple):
     """Whether few cases ask for it. A result has no outcome of such a check unless it applies."""
 
 
-def check_answer(case: Case, calls: Sequence[Called], visible: str) -> dict[str, bool | None]:
+def check_answer(
+    case: Case, calls: Sequence[Called], visible: str, verdicts: Sequence[Verdict] = ()
+) -> dict[str, bool | None]:
     """The outcome of each of CHECKS; None if it does not apply, and nothing if it is rare besides."""
-    answer = Answer(case, calls, visible)
-    wanted = CHECKS.keys() if case.expect.bfcl is None else {"bfcl", "text"}
+    answer = Answer(case, calls, visible, verdicts)
+    wanted = CHECKS.keys() if case.expect.bfcl is None else {"bfcl", "text", "python", "judge"}
     outcomes: dict[str, bool | None] = {}
     for name, check in CHECKS.items():
         applies = name in wanted and check.applies(answer)
@@ -69,9 +72,15 @@ def check_answer(case: Case, calls: Sequence[Called], visible: str) -> dict[str,
     return outcomes
 
 
-def explain(failed: Sequence[str], case: Case | None, calls: Sequence[Called], visible: str) -> list[tuple[str, str]]:
+def explain(
+    failed: Sequence[str],
+    case: Case | None,
+    calls: Sequence[Called],
+    visible: str,
+    verdicts: Sequence[Verdict] = (),
+) -> list[tuple[str, str]]:
     """(check, sentence) for each reason of each failed check. Without the case only their meaning is known."""
-    answer = Answer(case, calls, visible) if case is not None else None
+    answer = Answer(case, calls, visible, verdicts) if case is not None else None
     found: list[tuple[str, str]] = []
     for name in failed:
         reasons = list(CHECKS[name].reasons(answer)) if answer is not None else []
@@ -200,6 +209,17 @@ def _text(answer: Answer) -> Iterator[str]:
     for text in answer.case.expect.lacks:
         if holds_text(answer.visible, text):
             yield f"The visible text contains {_json(text)}, but should not."
+    if (rule := answer.case.expect.text) is not None and not matches(rule, answer.visible.strip()):
+        yield f"The visible text is {_json(answer.visible.strip())}; expected {_json(rule)}."
+
+
+def _verdict(name: Literal["python", "judge"]) -> Callable[[Answer], Iterator[str]]:
+    def reasons(answer: Answer) -> Iterator[str]:
+        verdict = answer.verdicts.get(name)
+        if verdict is not None and not verdict.passed:
+            yield verdict.reason or "It gives no reason."
+
+    return reasons
 
 
 CHECKS: Mapping[str, Check] = {
@@ -218,11 +238,17 @@ CHECKS: Mapping[str, Check] = {
     "unneeded": Check("a call is made although none is expected", lambda answer: not answer.due, _unneeded),
     "text": Check(
         "the visible text is not what it should be",
-        lambda answer: answer.case.expect.contains or answer.case.expect.lacks,
+        lambda answer: answer.case.expect.contains or answer.case.expect.lacks or answer.case.expect.text is not None,
         _text,
     ),
     "bfcl": Check(
         "BFCL does not accept the calls", lambda answer: answer.case.expect.bfcl is not None, _bfcl, rare=True
+    ),
+    "python": Check(
+        "the Python check refuses the answer", lambda answer: "python" in answer.verdicts, _verdict("python"), rare=True
+    ),
+    "judge": Check(
+        "the judge refuses the answer", lambda answer: "judge" in answer.verdicts, _verdict("judge"), rare=True
     ),
 }
 

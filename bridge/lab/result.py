@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from bridge.core.items import FunctionTool
 from bridge.errors import BridgeError, ConfigError
-from bridge.lab.case import Called, Case, Expect, Sample
+from bridge.lab.case import Called, Case, Expect, Sample, Verdict
 from bridge.lab.checks import CHECKS, explain
 from bridge.lab.score import Form, Reading, read_answer, score
 from bridge.lab.variant import LabVariant
@@ -58,6 +58,7 @@ class Result:
     output_tokens: int = 0
     seconds: float = 0.0
     req_id: str | None = None
+    verdicts: tuple[Verdict, ...] = ()
 
     @property
     def failed_checks(self) -> tuple[str, ...]:
@@ -70,10 +71,11 @@ class Result:
         is not known is assumed to have the usual tags.
         """
         offered = tuple(FunctionTool(name) for name in dict.fromkeys(call.name for call in self.calls))
-        asked = case or Case(self.cell.case, "", (), Expect(), offered)
+        known = case or Case(self.cell.case, "", (), Expect(), offered)
         variant = variant or LabVariant(self.cell.variant)
-        reading = read_answer(asked, variant, Sample(self.texts))
-        return reading, explain(self.failed_checks, case and variant.apply(case), self.calls, reading.visible)
+        reading = read_answer(known, variant, Sample(self.texts))
+        asked = variant.apply(case) if case is not None else None
+        return reading, explain(self.failed_checks, asked, self.calls, reading.visible, self.verdicts)
 
 
 def score_sample(cell: Cell, case: Case, variant: LabVariant, sample: Sample, req_id: str | None = None) -> Result:
@@ -99,6 +101,7 @@ def score_sample(cell: Cell, case: Case, variant: LabVariant, sample: Sample, re
         found.calls,
         sample.texts,
         **spent,
+        verdicts=sample.verdicts,
     )
 
 
@@ -107,7 +110,10 @@ _RESULT = TypeAdapter(Result)
 
 
 def to_line(result: Result) -> bytes:
-    return orjson.dumps(result.cell._asdict() | {name: getattr(result, name) for name in _MEMBERS}) + b"\n"
+    data = result.cell._asdict() | {name: getattr(result, name) for name in _MEMBERS}
+    # Few cases have verdicts.
+    data["verdicts"] = [verdict._asdict() for verdict in result.verdicts]
+    return orjson.dumps({name: value for name, value in data.items() if value or name != "verdicts"}) + b"\n"
 
 
 def from_line(line: bytes) -> Result | None:

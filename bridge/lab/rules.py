@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from unicodedata import normalize
 
+from bridge import exact_json
+from bridge.tools.schema import compile_schema
+
 Wanted = TypeVar("Wanted")
 Given = TypeVar("Given")
 
@@ -33,7 +36,9 @@ def check_rule(rule: Any) -> str | None:
                     re.compile(wanted)
                 except re.error as error:
                     return f"$regex {wanted!r}: {error}"
-            return check_rule(wanted) if isinstance(wanted, list) else None
+            if name == "$json" and compile_schema(wanted) is None:
+                return "$json takes a JSON Schema that can be used without fetching anything"
+            return check_rule(wanted) if isinstance(wanted, list) or name == "$not" else None
         if unknown := [name for name in rule if isinstance(name, str) and name.startswith("$")]:
             return f"unknown rule {', '.join(unknown)}; a rule is an object with exactly one of {', '.join(_RULES)}"
     members = rule.values() if isinstance(rule, dict) else rule if isinstance(rule, list) else ()
@@ -120,6 +125,27 @@ def _matches_set(wanted: list[Any], value: Any) -> bool:
     return same_length and count_pairs(wanted, value, matches) == len(wanted)
 
 
+_FIGURE = re.compile(r"[-−]?\d+(?:[,'’]\d{3})*(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
+
+def last_number(text: Any) -> float | None:
+    """The last number in a text; thousands may be grouped. None if there is none."""
+    found = _FIGURE.findall(text) if isinstance(text, str) else []
+    return float(re.sub("[,'’]", "", found[-1]).replace("−", "-")) if found else None
+
+
+def _fits_json(schema: Any, value: Any) -> bool:
+    """Whether a text is JSON that fits a schema."""
+    if not isinstance(value, str):
+        return False
+    try:
+        parsed = exact_json.loads(value.strip())
+    except ValueError:
+        return False
+    check = compile_schema(schema)
+    return check is not None and check(parsed)
+
+
 class _Rule(NamedTuple):
     takes: str
     """What stands beside its name in a suite."""
@@ -151,5 +177,18 @@ _RULES: Mapping[str, _Rule] = {
         lambda limits, value: isinstance(value, str | list) and limits[0] <= len(value) <= limits[1],
     ),
     "$set": _Rule("a list", _is_list, _matches_set),
+    "$percent": _Rule(
+        "two numbers",
+        _is_pair,
+        lambda near, value: _is_number(value) and abs(value - near[0]) <= abs(near[0]) * near[1] / 100,
+    ),
+    "$figure": _Rule(
+        "two numbers",
+        _is_pair,
+        lambda near, value: (number := last_number(value)) is not None and abs(number - near[0]) <= near[1],
+    ),
+    "$json": _Rule("a JSON Schema", lambda wanted: isinstance(wanted, dict | bool), _fits_json),
+    "$all": _Rule("a list", _is_list, lambda wanted, value: all(matches(rule, value) for rule in wanted)),
+    "$not": _Rule("a value or a rule", lambda wanted: True, lambda wanted, value: not matches(wanted, value)),
     "$anything": _Rule("true", lambda wanted: wanted is True, lambda wanted, value: True),
 }

@@ -278,7 +278,7 @@ def score(case: Case, variant: LabVariant, sample: Sample) -> Score:
     reading = _read_answer(case, variant, sample)
     return Score(
         _form(case, reading),
-        check_answer(case, reading.calls, reading.visible),
+        check_answer(case, reading.calls, reading.visible, sample.verdicts),
         tuple(reading.repairs),
         tuple(reading.rejections),
         tuple(reading.calls),

@@ -62,7 +62,10 @@ def case_block(case: Case) -> dict[str, Any]:
 def sample_block(result: Result, case: Case | None, variant: LabVariant | None) -> dict[str, Any]:
     """A sample: its texts with marked calls, its calls, and what is wrong with it."""
     reading, failed = result.explain(case, variant)
-    return asdict(result) | {"repeat": result.cell.repeat, "failed": failed, "texts": reading.texts}
+    found = asdict(result)
+    if not found["verdicts"]:
+        del found["verdicts"]
+    return found | {"repeat": result.cell.repeat, "failed": failed, "texts": reading.texts}
 
 
 def whole_text(value: Any) -> Any:

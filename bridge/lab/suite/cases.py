@@ -10,7 +10,7 @@ from typing import Any
 from bridge.core.items import FunctionTool, Item, ToolChoice
 from bridge.errors import InvalidRequest
 from bridge.lab.bfcl import BfclExpect, PossibleCall
-from bridge.lab.case import OTHERS, Case, Expect, ExpectedCall
+from bridge.lab.case import OTHERS, Case, Example, Expect, ExpectedCall, JudgeExpect
 from bridge.lab.rules import check_rule, has_rule
 from bridge.lab.suite.document import Document, did_you_mean
 from bridge.lab.suite.models import CallShape, CaseShape, InlineTool, ToolShape
@@ -91,6 +91,9 @@ class CaseReader:
             lacks=_texts(expected.lacks),
             leak=expected.leak,
             bfcl=self.bfcl(),
+            text=self.text_rule(),
+            check=expected.check,
+            judge=self.judge(),
         )
         if expect.bfcl is None:
             self.check_contradictions(choice, expect.calls, at)
@@ -211,6 +214,18 @@ class CaseReader:
             shape.kind,
             tuple(PossibleCall(call.name, call.values, call.types, tuple(call.required)) for call in shape.calls),
         )
+
+    def text_rule(self) -> Any:
+        rule = self.shape.expect.text
+        if wrong := check_rule(rule):
+            self.report((*self.path, "expect", "text"), wrong)
+        return rule
+
+    def judge(self) -> JudgeExpect | None:
+        if "judge" not in self.shape.expect.model_fields_set:
+            return None
+        shape = self.shape.expect.judge
+        return JudgeExpect(shape.rubric, tuple(Example(each.answer, each.verdict) for each in shape.examples))
 
     def check_contradictions(self, choice: ToolChoice, calls: Sequence[ExpectedCall], path: KeyPath) -> None:
         """Report expectations that no answer can meet."""

@@ -125,6 +125,20 @@ class BfclShape(Shape):
     calls: list[PossibleCallShape] = Field([], description="a list of calls")
 
 
+class ExampleShape(Shape):
+    """an object with answer and verdict"""
+
+    answer: str
+    verdict: Literal["pass", "fail"]
+
+
+class JudgeShape(Shape):
+    """an object with rubric and examples"""
+
+    rubric: LongText
+    examples: list[ExampleShape] = Field([], description="a list of answers with verdicts")
+
+
 class ExpectShape(Shape):
     """an object with calls"""
 
@@ -132,6 +146,11 @@ class ExpectShape(Shape):
         "none", discriminator=_BY_TYPE, description="none or a list of calls"
     )
     bfcl: BfclShape = ABSENT
+    text: Any = None
+    check: Annotated[
+        str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:function of a check in Python")
+    ] = ABSENT
+    judge: JudgeShape = ABSENT
     order: Literal["any", "exact"] = "any"
     contains: Texts = []
     lacks: Texts = []
