@@ -16,13 +16,14 @@ from bridge.appserver.backend import AppServerBackend
 from bridge.appserver.prompt import client_instructions, flatten, system_texts
 from bridge.core.backend import Backend
 from bridge.core.events import Finished, TurnEvent, Usage
-from bridge.core.items import Message, Text
+from bridge.core.items import Item, Message, Text
 from bridge.core.models import ModelChoice
 from bridge.core.observer import TurnFacts
 from bridge.core.turn import AUTO, Turn
 from bridge.errors import BackendProtocolError, BridgeError
 from bridge.ids import new_id
 from bridge.lab.case import Case, Sample, sample_of
+from bridge.lab.episode import run_episode
 from bridge.lab.examine import AskModel, Examiner
 from bridge.lab.result import Cell, Result, score_sample
 from bridge.lab.variant import LabVariant
@@ -106,7 +107,30 @@ class Asker:
         facts.turn, facts.backend, facts.dropped = turn, backend.name, tuple(await backend.drops(turn))
         if self._log is not None:
             self._log.starting(facts)
-        return sample_of(await _collect(backend, turn, facts.id), trio.current_time() - facts.arrived)
+        if case.loop is None:
+            return sample_of(await _collect(backend, turn, facts.id), trio.current_time() - facts.arrived)
+        sample = await self._episode(case, variant, choice, key, backend, facts.id)
+        return replace(sample, seconds=trio.current_time() - facts.arrived)
+
+    async def _episode(
+        self,
+        case: Case,
+        variant: LabVariant,
+        choice: ModelChoice,
+        key: tuple[str, str],
+        backend: Backend,
+        req_id: str,
+    ) -> Sample:
+        asked = variant.apply(case)
+        assert asked.loop is not None
+        offers_text = isinstance(backend, AppServerBackend)
+
+        async def ask(items: tuple[Item, ...], number: int) -> list[TurnEvent]:
+            now = replace(asked, items=items)
+            turn = make_turn(now, variant.after_apply(), choice, self._texts[key], offers_text=offers_text)
+            return await _collect(backend, turn, req_id if not number else f"{req_id}#{number}")
+
+        return await run_episode(ask, asked, variant, asked.loop, self._examiner.python)
 
 
 def ask_judge(app: App, model: str, timeout: float) -> AskModel:
@@ -193,6 +217,8 @@ async def rescore(
         return "their cases are not selected" if narrowed else f"the suite has no case {cell.case}"
     if variant is None:
         return f"the variant {cell.variant} is not selected; use -V with its name or file"
+    if case.loop is not None:
+        return "their cases are episodes, which are not scored again"
     if models and cell.model not in models:
         return f"they come from another model, {cell.model}"
     if not recording.complete:

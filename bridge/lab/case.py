@@ -50,6 +50,17 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """How an episode ended."""
+
+    answers: int = 0
+    last: int = 0
+    """The index of the first text of the last answer."""
+    cut: bool = False
+    """Whether the limit of answers was reached."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One answer. `texts` are its messages as the model wrote them, with tags; `calls` are native calls."""
 
@@ -61,6 +72,8 @@ class Sample:
     failure: BridgeError | None = None
     """Why there is no answer to score. This is never counted against the model."""
     verdicts: tuple[Verdict, ...] = ()
+    ended: Ended | None = None
+    """Of an episode. Its texts and calls are those of all answers."""
 
 
 def sample_of(events: Iterable[TurnEvent], seconds: float = 0.0) -> Sample:
@@ -126,11 +139,39 @@ class Expect:
     check: str | None = field(default=None, repr=False)
     """`module:function` of a check in Python."""
     judge: JudgeExpect | None = field(default=None, repr=False)
+    others: Literal["forbidden", "allowed"] = field(default="forbidden", repr=False)
+    """Whether calls besides the expected ones are right, too."""
+    last_call: str | None = field(default=None, repr=False)
+    """A function after whose call nothing may be called."""
 
     @property
     def more(self) -> tuple[object, ...]:
         """The members that the repr leaves out, if they are set, so that cases without them keep their fingerprints."""
-        return tuple(each for each in (self.bfcl, self.text, self.check, self.judge) if each is not None)
+        others = None if self.others == "forbidden" else self.others
+        given = (self.bfcl, self.text, self.check, self.judge, others, self.last_call)
+        return tuple(each for each in given if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """What a simulated tool does when it is called: it returns a result or an error, or asks a function in Python."""
+
+    when: Mapping[str, Any] = field(default_factory=dict)
+    """Values or rules by argument; the reaction is only for calls that match."""
+    result: Any = None
+    error: str | None = None
+    python: str | None = None
+    delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """How a case goes on after the first answer."""
+
+    tools: Mapping[str, tuple[Reaction, ...]] = field(default_factory=dict)
+    then: tuple[str, ...] = ()
+    """What the user says when the model is done."""
+    max_steps: int = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +188,7 @@ class Case:
     parallel: bool = True
     tags: tuple[str, ...] = ()
     notes: str = ""
+    loop: Loop | None = None
     file: Path | None = field(default=None, compare=False)
     line: int = field(default=0, compare=False)
 
@@ -158,7 +200,8 @@ class Case:
     def fingerprint(self) -> str:
         """Changes with everything in a case that matters to its results."""
         parts = (self.items, self.expect, self.tools, self.instructions, self.tool_choice, self.parallel)
-        return digest(repr((*parts, *self.expect.more)))
+        loop = () if self.loop is None else (self.loop,)
+        return digest(repr((*parts, *self.expect.more, *loop)))
 
 
 def digest(text: str) -> str:

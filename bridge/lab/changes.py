@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from bridge.core.items import FunctionCall, FunctionTool, Item, ToolChoice
-from bridge.lab.case import Case, ExpectedCall
+from bridge.lab.case import Case, ExpectedCall, Loop
 
 How = Literal["replace", "prepend", "append"]
 SchemaStyle = Literal["full", "bare", "closed"]
@@ -56,7 +56,12 @@ class Changes:
             tools=tuple(map(self._tool, case.tools)),
             items=tuple(_renamed(item, names) for item in case.items),
             tool_choice=ToolChoice(choice.mode, names.get(choice.name or "", choice.name)),
-            expect=replace(expect, calls=tuple(_expected(call, names) for call in expect.calls)),
+            expect=replace(
+                expect,
+                calls=tuple(_expected(call, names) for call in expect.calls),
+                last_call=names.get(expect.last_call or "", expect.last_call),
+            ),
+            loop=_renamed_loop(case.loop, names),
         )
 
     def _tool(self, tool: FunctionTool) -> FunctionTool:
@@ -86,6 +91,12 @@ def _renamed(item: Item, names: Mapping[str, str]) -> Item:
     if isinstance(item, FunctionCall) and item.namespace is None and item.name in names:
         return replace(item, name=names[item.name])
     return item
+
+
+def _renamed_loop(loop: Loop | None, names: Mapping[str, str]) -> Loop | None:
+    if loop is None:
+        return None
+    return replace(loop, tools={names.get(name, name): reactions for name, reactions in loop.tools.items()})
 
 
 def _expected(call: ExpectedCall, names: Mapping[str, str]) -> ExpectedCall:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from bridge.lab.bfcl import bfcl_faults
-from bridge.lab.case import OTHERS, Called, Case, ExpectedCall, Verdict, some
+from bridge.lab.case import OTHERS, Called, Case, Ended, ExpectedCall, Verdict, some
 from bridge.lab.rules import count_pairs, holds_text, matches
 from bridge.tools.parameters import misfits, required_names, takes
 from bridge.tools.payload import arguments_or_none
@@ -34,8 +34,18 @@ def read_arguments(call: Called) -> Any:
 class Answer:
     """The calls and the visible text of an answer, beside what its case offers and expects."""
 
-    def __init__(self, case: Case, calls: Sequence[Called], visible: str, verdicts: Sequence[Verdict] = ()) -> None:
+    def __init__(
+        self,
+        case: Case,
+        calls: Sequence[Called],
+        visible: str,
+        verdicts: Sequence[Verdict] = (),
+        ended: Ended | None = None,
+    ) -> None:
         self.case, self.calls, self.visible = case, calls, visible
+        self.ended = ended
+        self.more = case.expect.others == "allowed"
+        """Whether other calls are right, too."""
         self.verdicts = {verdict.check: verdict for verdict in verdicts}
         self.due = case.expect.calls
         self.tools = {name: tool for tool in case.tools for name in (tool.name, tool.full_name)}
@@ -59,10 +69,14 @@ class Check(NamedTuple):
 
 
 def check_answer(
-    case: Case, calls: Sequence[Called], visible: str, verdicts: Sequence[Verdict] = ()
+    case: Case,
+    calls: Sequence[Called],
+    visible: str,
+    verdicts: Sequence[Verdict] = (),
+    ended: Ended | None = None,
 ) -> dict[str, bool | None]:
     """The outcome of each of CHECKS; None if it does not apply, and nothing if it is rare besides."""
-    answer = Answer(case, calls, visible, verdicts)
+    answer = Answer(case, calls, visible, verdicts, ended)
     wanted = CHECKS.keys() if case.expect.bfcl is None else {"bfcl", "text", "python", "judge"}
     outcomes: dict[str, bool | None] = {}
     for name, check in CHECKS.items():
@@ -78,9 +92,10 @@ def explain(
     calls: Sequence[Called],
     visible: str,
     verdicts: Sequence[Verdict] = (),
+    ended: Ended | None = None,
 ) -> list[tuple[str, str]]:
     """(check, sentence) for each reason of each failed check. Without the case only their meaning is known."""
-    answer = Answer(case, calls, visible, verdicts) if case is not None else None
+    answer = Answer(case, calls, visible, verdicts, ended) if case is not None else None
     found: list[tuple[str, str]] = []
     for name in failed:
         reasons = list(CHECKS[name].reasons(answer)) if answer is not None else []
@@ -147,6 +162,7 @@ def _values(answer: Answer) -> Iterator[str]:
         return
     # One call would have to count for two expected ones.
     surplus = [call for call in answer.calls if not any(_is_right(want, call) for want in answer.due)]
+    surplus = [] if answer.more else surplus
     for call in surplus:
         yield f"Unexpected call: {_cut(call.name)} with {_cut(call.arguments)}."
     if not surplus:
@@ -172,16 +188,34 @@ def _wrong_arguments(want: ExpectedCall, given: Mapping[str, Any]) -> Iterator[s
 
 def _count(answer: Answer) -> Iterator[str]:
     expected, made = len(answer.due), len(answer.calls)
-    if expected != made:
+    if made < expected if answer.more else made != expected:
         yield f"Expected {expected} call{'' if expected == 1 else 's'}, got {made or 'none'}."
 
 
 def _order(answer: Answer) -> Iterator[str]:
+    if answer.more:
+        left = iter(answer.calls)
+        if not all(any(_is_right(want, call) for call in left) for want in answer.due):
+            due = ", then ".join(_cut(call.name) for call in answer.due)
+            yield f"Expected {due}, in this order; got {answer.called}."
+        return
     made, expected = [call.name for call in answer.calls], [call.name for call in answer.due]
     if made != expected:
         yield f"Expected {', then '.join(map(_cut, expected))}; got {', then '.join(map(_cut, made))}."
     elif sum(map(_is_right, answer.due, answer.calls)) != answer.right:
         yield "The calls are right, but in the wrong order."
+
+
+def _last_call(answer: Answer) -> Iterator[str]:
+    names = [call.name for call in answer.calls]
+    last = answer.case.expect.last_call or ""
+    if after := names[names.index(last) + 1 :] if last in names else []:
+        yield f"{_listed(after)} was called after {_cut(last)}."
+
+
+def _steps(answer: Answer) -> Iterator[str]:
+    if answer.ended is not None and answer.ended.cut:
+        yield f"The model was not done after {answer.ended.answers} answers."
 
 
 def _choice(answer: Answer) -> Iterator[str]:
@@ -231,11 +265,17 @@ CHECKS: Mapping[str, Check] = {
     "count": Check("the number of calls is wrong", lambda answer: answer.due, _count),
     "order": Check(
         "the calls are in the wrong order",
-        lambda answer: answer.case.expect.order == "exact" and 2 <= len(answer.due) == len(answer.calls),
+        lambda answer: (
+            answer.case.expect.order == "exact"
+            and len(answer.due) >= 2
+            and (len(answer.due) <= len(answer.calls) if answer.more else len(answer.due) == len(answer.calls))
+        ),
         _order,
     ),
     "choice": Check("tool_choice is not obeyed", lambda answer: answer.case.tool_choice.mode != "auto", _choice),
-    "unneeded": Check("a call is made although none is expected", lambda answer: not answer.due, _unneeded),
+    "unneeded": Check(
+        "a call is made although none is expected", lambda answer: not answer.due and not answer.more, _unneeded
+    ),
     "text": Check(
         "the visible text is not what it should be",
         lambda answer: answer.case.expect.contains or answer.case.expect.lacks or answer.case.expect.text is not None,
@@ -244,6 +284,10 @@ CHECKS: Mapping[str, Check] = {
     "bfcl": Check(
         "BFCL does not accept the calls", lambda answer: answer.case.expect.bfcl is not None, _bfcl, rare=True
     ),
+    "last_call": Check(
+        "something is called after the last call", lambda answer: answer.case.expect.last_call, _last_call, rare=True
+    ),
+    "steps": Check("the limit of answers is reached", lambda answer: answer.ended is not None, _steps, rare=True),
     "python": Check(
         "the Python check refuses the answer", lambda answer: "python" in answer.verdicts, _verdict("python"), rare=True
     ),

@@ -49,7 +49,7 @@ sys.path.insert(0, sys.argv[1])
 module, _, name = sys.argv[2].partition(":")
 out, sys.stdout = sys.stdout, sys.stderr
 found = getattr(importlib.import_module(module), name)(answer)
-out.write(json.dumps(found if isinstance(found, (bool, str)) or found is None else repr(found)))
+out.write(json.dumps(found))
 """
 
 JUDGE_INSTRUCTIONS = """\
@@ -66,7 +66,7 @@ class Examiner:
     """Gives the verdicts that a case asks for. `python` is the directory of the checks' modules."""
 
     def __init__(self, *, python: Path | None = None, judge: AskModel | None = None) -> None:
-        self._python = python.resolve() if python is not None else None
+        self.python = python.resolve() if python is not None else None
         self._judge = judge
 
     async def examine(self, case: Case, variant: LabVariant, sample: Sample) -> Sample:
@@ -78,8 +78,8 @@ class Examiner:
         reading = read_answer(case, variant, sample)
         verdicts = []
         try:
-            if expect.check is not None and self._python is not None:
-                verdicts.append(await run_check(expect.check, self._python, described(asked, reading)))
+            if expect.check is not None and self.python is not None:
+                verdicts.append(await run_check(expect.check, self.python, described(asked, reading)))
             if expect.judge is not None and self._judge is not None:
                 verdicts.append(await judge_answer(expect.judge, asked, shown_answer(reading), self._judge))
         except BridgeError as error:
@@ -93,15 +93,15 @@ def described(case: Case, reading: Reading) -> dict[str, Any]:
         "case": case.id,
         "category": case.category,
         "tags": list(case.tags),
-        "text": reading.visible,
+        "text": reading.final,
         "calls": [{"name": call.name, "arguments": read_arguments(call)} for call in reading.calls],
     }
 
 
-async def run_check(name: str, directory: Path, answer: Mapping[str, Any], seconds: float = SECONDS) -> Verdict:
-    """The verdict of a function in a module below `directory`, an absolute path.
+async def call_python(name: str, directory: Path, given: Any, seconds: float = SECONDS) -> Any:
+    """What a function in a module below `directory`, an absolute path, returns for a JSON value.
 
-    Raises CheckFailed if it raises an exception, takes too long or returns anything else.
+    Raises CheckFailed if it raises an exception, takes too long or returns what JSON cannot represent.
     """
     command = [sys.executable, "-I", "-c", _RUNNER, str(directory), name]
     process = await trio.lowlevel.open_process(
@@ -119,7 +119,7 @@ async def run_check(name: str, directory: Path, answer: Mapping[str, Any], secon
                 assert process.stdin is not None
                 assert process.stdout is not None
                 assert process.stderr is not None
-                nursery.start_soon(_feed, process.stdin, exact_json.dumps(dict(answer)))
+                nursery.start_soon(_feed, process.stdin, exact_json.dumps(given))
                 nursery.start_soon(_drain, process.stdout, out)
                 nursery.start_soon(_drain, process.stderr, err)
             await process.wait()
@@ -130,11 +130,19 @@ async def run_check(name: str, directory: Path, answer: Mapping[str, Any], secon
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if scope.cancelled_caught:
-        raise CheckFailed(f"The check {name} took longer than {seconds:g} s.")
+        raise CheckFailed(f"The function {name} took longer than {seconds:g} s.")
     found = loads(bytes(out))
-    if process.returncode != 0 or not (found is None or isinstance(found, bool | str)):
+    if process.returncode != 0:
         last = err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no reason"]
-        raise CheckFailed(f"The check {name} failed: {last[0][:MAX_REASON]}")
+        raise CheckFailed(f"The function {name} failed: {last[0][:MAX_REASON]}")
+    return found
+
+
+async def run_check(name: str, directory: Path, answer: Mapping[str, Any], seconds: float = SECONDS) -> Verdict:
+    """The verdict of a function. Raises CheckFailed as `call_python` does, and if it is not a verdict."""
+    found = await call_python(name, directory, dict(answer), seconds)
+    if not (found is None or isinstance(found, bool | str)):
+        raise CheckFailed(f"The check {name} returned neither a truth value nor a text.")
     if isinstance(found, str):
         return Verdict("python", False, found[:MAX_REASON])
     return Verdict("python", found is not False, "" if found is not False else f"{name} returned False.")
@@ -158,7 +166,7 @@ async def _drain(stream: trio.abc.ReceiveStream, into: bytearray) -> None:
 def shown_answer(reading: Reading) -> str:
     """An answer as the judge sees it: its visible text and its calls."""
     calls = [f"[call] {call.name} {call.arguments}" for call in reading.calls]
-    return "\n".join([text for text in (reading.visible.strip(),) if text] + calls) or "(an empty answer)"
+    return "\n".join([text for text in (reading.final.strip(),) if text] + calls) or "(an empty answer)"
 
 
 def judge_prompt(judge: JudgeExpect, case: Case, answer: str) -> str:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from bridge.core.items import FunctionTool
 from bridge.errors import BridgeError, ConfigError
-from bridge.lab.case import Called, Case, Expect, Sample, Verdict
+from bridge.lab.case import Called, Case, Ended, Expect, Sample, Verdict
 from bridge.lab.checks import CHECKS, explain
 from bridge.lab.score import Form, Reading, read_answer, score
 from bridge.lab.variant import LabVariant
@@ -59,6 +59,8 @@ class Result:
     seconds: float = 0.0
     req_id: str | None = None
     verdicts: tuple[Verdict, ...] = ()
+    ended: Ended | None = None
+    """Of an episode."""
 
     @property
     def failed_checks(self) -> tuple[str, ...]:
@@ -73,9 +75,9 @@ class Result:
         offered = tuple(FunctionTool(name) for name in dict.fromkeys(call.name for call in self.calls))
         known = case or Case(self.cell.case, "", (), Expect(), offered)
         variant = variant or LabVariant(self.cell.variant)
-        reading = read_answer(known, variant, Sample(self.texts))
+        reading = read_answer(known, variant, Sample(self.texts, ended=self.ended))
         asked = variant.apply(case) if case is not None else None
-        return reading, explain(self.failed_checks, asked, self.calls, reading.visible, self.verdicts)
+        return reading, explain(self.failed_checks, asked, self.calls, reading.final, self.verdicts, self.ended)
 
 
 def score_sample(cell: Cell, case: Case, variant: LabVariant, sample: Sample, req_id: str | None = None) -> Result:
@@ -102,18 +104,20 @@ def score_sample(cell: Cell, case: Case, variant: LabVariant, sample: Sample, re
         sample.texts,
         **spent,
         verdicts=sample.verdicts,
+        ended=sample.ended,
     )
 
 
 _MEMBERS = tuple(member.name for member in fields(Result) if member.name != "cell")
+_RARE = ("verdicts", "ended")
+"""Members that few results have."""
 _RESULT = TypeAdapter(Result)
 
 
 def to_line(result: Result) -> bytes:
     data = result.cell._asdict() | {name: getattr(result, name) for name in _MEMBERS}
-    # Few cases have verdicts.
     data["verdicts"] = [verdict._asdict() for verdict in result.verdicts]
-    return orjson.dumps({name: value for name, value in data.items() if value or name != "verdicts"}) + b"\n"
+    return orjson.dumps({name: value for name, value in data.items() if value or name not in _RARE}) + b"\n"
 
 
 def from_line(line: bytes) -> Result | None:

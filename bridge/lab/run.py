@@ -18,6 +18,7 @@ from bridge.app.app import App, open_app
 from bridge.errors import BackendProtocolError, BridgeError, ConfigError, ModelNotFound, UsageError
 from bridge.lab.ask import Asker, ask_judge, check_native, make_turn, rescore
 from bridge.lab.case import Case, Sample, is_permanent, some
+from bridge.lab.episode import uses_python
 from bridge.lab.examine import Examiner
 from bridge.lab.matrix import build_variants
 from bridge.lab.progress import Progress
@@ -104,10 +105,11 @@ def run_lab(suite: Path, options: RunOptions, settings: Settings, config: FileCo
 
 def _check_allowed(cases: Mapping[str, Case], options: RunOptions) -> None:
     """Raise UsageError for cases whose checks nobody has allowed: a suite may come from anyone."""
-    if options.python_checks is None and (named := [case.id for case in cases.values() if case.expect.check]):
+    python = [case.id for case in cases.values() if case.expect.check or uses_python(case.loop)]
+    if options.python_checks is None and (named := python):
         raise UsageError(
-            f"Cases with a check in Python: {some(named)}. Read the checks, then allow them with --python-checks DIR, "
-            "the directory of their modules; or choose other cases."
+            f"Cases with code in Python: {some(named)}. Read it, then allow it with --python-checks DIR, "
+            "the directory of its modules; or choose other cases."
         )
     if options.python_checks is not None and not options.python_checks.is_dir():
         raise UsageError(f"--python-checks {options.python_checks}: no such directory.")

@@ -88,6 +88,8 @@ class Reading:
     repairs: list[str] = field(default_factory=list)
     rejections: list[str] = field(default_factory=list)
     visible: str = ""
+    final: str = ""
+    """The visible text of the last answer of an episode; of any other sample all of it."""
     texts: list[list[Piece]] = field(default_factory=list)
 
 
@@ -102,7 +104,9 @@ def read_answer(case: Case, variant: LabVariant, sample: Sample) -> Reading:
 
 def _read_answer(case: Case, variant: LabVariant, sample: Sample) -> Reading:
     reading = Reading(calls=list(sample.calls))
-    reading.visible = "\n".join(_read(text, case, variant, reading) for text in sample.texts)
+    visible = [_read(text, case, variant, reading) for text in sample.texts]
+    reading.visible = "\n".join(visible)
+    reading.final = "\n".join(visible[sample.ended.last if sample.ended is not None else 0 :])
     reading.rejections += [BAD_ARGUMENTS for call in reading.calls if not isinstance(read_arguments(call), dict)]
     return reading
 
@@ -278,7 +282,7 @@ def score(case: Case, variant: LabVariant, sample: Sample) -> Score:
     reading = _read_answer(case, variant, sample)
     return Score(
         _form(case, reading),
-        check_answer(case, reading.calls, reading.visible, sample.verdicts),
+        check_answer(case, reading.calls, reading.final, sample.verdicts, sample.ended),
         tuple(reading.repairs),
         tuple(reading.rejections),
         tuple(reading.calls),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -66,6 +66,11 @@ class LabVariant:
     def apply(self, case: Case) -> Case:
         """The case as it is asked in this variant."""
         return self.changes.apply(case)
+
+    def after_apply(self) -> LabVariant:
+        """The same variant for cases that it has been applied to."""
+        changes = Changes(effort=self.changes.effort, temperature=self.changes.temperature)
+        return replace(self, changes=changes)
 
     def tags_for(self, case: Case) -> Tags:
         """The tags of calls in this case, the same every time."""

@@ -140,7 +140,7 @@ async def test_verdicts_of_functions(checks: Path, monkeypatch: pytest.MonkeyPat
 async def test_a_check_that_fails_gives_no_verdict(checks: Path, name: str, why: str) -> None:
     with pytest.raises(CheckFailed) as failed:
         await checked(checks, name)
-    assert failed.value.message.startswith(f"The check mine:{name} failed: ")
+    assert failed.value.message.startswith(f"The function mine:{name} failed: ")
     assert failed.value.message.endswith(why)
 
 

@@ -63,8 +63,7 @@ def sample_block(result: Result, case: Case | None, variant: LabVariant | None) 
     """A sample: its texts with marked calls, its calls, and what is wrong with it."""
     reading, failed = result.explain(case, variant)
     found = asdict(result)
-    if not found["verdicts"]:
-        del found["verdicts"]
+    found = {name: value for name, value in found.items() if value or name not in ("verdicts", "ended")}
     return found | {"repeat": result.cell.repeat, "failed": failed, "texts": reading.texts}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from bridge.core.items import FunctionTool, Item, ToolChoice
 from bridge.errors import InvalidRequest
 from bridge.lab.bfcl import BfclExpect, PossibleCall
-from bridge.lab.case import OTHERS, Case, Example, Expect, ExpectedCall, JudgeExpect
+from bridge.lab.case import OTHERS, Case, Example, Expect, ExpectedCall, JudgeExpect, Loop, Reaction
 from bridge.lab.rules import check_rule, has_rule
 from bridge.lab.suite.document import Document, did_you_mean
 from bridge.lab.suite.models import CallShape, CaseShape, InlineTool, ToolShape
@@ -94,7 +94,12 @@ class CaseReader:
             text=self.text_rule(),
             check=expected.check,
             judge=self.judge(),
+            others=expected.others,
+            last_call=expected.last_call,
         )
+        if expected.last_call is not None:
+            self.check_offered(expected.last_call, (*self.path, "expect", "last_call"))
+        loop = self.loop()
         if expect.bfcl is None:
             self.check_contradictions(choice, expect.calls, at)
         tools = tuple(tool for tool in self.tools.values() if tool is not None)
@@ -111,6 +116,7 @@ class CaseReader:
             parallel=shape.parallel,
             tags=tuple(dict.fromkeys(shape.tags)),
             notes=shape.notes,
+            loop=loop,
             file=self.document.file,
             line=self.document.line_of(self.path),
         )
@@ -227,6 +233,24 @@ class CaseReader:
         shape = self.shape.expect.judge
         return JudgeExpect(shape.rubric, tuple(Example(each.answer, each.verdict) for each in shape.examples))
 
+    def loop(self) -> Loop | None:
+        if "loop" not in self.shape.model_fields_set:
+            return None
+        shape, tools = self.shape.loop, dict[str, tuple[Reaction, ...]]()
+        for name, reactions in shape.tools.items():
+            at = (*self.path, "loop", "tools", name)
+            self.check_offered(name, at)
+            for index, each in enumerate(reactions):
+                if len(each.model_fields_set & {"result", "error", "python"}) != 1:
+                    self.report((*at, index), "give one of result, error and python")
+                for argument, rule in each.when.items():
+                    if wrong := check_rule(rule):
+                        self.report((*at, index, "when", argument), wrong)
+            tools[name] = tuple(
+                Reaction(each.when, each.result, each.error, each.python, each.delay) for each in reactions
+            )
+        return Loop(tools, tuple(shape.then), shape.max_steps)
+
     def check_contradictions(self, choice: ToolChoice, calls: Sequence[ExpectedCall], path: KeyPath) -> None:
         """Report expectations that no answer can meet."""
         if choice.mode == "none" and calls:
@@ -236,7 +260,7 @@ class CaseReader:
             self.report(path, f"no call is expected, but tool_choice is {wanted}")
         elif choice.mode == "named" and any(call.name != choice.name for call in calls):
             self.report(path, f"a call of another tool is expected, but tool_choice allows only {choice.name}")
-        if len(calls) > 1 and not self.shape.parallel:
+        if len(calls) > 1 and not self.shape.parallel and "loop" not in self.shape.model_fields_set:
             self.report(path, "several calls are expected, but parallel is false")
 
 

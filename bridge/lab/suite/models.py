@@ -139,6 +139,29 @@ class JudgeShape(Shape):
     examples: list[ExampleShape] = Field([], description="a list of answers with verdicts")
 
 
+_FUNCTION = Annotated[
+    str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:function of a check in Python")
+]
+
+
+class ReactionShape(Shape):
+    """a reaction: an object with result, error or python"""
+
+    when: Json = Field({}, description=_RULES)
+    result: Any = None
+    error: str = ABSENT
+    python: _FUNCTION = ABSENT
+    delay: Annotated[float, Field(ge=0, le=60, strict=False, description="seconds, at most 60")] = 0.0
+
+
+class LoopShape(Shape):
+    """an object with tools, then and max_steps"""
+
+    tools: dict[str, list[ReactionShape]] = Field({}, description="an object of lists of reactions by tool")
+    then: list[LongText] = Field([], description="a list of texts")
+    max_steps: Annotated[int, Field(ge=1, le=100, description="a number from 1 to 100")] = 10
+
+
 class ExpectShape(Shape):
     """an object with calls"""
 
@@ -147,10 +170,10 @@ class ExpectShape(Shape):
     )
     bfcl: BfclShape = ABSENT
     text: Any = None
-    check: Annotated[
-        str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:function of a check in Python")
-    ] = ABSENT
+    check: _FUNCTION = ABSENT
     judge: JudgeShape = ABSENT
+    others: Literal["forbidden", "allowed"] = "forbidden"
+    last_call: Name = ABSENT
     order: Literal["any", "exact"] = "any"
     contains: Texts = []
     lacks: Texts = []
@@ -182,6 +205,7 @@ class CaseShape(Defaults):
         [], discriminator=_BY_TYPE, description="text or a list of Responses items"
     )
     expect: ExpectShape
+    loop: LoopShape = ABSENT
     notes: str = ""
 
 

@@ -26,10 +26,7 @@ def test_a_check_in_python_runs_only_if_it_is_allowed(tmp_path: Path) -> None:
     command = ["run", cases, "-m", MODEL, "-n", "2", "-c", "1", "--results", "r.jsonl"]
     (refused,) = run_each(tmp_path, command)
     assert refused.code == 2
-    assert (
-        "Cases with a check in Python: talk. Read the checks, then allow them with --python-checks DIR"
-        in refused.stderr
-    )
+    assert "Cases with code in Python: talk. Read it, then allow it with --python-checks DIR" in refused.stderr
     lab(tmp_path, *command, "--python-checks", "checks", "--log-events", "log.ndjson", **scripted(codex))
     found = read_results(tmp_path / "r.jsonl")
     assert [each["passed"] for each in found] == [True, False]
@@ -61,3 +58,31 @@ def test_a_judge_grades_answers_and_is_graded_itself(tmp_path: Path) -> None:
         "talk: labelled pass, judged fail: because",
         f"{MODEL} agrees with 1 of 2 labels (50%, 95 % interval 9% to 91%; Cohen's kappa 0.00)",
     ]
+
+
+def test_episodes_over_a_child(tmp_path: Path) -> None:
+    """Each sample is a whole episode, and pass^n counts episodes. A log of them is not scored again."""
+    city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    call = '<tool_call>{"name":"weather","arguments":"{\\"city\\":\\"Bern\\"}"}</tool_call>'
+    case = {
+        "id": "trip",
+        "category": "c",
+        "input": "How is it?",
+        "tools": [{"name": "weather", "parameters": city}],
+        "loop": {"tools": {"weather": [{"result": "rain"}]}},
+        "expect": {"calls": [{"name": "weather", "arguments": {"city": "Bern"}}], "text": {"$contains": "rain"}},
+    }
+    (tmp_path / "s.json").write_text(json.dumps({"cases": [case]}))
+    codex = scripted_codex(
+        tmp_path, turns([{"text": call}], [{"text": "It rains."}], [{"text": call}], [{"text": "It is dry."}])
+    )
+    command = ["run", "s.json", "-m", MODEL, "-n", "2", "-c", "1", "--results", "r.jsonl", "--json", "r.json"]
+    lab(tmp_path, *command, "--log-events", "log.ndjson", "--html", "r.html", **scripted(codex))
+    found = read_results(tmp_path / "r.jsonl")
+    assert [each["passed"] for each in found] == [True, False]
+    assert [each["texts"] for each in found] == [[call, "It rains."], [call, "It is dry."]]
+    (cell,) = json.loads((tmp_path / "r.json").read_text())["cases"][0]["cells"]
+    assert (cell["passed"], cell["scored"], cell["pass_at"], cell["pass_hat"]) == (1, 2, 1.0, 0.0)
+    (again,) = run_each(tmp_path, ["run", "s.json", "--from", "log.ndjson"])
+    assert again.code == 2
+    assert "their cases are episodes, which are not scored again" in again.stderr
