@@ -178,7 +178,7 @@ class BackendReader:
 
     def __init__(self) -> None:
         self._provider = AnswerReader()
-        self._child: _Current | _Legacy | None = None
+        self._child = ChildReader()
         self._content = _Content()
 
     @property
@@ -189,7 +189,7 @@ class BackendReader:
     @property
     def parts(self) -> list[Part]:
         """The content, in the order in which its parts began; nothing empty."""
-        announced = _message_of(self._child.announced) if self._child is not None else ""
+        announced = _message_of(self._child.announced)
         failed = [Part("assistant", "error", announced)] if announced else []
         return [*self._content.parts, *failed, *self._provider.answer().parts]
 
@@ -199,18 +199,8 @@ class BackendReader:
             self._provider.take(payload)
         elif kind == "rpc_error":
             self._content.note("error", member(payload, "error", "message"))
-        elif kind == "rpc_response" and isinstance(self._child, _Current):
-            self._child.started(member(payload, "result", "turn", "id"))
-        elif kind in ("rpc_request", "rpc_notification"):
-            method, params = text_of(member(payload, "method")), member(payload, "params")
-            if self._child is None:
-                legacy = method.startswith("codex/event") or method in _LEGACY_CALLS
-                self._child = _Legacy() if legacy else _Current()
-            if kind == "rpc_notification" and isinstance(params, dict):
-                # As with a live child, a notification of an unknown shape has no content.
-                with suppress(KeyError, TypeError, AttributeError, ValueError):
-                    self._child.receive(method, params)
-                self._content.add(self._child.take())
+        else:
+            self._content.add(self._child.read(kind, payload))
 
 
 def backend_text(recording: Recording) -> str:
@@ -329,7 +319,33 @@ def _cap_part(event: TurnEvent | Shown) -> Part | None:
     return Part("assistant", "other", text_of(data.get("message") or data.get("content") or data), event.kind)
 
 
-# Decoders of the child's dialects, without a turn of our own behind them.
+class ChildReader:
+    """Reads the messages of one turn of a child, of either dialect, without a turn of our own behind it."""
+
+    def __init__(self) -> None:
+        self._turn: _Current | _Legacy | None = None
+
+    @property
+    def announced(self) -> Finished | None:
+        """A failure that was announced while the end of the turn is missing."""
+        return self._turn.announced if self._turn is not None else None
+
+    def read(self, kind: str, payload: Any) -> list[TurnEvent]:
+        """The events of a record of this kind."""
+        if kind == "rpc_response" and isinstance(self._turn, _Current):
+            self._turn.started(member(payload, "result", "turn", "id"))
+        if kind not in ("rpc_request", "rpc_notification"):
+            return []
+        method, params = text_of(member(payload, "method")), member(payload, "params")
+        if self._turn is None:
+            is_legacy = method.startswith("codex/event") or method in _LEGACY_CALLS
+            self._turn = _Legacy() if is_legacy else _Current()
+        if kind == "rpc_notification" and isinstance(params, dict):
+            # As with a live child, a notification of an unknown shape has no content.
+            with suppress(KeyError, TypeError, AttributeError, ValueError):
+                self._turn.receive(method, params)
+        return self._turn.take()
+
 
 _LEGACY_CALLS = ("newConversation", "resumeConversation", "sendUserTurn", "sendUserMessage", "addConversationListener")
 _SETTINGS = ChildSettings(native_tools=True)

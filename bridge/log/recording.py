@@ -13,6 +13,7 @@ from typing import Any
 
 from bridge import exact_json
 from bridge.appserver.dialect import PARTS, PROMPTS, STOPS
+from bridge.core.events import Usage
 from bridge.exact_json import member, text_of
 from bridge.log.read import request_of
 from bridge.log.transcript import COUNTS, body_from_calls, total_used
@@ -80,8 +81,8 @@ class Recording:
     """The last known quota of the account before it."""
     exit: dict[str, Any] | None = None
     """How the child ended, if that ended the turn: the payload of `backend_exit`."""
-    used: dict[str, Any] | None = None
-    """The tokens that the thread had used before, as Codex counts."""
+    used: Usage | None = None
+    """The tokens that the thread had used before."""
     thread: dict[str, Any] | None = None
     """The model and instructions of its thread; only of a turn in a transcript."""
     number: int = 0
@@ -195,7 +196,7 @@ class Assembler:
         self._open: dict[str, Recording] = {}
         self._headers: dict[str, dict[str, Any]] = {}
         self._limits: dict[str, dict[str, Any]] = {}
-        self._used: dict[tuple[str, str], dict[str, Any]] = {}
+        self._used: dict[tuple[str, str], Usage] = {}
         self._ended: set[str] = set()
         self._left: list[Recording] = []
         self._begun = 0

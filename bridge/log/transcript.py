@@ -6,12 +6,14 @@ enough to see how today's code translates the answer.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.appserver.connection import key_of
 from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, Dialect
 from bridge.appserver.standin.recorded import key_in
+from bridge.core.events import Usage
 from bridge.exact_json import member, objects, safe_dumps
 from bridge.log.read import parse_line
 
@@ -20,13 +22,6 @@ _STEER = "turn/steer"
 """The prompt that never begins a turn."""
 COUNTS = ("thread/tokenUsage/updated", "codex/event/token_count", "resumeConversation")
 """Notifications, and a reply, with the number of tokens that a thread has used."""
-_TOKENS = {
-    "inputTokens": "input_tokens",
-    "cachedInputTokens": "cached_input_tokens",
-    "outputTokens": "output_tokens",
-    "reasoningOutputTokens": "reasoning_output_tokens",
-}
-"""The counts in the current and in the legacy dialect."""
 
 
 @dataclass(slots=True)
@@ -165,16 +160,17 @@ def body_from_calls(calls: list[dict[str, Any]], thread: dict[str, Any] | None =
     return body | ({"instructions": instructions} if instructions else {})
 
 
-def total_used(payload: Any) -> dict[str, Any] | None:
-    """What a thread has used since its beginning, from one of `COUNTS`, with the names of the current dialect."""
-    total = member(payload, "params", "tokenUsage", "total")
-    if isinstance(total, dict):
-        return total
+def total_used(payload: Any) -> Usage | None:
+    """What a thread has used since its beginning, from one of `COUNTS`."""
+    # Imported here: the dialects take longer to load than most commands take to run.
+    from bridge.appserver import current, legacy
+
+    with suppress(KeyError, TypeError, AttributeError):
+        return current.read_counts(payload["params"]["tokenUsage"]["total"])
     before = list(objects(member(payload, "result", "initialMessages")))
     for message in (member(payload, "params", "msg"), *reversed(before)):
-        total = member(message, "info", "total_token_usage")
-        if isinstance(total, dict):
-            return {new: total.get(old, 0) for new, old in _TOKENS.items()}
+        with suppress(KeyError, TypeError, AttributeError):
+            return legacy.read_counts(message["info"]["total_token_usage"])
     return None
 
 
