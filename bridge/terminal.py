@@ -42,7 +42,7 @@ class OutputError(BridgeError):
 
 
 class StdoutClosed(OutputError):
-    """The reader of stdout has gone, so there is no one to report an error to."""
+    """The reader of stdout has gone, so an error cannot be reported there."""
 
 
 class WriteFailed(BridgeError):

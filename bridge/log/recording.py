@@ -202,7 +202,7 @@ class Assembler:
         self._begun = 0
 
     def number(self, req_id: str) -> int | None:
-        """The number of the open recording of a record's request; None if there is none."""
+        """The number of the open recording of a record's request; None without one."""
         found = self._open.get(request_of(req_id)[0])
         return found.number if found is not None else None
 

@@ -45,9 +45,11 @@ SMALL, LARGE = 60, 400
 EDGE, EDGE_CODE = ("connection", "wire", "head", "listener", "watch", "websocket"), 900
 """The modules in `http/` that serve connections, and how many lines of code they may have together."""
 PHRASES = re.compile(
-    r"\b(is|are) no (?!longer|more|such|need|way)[a-z]|\bis none\b|\b[Ww]hoever\b|\banew\b|\bmend(s|ed|ing)?\b"
-    r"|\b(is|are|was|were|be|been) (told|said)\b|, and has\.|\bgoes? on (?!to\b)|\bso many\b|\bnobody\b"
-    r"|\bWho [a-z]+s\b|\bthat is due\b|\bstands? (in|on|there|behind|elsewhere)\b"
+    # "There is no key" and "tool_choice is none" are plain English; "this is no key" is not.
+    r"(?<!here )\b(is|are) no (?!longer|more|such|need|way)[a-z]|(?<!here )(?<!hoice )\bis none\b|\bof before\b"
+    r"|\b[Ww]hoever\b|\banew\b|\bmend(s|ed|ing)?\b|\b(is|are|was|were|be|been) (told|said)\b|, and has\.|\bnobody\b"
+    r"|\bgoes? on (?!to\b)|\bso many\b|\bWho [a-z]+s\b|\bthat is due\b|\ball the same\b|\bTested further\b"
+    r"|\bstands? (in|on|there|behind|elsewhere|among)\b|\bfell silent\b|\bnone of its own\b|\bof equals\b"
 )
 """Phrases that a native reader stumbles over."""
 

@@ -21,6 +21,7 @@ from bridge.cap.exchange import AssistExchange
 from bridge.cap.live import LiveAssist
 from bridge.cli.exec.options import base_url, check_shared
 from bridge.cli.exec.run import FAILED, LAST_WORDS, RunScope
+from bridge.cli.flags import check_choice
 from bridge.errors import BridgeError, UpstreamError, UsageError
 from bridge.protocols.cap.failures import Failure, failure_from
 from bridge.protocols.cap.models import ServiceRequest
@@ -44,10 +45,9 @@ class Options(RunFlags):
 
     def check(self) -> None:
         """Raise UsageError for invalid values and combinations."""
-        if self.mock_mode is not None and self.mock_mode not in MODES:
-            raise UsageError(f"Invalid --mock-mode {self.mock_mode[:40]!r}. Choose one of {', '.join(MODES)}.")
+        check_choice("--mock-mode", self.mock_mode, MODES)
         if self.mock_mode is not None and not self.mock:
-            raise UsageError("--mock-mode needs --mock.")
+            raise UsageError("--mock-mode requires --mock.")
         if self.url is not None and (self.mock or self.model is not None or self.log_events is not None):
             raise UsageError("--url uses a running bridge. It excludes --mock, --model and --log-events.")
         check_shared(self.url, self.insecure_http, self.log_events, self.provider_key)

@@ -1,4 +1,4 @@
-"""How two requests differ: in what was asked, what the backend said, what the client got, and how it ended."""
+"""How two requests differ: in the request, the backend's output, the client's answer, and the outcome."""
 
 from __future__ import annotations
 
@@ -144,11 +144,11 @@ def _view(conversation: Conversation, *, by_event: bool) -> View:
     status = [f"HTTP {recording.head.get('status')}"] if recording.head else []
     return {
         "the request": asked,
-        "what the backend said": [
+        "the backend's output": [
             line for number, parts in conversation.answers.items() for line in _texts(parts, number)
         ],
-        "what the client got": status + (sent if by_event else _texts(conversation.client, 0)),
-        "how it ended": _pretty(end),
+        "the client's answer": status + (sent if by_event else _texts(conversation.client, 0)),
+        "the outcome": _pretty(end),
     }
 
 

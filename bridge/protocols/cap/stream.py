@@ -21,7 +21,7 @@ ErrorSeverity = Literal["transient", "fatal"]
 
 
 class StreamError(CapModel):
-    """Why a stream ended, or why there is none."""
+    """Why a stream ended, or did not begin."""
 
     code: str
     message: str
