@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from bridge.appserver.current import CurrentTurn
+from bridge.appserver.dialect import dialect_of
 from bridge.appserver.legacy import LegacyTurn
 from bridge.appserver.native import NativeTools
 from bridge.appserver.turn import ChildSettings, RunningTurn
@@ -22,6 +23,7 @@ from bridge.core.events import Finished, ReasoningDelta, Restarted, ToolCall, Tu
 from bridge.core.items import full_name
 from bridge.core.turn import Turn
 from bridge.exact_json import member, safe_dumps, text_of, try_loads
+from bridge.log.record import usage_record
 from bridge.log.recording import Recording
 from bridge.log.request import Part, with_words
 from bridge.protocols.cap.decoder import WEB_SEARCH, CapDecoder, Shown, kind_of
@@ -225,7 +227,6 @@ def backend_answers(recording: Recording) -> dict[int, list[Part]]:
 
 
 def client_answer(recording: Recording) -> Answer:
-    """What the client got."""
     reader = AnswerReader()
     for piece in recording.client:
         for value in sent_values(piece.kind, piece.payload):
@@ -260,10 +261,7 @@ class _Content:
         """The tokens, under the names that an export has for them."""
         results = (entry for entry in reversed(self._entries) if isinstance(entry, Result))
         used = next((result.usage for result in results if result.usage), None)
-        if used is None:
-            return None
-        counts = (used.input, used.cached, used.output, used.reasoning)
-        return dict(zip(("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"), counts, strict=True))
+        return None if used is None else usage_record(used)
 
     def add(self, events: Iterable[TurnEvent]) -> None:
         for event in events:
@@ -338,8 +336,7 @@ class ChildReader:
             return []
         method, params = text_of(member(payload, "method")), member(payload, "params")
         if self._turn is None:
-            is_legacy = method.startswith("codex/event") or method in _LEGACY_CALLS
-            self._turn = _Legacy() if is_legacy else _Current()
+            self._turn = _Legacy() if dialect_of(method) == "legacy" else _Current()
         if kind == "rpc_notification" and isinstance(params, dict):
             # As with a live child, a notification of an unknown shape has no content.
             with suppress(KeyError, TypeError, AttributeError, ValueError):
@@ -347,7 +344,6 @@ class ChildReader:
         return self._turn.take()
 
 
-_LEGACY_CALLS = ("newConversation", "resumeConversation", "sendUserTurn", "sendUserMessage", "addConversationListener")
 _SETTINGS = ChildSettings(native_tools=True)
 """Codex may use all of its own tools: none of them makes an answer invalid here."""
 
@@ -369,7 +365,6 @@ class _Recorded(RunningTurn):
 
     @property
     def announced(self) -> Finished | None:
-        """A failure that was announced while the end of the turn is missing."""
         return None if self.finished else self._failure
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from bridge import exact_json
-from bridge.appserver.dialect import PARTS, PROMPTS, STOPS
+from bridge.appserver.dialect import COUNTS, PARTS, PROMPTS, STOPS
 from bridge.core.events import Usage
 from bridge.exact_json import member, text_of
 from bridge.log.read import request_of
-from bridge.log.transcript import COUNTS, body_from_calls, total_used
+from bridge.log.transcript import body_from_calls, total_used
 
 EXIT = "backend_exit"
 BEFORE, AFTER = 1.0, 15.0
@@ -101,7 +101,6 @@ class Recording:
 
     @property
     def complete(self) -> bool:
-        """Whether the log has its end."""
         return self.end is not None
 
     @property
@@ -159,7 +158,6 @@ class Recording:
         return body_from_calls(calls, self.thread)
 
     def add(self, record: dict[str, Any], attempt: int) -> None:
-        """Add one of its records."""
         kind, payload = record["kind"], record.get("payload")
         if kind in _FRAMES:
             self.thread = self.thread or record.get("thread")

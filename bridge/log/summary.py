@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bridge.appserver.dialect import PROMPTS
+from bridge.appserver.dialect import COUNTS, PROMPTS
 from bridge.core.events import Finished, ReasoningDelta, TextDelta, Usage
 from bridge.exact_json import member, text_of
 from bridge.log.read import Trouble, continues, parse_record, request_of
-from bridge.log.transcript import COUNTS, TranscriptReader, total_used
+from bridge.log.record import TOKENS, usage_record
+from bridge.log.transcript import TranscriptReader, total_used
 from bridge.protocols.cap.decoder import effective_meta
 
 if TYPE_CHECKING:
@@ -29,13 +30,6 @@ OUTCOMES = ("completed", "incomplete", "failed", "cancelled", "unfinished")
 TRANSCRIPT = "transcript"
 """The path of a turn in a plain transcript, which has no client requests."""
 MESSAGE_KEPT = 400
-_TOKENS = {
-    "input_tokens": "input",
-    "cached_tokens": "cached",
-    "output_tokens": "output",
-    "reasoning_tokens": "reasoning",
-}
-"""The counts of a summary and of `turn_end`, and their names in `Usage`."""
 
 
 @dataclass(slots=True)
@@ -111,7 +105,7 @@ class Summary:
             self.error = _text(error.get("code")) or "unknown"
             self.message = _text(error.get("message"))[:MESSAGE_KEPT]
         if isinstance(usage, dict):
-            for name in _TOKENS:
+            for name in TOKENS:
                 count = usage.get(name)
                 setattr(self, name, count if isinstance(count, int) and not isinstance(count, bool) else None)
         self.first_event_s = _seconds(payload.get("first_event_s"))
@@ -312,7 +306,6 @@ class _TranscriptTurn:
         self.child = ChildReader()
 
     def receive(self, kind: str, payload: Any, at: float) -> None:
-        """Read a message of the child."""
         for event in self.child.read(kind, payload):
             if isinstance(event, TextDelta | ReasoningDelta) and self.summary.first_event_s is None:
                 self.summary.first_event_s = round(at - (self.prompted or self.began), 6)
@@ -326,8 +319,8 @@ class _TranscriptTurn:
         if not self.accepted:
             self.used = total
             return
-        for name, of_usage in _TOKENS.items():
-            setattr(self.summary, name, getattr(total - self.used, of_usage))
+        for name, tokens in usage_record(total - self.used).items():
+            setattr(self.summary, name, tokens)
 
     def name_model(self, about: Any) -> None:
         if isinstance(model := member(about, "model"), str):

@@ -108,7 +108,6 @@ class Conversation:
 
 
 def show_conversation(screen: Screen, conversation: Conversation) -> None:
-    """The request and its answer."""
     summary = conversation.summary
     _show_head(screen, conversation)
     _title(screen, "asked")
