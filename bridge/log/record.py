@@ -11,13 +11,21 @@ from bridge import __version__, exact_json
 from bridge.appserver.connection import Owner
 from bridge.core.events import Choice, Finished, Rerouted, ToolCall, TurnEvent, Usage
 from bridge.core.observer import Observer, TurnFacts
+from bridge.core.prices import NO_PRICES, Prices, amount
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized, UpstreamError
-from bridge.log.json_access import is_json
+from bridge.exact_json import is_json
 from bridge.redact import POLICY, Redactor
 
 FORMAT = 2
 """2 has the run in every record, attempts of one request (`req_id#n`), and the head of each answer."""
 GARBAGE_KEPT = 4096
+TOKENS = {
+    "input_tokens": "input",
+    "cached_tokens": "cached",
+    "output_tokens": "output",
+    "reasoning_tokens": "reasoning",
+}
+"""The counts of tokens in a log, and their names in `Usage`."""
 
 
 class Recorder:
@@ -214,8 +222,9 @@ def _head(phase: str, direction: str, kind: str, req_id: str | None, **more: Any
 class LogObserver(Observer):
     """Records the arrival, start and end of each request: `client_request`, `turn_start` and `turn_end`."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, prices: Prices = NO_PRICES) -> None:
         self._recorder = recorder
+        self._prices = prices
 
     def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
         self._recorder.event("http_ingress", "in", "client_request", facts.id, request)
@@ -224,7 +233,11 @@ class LogObserver(Observer):
         self._recorder.event("turn", "none", "turn_start", facts.id, turn_start(facts))
 
     def ended(self, facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -> None:
-        self._recorder.event("turn", "none", "turn_end", facts.id, turn_end(facts, end, usage, now))
+        payload = turn_end(facts, end, usage, now)
+        if facts.turn is not None and usage is not None:
+            cost = amount(self._prices.cost(facts.turn.model, usage))
+            payload |= {} if cost is None else {"cost": cost, "currency": self._prices.currency}
+        self._recorder.event("turn", "none", "turn_end", facts.id, payload)
 
 
 def turn_start(facts: TurnFacts) -> dict[str, Any]:
@@ -250,14 +263,7 @@ def turn_end(facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -
         "outcome": end.outcome,
         "reason": end.reason,
         "error": error_record(end.error) if end.error else None,
-        "usage": None
-        if usage is None
-        else {
-            "input_tokens": usage.input,
-            "cached_tokens": usage.cached,
-            "output_tokens": usage.output,
-            "reasoning_tokens": usage.reasoning,
-        },
+        "usage": None if usage is None else usage_record(usage),
         "calls": [call.name for call in facts.calls],
         "repairs": [repair for call in facts.calls for repair in call.repairs],
         "first_event_s": None if facts.first is None else round(facts.first - facts.arrived, 6),
@@ -265,8 +271,11 @@ def turn_end(facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -
     }
 
 
+def usage_record(usage: Usage) -> dict[str, int]:
+    return {name: getattr(usage, count) for name, count in TOKENS.items()}
+
+
 def calls_in(events: list[TurnEvent]) -> tuple[ToolCall, ...]:
-    """The calls among events."""
     return tuple(event for event in _in_choices(events) if isinstance(event, ToolCall))
 
 
