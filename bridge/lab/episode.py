@@ -16,13 +16,13 @@ import trio
 from bridge.core.collect import collect
 from bridge.core.events import TurnEvent
 from bridge.core.items import FunctionCall, FunctionOutput, Item, Message, Text
+from bridge.exact_json import text_of
 from bridge.lab.case import Called, Case, Ended, Loop, Reaction, Sample, sample_of
 from bridge.lab.checks import read_arguments
 from bridge.lab.examine import CheckFailed, call_python
 from bridge.lab.rules import matches
 from bridge.lab.score import read_answer
 from bridge.lab.variant import LabVariant
-from bridge.log.json_access import text_of
 
 AskOnce = Callable[[tuple[Item, ...], int], Awaitable[list[TurnEvent]]]
 """Asks with a conversation; the number of the answer, from 0. The events of the answer."""

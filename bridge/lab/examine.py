@@ -22,11 +22,11 @@ import trio
 from bridge import exact_json
 from bridge.core.items import FunctionCall, FunctionOutput, Message
 from bridge.errors import BridgeError
+from bridge.exact_json import try_loads
 from bridge.lab.case import Case, JudgeExpect, Sample, Verdict
 from bridge.lab.checks import read_arguments
 from bridge.lab.score import Reading, read_answer
 from bridge.lab.variant import LabVariant
-from bridge.log.json_access import loads
 
 AskModel = Callable[[str, str], Awaitable[str]]
 """Asks the judge with instructions and a prompt; the text of its answer."""
@@ -131,7 +131,7 @@ async def call_python(name: str, directory: Path, given: Any, seconds: float = S
             await process.wait()
     if scope.cancelled_caught:
         raise CheckFailed(f"The function {name} took longer than {seconds:g} s.")
-    found = loads(bytes(out))
+    found = try_loads(bytes(out))
     if process.returncode != 0:
         last = err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no reason"]
         raise CheckFailed(f"The function {name} failed: {last[0][:MAX_REASON]}")
@@ -194,7 +194,7 @@ async def judge_answer(judge: JudgeExpect, case: Case, answer: str, ask: AskMode
 def read_verdict(reply: str) -> tuple[bool, str]:
     """(whether it passes, why). Raises CheckFailed for a reply without exactly one verdict."""
     text = reply.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
-    found = loads(text)
+    found = try_loads(text)
     verdict = found.get("verdict") if isinstance(found, dict) else None
     if verdict not in ("pass", "fail"):
         raise CheckFailed(f"The judge gave no verdict: {reply.strip()[:200]!r}")

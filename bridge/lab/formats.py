@@ -17,8 +17,8 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from bridge.core.items import FunctionTool
+from bridge.exact_json import member
 from bridge.lab.case import Called
-from bridge.log.json_access import member
 from bridge.tools.schema import compact_json
 
 Calls = Literal["python", "json", "verbose-xml", "concise-xml"]

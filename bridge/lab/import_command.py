@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.log.commands.options import Filters, filtered
+from bridge.log.commands import Filters, filtered
 
 if TYPE_CHECKING:
     from bridge.lab.imports import Imported, Json
@@ -98,9 +98,9 @@ def _from_log(path: Path, filters: Filters) -> Imported:
     from bridge.lab.imports import checked
     from bridge.lab.imports.traffic import drafts_of
     from bridge.log.commands.requests import report
-    from bridge.log.commands.terminal import printing
     from bridge.log.read import RecordReader, log_files, refuse_other_files
     from bridge.log.recording import read_recordings
+    from bridge.terminal import printing
 
     with printing() as screen:
         reader = RecordReader(log_files(path), on_read=screen.progress.advance)

@@ -50,8 +50,7 @@ def judge_examples(
     from bridge.errors import UsageError
     from bridge.lab.stats import wilson
     from bridge.lab.suite import load_suite
-    from bridge.log.commands.terminal import printing
-    from bridge.terminal import escape_line
+    from bridge.terminal import escape_line, printing
 
     cases = [case for case in load_suite(suite).cases if case.expect.judge and case.expect.judge.examples]
     if not cases:

@@ -17,9 +17,9 @@ from bridge import exact_json
 from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Image, Item, Message
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest, UsageError
+from bridge.exact_json import member, text_of, try_loads
 from bridge.log.content import Answer, client_answer
-from bridge.log.export.turn import ExportedTurn
-from bridge.log.json_access import loads, member, text_of
+from bridge.log.export import ExportedTurn
 from bridge.log.recording import Recording
 from bridge.log.request import Part
 from bridge.protocols.cap.decoder import effective_meta
@@ -179,7 +179,7 @@ def _message(item: Item) -> Json | None:
 
 def _readable(arguments: str) -> Any:
     """Arguments as an object if that stands for exactly this text."""
-    value = loads(arguments)
+    value = try_loads(arguments)
     return value if isinstance(value, dict) and compact_json(value) == arguments else arguments
 
 
@@ -214,7 +214,7 @@ def _expected(answer: Answer, tools: Mapping[str, FunctionTool], case: Json, not
 
 
 def _expected_call(call: Part, tool: FunctionTool, notes: list[str]) -> Json:
-    arguments = loads(call.text or "{}")
+    arguments = try_loads(call.text or "{}")
     if not isinstance(arguments, dict) or not _fits(tool, arguments):
         notes.append(f"The recorded arguments of {call.name} do not fit its schema: {call.text[:500]}")
         return {"name": call.name, "arguments": dict(ANYTHING)}

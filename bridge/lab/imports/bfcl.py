@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import UsageError
+from bridge.exact_json import member, objects, try_loads
 from bridge.lab.imports import Draft, Json
-from bridge.log.json_access import loads, member, objects
 from bridge.tools.parameters import schema_fault
 
 KINDS: Mapping[str, str] = {
@@ -68,7 +68,7 @@ class Wheel:
 
     def rows(self, name: str) -> list[Json]:
         """The JSON objects of a member, one per line."""
-        return list(objects([loads(line) for line in self.text(name).splitlines() if line.strip()]))
+        return list(objects([try_loads(line) for line in self.text(name).splitlines() if line.strip()]))
 
 
 def bfcl_drafts(wheel: Wheel, category: str) -> Iterator[Draft]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import UsageError
+from bridge.exact_json import member, objects, try_loads
 from bridge.lab.imports import Draft, Json
 from bridge.log.case import case_id
-from bridge.log.json_access import loads, member, objects
 
 MAX_BYTES = 100_000_000
 MAX_FIELD = 1_000_000
@@ -38,7 +38,7 @@ def jsonl_drafts(path: Path) -> Iterator[Draft]:
     for number, line in enumerate(_read(path).split("\n"), 1):
         if not line.strip():
             continue
-        row = loads(line)
+        row = try_loads(line)
         if not isinstance(row, dict):
             yield f"line {number}: not a JSON object"
         elif "expect" in row:
@@ -56,7 +56,7 @@ def _conversation(row: Json, number: int) -> Draft:
     for call in objects(last.get("tool_calls")):
         function = call.get("function")
         arguments = member(function, "arguments")
-        given = loads(arguments) if isinstance(arguments, str) else arguments
+        given = try_loads(arguments) if isinstance(arguments, str) else arguments
         if not isinstance(given, dict):
             return f"line {number}: the arguments of a call are not a JSON object"
         calls.append({"name": member(function, "name"), "arguments": given})
@@ -101,7 +101,7 @@ def _row(row: dict[str, str], number: int) -> Draft:
     parsed: dict[str, Any] = {}
     for name, kind in (("tools", list), ("arguments", dict)):
         if name in row:
-            parsed[name] = loads(row[name])
+            parsed[name] = try_loads(row[name])
             if not isinstance(parsed[name], kind):
                 return f"line {number}: {name} is not a JSON {'array' if kind is list else 'object'}"
     case: Json = {"id": case_id(row.get("id", f"line-{number}")), "category": row.get("category", _CATEGORY)}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bridge.errors import UsageError
 from bridge.lab.imports import Draft, Json
 from bridge.log.case import build_case, input_items, recorded_answer
-from bridge.log.export.turn import records_of, summary_of
+from bridge.log.export import records_of, summary_of
 from bridge.log.filters import Filters
 from bridge.log.recording import Recording
 
