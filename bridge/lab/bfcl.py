@@ -2,7 +2,7 @@
 
 BFCL (the Berkeley Function-Calling Leaderboard) lists possible values for each argument. Its checker is laxer than ours
 in some ways (spaces, case and some punctuation of texts do not count; `""` among the values means that the argument may
-be absent) and stricter in others (the type comes before the value). It is written here anew, after
+be absent) and stricter in others (the type comes before the value). It is rewritten here after
 `bfcl_eval/eval_checker/ast_eval/ast_checker.py` (Apache License 2.0), because results should stand beside published
 ones; `scripts/bfcl --check` compares the two. Where that checker raises an exception, the answer is not accepted.
 """

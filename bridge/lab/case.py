@@ -166,7 +166,7 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """How a case goes on after the first answer."""
+    """What follows the first answer of a case."""
 
     tools: Mapping[str, tuple[Reaction, ...]] = field(default_factory=dict)
     then: tuple[str, ...] = ()

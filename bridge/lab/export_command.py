@@ -110,7 +110,7 @@ def promptfoo(cases: Iterable[Case], model: str) -> bytes:
 
 
 def _raw(case: Case) -> str:
-    """The messages as promptfoo reads them; its templates must not read what stands in them."""
+    """The messages as promptfoo reads them; their text must not be taken for its templates."""
     from bridge import exact_json
 
     text = exact_json.dumps(chat_messages(case)).decode()

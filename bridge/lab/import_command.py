@@ -116,8 +116,7 @@ def _write_bfcl(path: Path, into: Path) -> None:
     """Write the categories as JSON, in files that a suite may have, and the formats as YAML."""
     from bridge.errors import ConfigError, UsageError
     from bridge.lab.imports import checked
-    from bridge.lab.imports.bfcl import KINDS, Wheel, bfcl_drafts
-    from bridge.lab.imports.bfcl_formats import bfcl_formats
+    from bridge.lab.imports.bfcl import KINDS, Wheel, bfcl_drafts, bfcl_formats
     from bridge.log.case import dump_yaml
     from bridge.terminal import say, write_pieces
 

@@ -1,4 +1,4 @@
-"""The rules of expected values: what stands in place of a value in a suite, and whether a value matches it. Pure."""
+"""The rules of expected values: how a suite writes them, and whether a value matches one. Pure."""
 
 from __future__ import annotations
 

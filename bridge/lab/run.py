@@ -104,7 +104,7 @@ def run_lab(suite: Path, options: RunOptions, settings: Settings, config: FileCo
 
 
 def _check_allowed(cases: Mapping[str, Case], options: RunOptions) -> None:
-    """Raise UsageError for cases whose checks nobody has allowed: a suite may come from anyone."""
+    """Raise UsageError for cases whose code or judge the command line does not allow: a suite is untrusted."""
     python = [case.id for case in cases.values() if case.expect.check or uses_python(case.loop)]
     if options.python_checks is None and (named := python):
         raise UsageError(

@@ -53,13 +53,13 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def smallest_visible(changes: Sequence[Fraction], tests: int = 1) -> float | None:
-    """The difference that a study of so many tests sees with POWER; None if it can see none.
+    """The difference that a study with this number of tests sees with POWER; None if there are too few cases.
 
     With few differing cases the spread says little. Then it is the share of cases that would have to change fully.
     """
     level = LEVEL / tests
     needed = ceil(1 + log2(1 / level))
-    """So many changes to the same side are no chance any more."""
+    """This number of changes in the same direction cannot be chance."""
     if len(changes) < needed:
         return None
     normal = NormalDist()

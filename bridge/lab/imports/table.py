@@ -1,4 +1,4 @@
-"""Cases from tables: JSON lines and CSV. What a model should do stands in the same row as what it is asked."""
+"""Cases from tables: JSON lines and CSV. A row has both the question and the expected calls."""
 
 from __future__ import annotations
 
