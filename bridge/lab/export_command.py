@@ -82,9 +82,40 @@ def inspect_dataset(cases: Iterable[Case], model: str) -> bytes:
             "expect": {"calls": expected_calls(case), "contains": case.expect.contains, "lacks": case.expect.lacks},
         }
         target = exact_json.dumps(expected_calls(case)).decode()
-        row = {"id": case.id, "input": chat_messages(case), "target": target, "metadata": metadata}
+        row = {
+            "id": case.id,
+            "input": list(map(_inspect_message, chat_messages(case))),
+            "target": target,
+            "metadata": metadata,
+        }
         lines.append(exact_json.dumps(row) + b"\n")
     return b"".join(lines)
+
+
+def _inspect_message(message: Json) -> Json:
+    """A chat message as Inspect reads it: always with content, and with the arguments of calls as objects."""
+    from bridge.exact_json import member, objects, try_loads
+
+    content = message.get("content") or ""
+    if isinstance(content, list):
+        images = (member(part, "image_url", "url") for part in content)
+        content = [
+            part if image is None else {"type": "image", "image": image}
+            for part, image in zip(content, images, strict=True)
+        ]
+    found = {**message, "content": content}
+    if message["role"] == "developer":
+        found["role"] = "system"
+    if "tool_calls" in message:
+        found["tool_calls"] = []
+        for call in objects(message["tool_calls"]):
+            function = call["function"]
+            arguments = try_loads(function["arguments"])
+            made = {"id": call["id"], "type": "function", "function": function["name"], "arguments": arguments}
+            if not isinstance(arguments, dict):
+                made |= {"arguments": {}, "parse_error": f"Not a JSON object: {function['arguments'][:200]}"}
+            found["tool_calls"].append(made)
+    return found
 
 
 def promptfoo(cases: Iterable[Case], model: str) -> bytes:

@@ -52,7 +52,7 @@ class Model:
             return [Finished("failed", error=BridgeError("Not now.", code="overloaded"))]
         answer = self.answers[min(number, len(self.answers) - 1)]
         if isinstance(answer, str):
-            return [TextDelta("msg", (answer,)), Finished("completed")]
+            return [TextDelta("msg", [answer]), Finished("completed")]
         calls = [ToolCall(f"item_{index}", f"id_{index}", *call) for index, call in enumerate(answer)]
         return [*calls, Finished("completed")]
 

@@ -73,7 +73,7 @@ def test_text_variants_inject_the_changed_tools(tmp_path: Path) -> None:
     variant = written(tmp_path, base="short", tools={"get_weather": {"description": "Rain?"}}, schemas="bare")
     text = variant.text_for(CASE)
     assert "Rain?" in text
-    assert WEATHER.description not in text
+    assert str(WEATHER.description) not in text
 
 
 def test_effort_and_temperature_reach_the_turn(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ CHANGES = st.lists(st.fractions(-1, 1, max_denominator=6), min_size=1, max_size=
 
 @given(CHANGES)
 def test_the_exact_test_counts_all_choices_of_signs(changes: list[Fraction]) -> None:
-    observed = abs(sum(changes))
-    sums = [sum(sign * change for sign, change in zip(signs, changes, strict=True))
+    observed = abs(sum(changes, Fraction()))
+    sums = [sum((sign * change for sign, change in zip(signs, changes, strict=True)), Fraction())
             for signs in product((1, -1), repeat=len(changes))]  # fmt: skip
     assert sign_flip_p(changes) == pytest.approx(fmean(abs(each) >= observed for each in sums))
 

@@ -1,7 +1,7 @@
 """BFCL's single-turn categories as suites and its prompt formats as variants, from the public wheel `bfcl-eval`.
 
-The wheel is read without installing it: it is a zip file with the data of the Berkeley Function-Calling Leaderboard (Apache License 2.0). Its content is
-untrusted: nothing in it is executed, and every member has a limit.
+The wheel is read without installing it: it is a zip file with the data of the Berkeley Function-Calling Leaderboard
+(Apache License 2.0). Its content is untrusted: nothing in it is executed, and every member has a limit.
 """
 
 from __future__ import annotations

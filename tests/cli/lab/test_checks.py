@@ -23,11 +23,11 @@ def test_a_check_in_python_runs_only_if_it_is_allowed(tmp_path: Path) -> None:
     (tmp_path / "checks/mine.py").write_text("def three(answer): return answer['text'] == '3' or 'not three'\n")
     cases = suite(tmp_path / "s.json", check="mine:three")
     codex = scripted_codex(tmp_path, turns([{"text": "3"}], [{"text": "4"}]))
-    command = ["run", cases, "-m", MODEL, "-n", "2", "-c", "1", "--results", "r.jsonl"]
-    (refused,) = run_each(tmp_path, command)
+    command: list[str | Path] = [cases, "-m", MODEL, "-n", "2", "-c", "1", "--results", "r.jsonl"]
+    (refused,) = run_each(tmp_path, ["run", *command])
     assert refused.code == 2
     assert "Cases with code in Python: talk. Read it, then allow it with --python-checks DIR" in refused.stderr
-    lab(tmp_path, *command, "--python-checks", "checks", "--log-events", "log.ndjson", **scripted(codex))
+    lab(tmp_path, "run", *command, "--python-checks", "checks", "--log-events", "log.ndjson", **scripted(codex))
     found = read_results(tmp_path / "r.jsonl")
     assert [each["passed"] for each in found] == [True, False]
     assert found[1]["verdicts"][0]["reason"] == "not three"
@@ -41,13 +41,13 @@ def test_a_judge_grades_answers_and_is_graded_itself(tmp_path: Path) -> None:
     examples = [{"answer": "3", "verdict": "pass"}, {"answer": "4", "verdict": "pass"}]
     cases = suite(tmp_path / "s.json", judge={"rubric": "It is three.", "examples": examples})
     codex = scripted_codex(tmp_path, turns([{"text": "3"}], [verdicts[0]], [{"text": "4"}], [verdicts[1]]))
-    command = ["run", cases, "-m", MODEL, "-n", "2", "-c", "1", "--results", "r.jsonl"]
-    (refused,) = run_each(tmp_path, command)
+    command: list[str | Path] = [cases, "-m", MODEL, "-n", "2", "-c", "1", "--results", "r.jsonl"]
+    (refused,) = run_each(tmp_path, ["run", *command])
     assert (refused.code, refused.stderr) == (
         2,
         "error: Cases with a rubric: talk. Name the judge with --judge, or choose other cases.\n",
     )
-    lab(tmp_path, *command, "--judge", MODEL, "--html", "r.html", **scripted(codex))
+    lab(tmp_path, "run", *command, "--judge", MODEL, "--html", "r.html", **scripted(codex))
     found = read_results(tmp_path / "r.jsonl")
     assert [each["passed"] for each in found] == [True, False]
     assert [each["verdicts"][0]["check"] for each in found] == ["judge", "judge"]
@@ -76,8 +76,8 @@ def test_episodes_over_a_child(tmp_path: Path) -> None:
     codex = scripted_codex(
         tmp_path, turns([{"text": call}], [{"text": "It rains."}], [{"text": call}], [{"text": "It is dry."}])
     )
-    command = ["run", "s.json", "-m", MODEL, "-n", "2", "-c", "1", "--results", "r.jsonl", "--json", "r.json"]
-    lab(tmp_path, *command, "--log-events", "log.ndjson", "--html", "r.html", **scripted(codex))
+    command = ["s.json", "-m", MODEL, "-n", "2", "-c", "1", "--results", "r.jsonl", "--json", "r.json"]
+    lab(tmp_path, "run", *command, "--log-events", "log.ndjson", "--html", "r.html", **scripted(codex))
     found = read_results(tmp_path / "r.jsonl")
     assert [each["passed"] for each in found] == [True, False]
     assert [each["texts"] for each in found] == [[call, "It rains."], [call, "It is dry."]]

@@ -194,6 +194,11 @@ def test_a_dataset_for_inspect(tmp_path: Path) -> None:
     cases = load_suite(ROOT / "fixtures/cases").cases
     assert [row["id"] for row in rows] == [case.id for case in cases]
     for row, case in zip(rows, cases, strict=True):
-        assert {message["role"] for message in row["input"]} <= {"system", "developer", "user", "assistant", "tool"}
+        # As inspect_ai.dataset reads them: no other role, content in each message, arguments as objects.
+        assert {message["role"] for message in row["input"]} <= {"system", "user", "assistant", "tool"}
+        assert all(isinstance(message["content"], str | list) for message in row["input"])
+        calls = [call for message in row["input"] for call in message.get("tool_calls", ())]
+        assert all(isinstance(call["arguments"], dict) and isinstance(call["function"], str) for call in calls)
         assert [call["name"] for call in json.loads(row["target"])] == [call.name for call in case.expect.calls]
         assert len(row["metadata"]["tools"]) == len(case.tools)
+    assert any(message.get("tool_calls") for row in rows for message in row["input"])

@@ -18,7 +18,7 @@ def test_a_matrix_is_asked_continued_and_reported(tmp_path: Path) -> None:
     suite = write_suite(tmp_path / "suite.json", "a", "b", "c")
     (tmp_path / "polite.txt").write_text("Say please.")
     codex = scripted_codex(tmp_path, turns(ANSWER))
-    command = [
+    command: list[str | Path] = [
         suite,
         *("--model", MODEL, "-n", "1", "-V", "spec", "-V", "short", "--results", "r.jsonl"),
         *("--instructions", "as-is", "--instructions", "append:polite.txt", "--effort", "low"),
