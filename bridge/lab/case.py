@@ -145,6 +145,11 @@ class Expect:
     """A function after whose call nothing may be called."""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The functions that a right answer calls, as far as they are known."""
+        return tuple(call.name for call in (self.calls if self.bfcl is None else self.bfcl.calls))
+
+    @property
     def more(self) -> tuple[object, ...]:
         """The members that the repr leaves out, if they are set, so that cases without them keep their fingerprints."""
         others = None if self.others == "forbidden" else self.others

@@ -248,7 +248,7 @@ def cases(suite: SuitePath, flags: Flags) -> None:
     chosen = Choice(**flags).cases(suite).values()
     with printing() as screen:
         for each in chosen:
-            expected = ", ".join(call.name for call in each.expect.calls) or "no call"
+            expected = ", ".join(each.expect.names) or ("any call" if each.expects_calls else "no call")
             tools = f"{len(each.tools)} tool{'' if len(each.tools) == 1 else 's'}"
             line = f"{fit(each.category, 20)} {fit(each.id, 32)} {fit(tools, 8)} {escape_line(expected)}"
             screen.line(fit(line, screen.width).rstrip() if screen.on_terminal else line)

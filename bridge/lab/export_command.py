@@ -41,7 +41,10 @@ def command(
         raise UsageError(f"Invalid --format '{format[:80]}'. Choose {' or '.join(makers)}.")
     if str(into) != "-" and into.exists():
         raise UsageError(f"{into} exists. Choose another file for --into.")
-    cases = load_suite(suite).cases
+    every = load_suite(suite).cases
+    cases = [case for case in every if case.loop is None and (case.expect.names or not case.expects_calls)]
+    if len(cases) < len(every):
+        say("note", f"{len(every) - len(cases)} case(s) left out: episodes, and cases in which any call is right")
     write_pieces(into, [makers[format](cases, model)])
     say("note", f"{len(cases)} case(s) written to {into}")
 
@@ -58,9 +61,11 @@ def chat_messages(case: Case) -> list[Json]:
 
 
 def expected_calls(case: Case) -> list[Json]:
-    """The expected calls. `arguments` is missing where it has rules."""
+    """The expected calls. `arguments` is missing where it has rules, and for cases of BFCL."""
     from bridge.lab.rules import has_rule
 
+    if case.expect.bfcl is not None:
+        return [{"name": name} for name in case.expect.names]
     found = []
     for call in case.expect.calls:
         plain = not call.optional and not has_rule(dict(call.arguments)) and "*" not in call.arguments

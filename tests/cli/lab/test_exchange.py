@@ -103,6 +103,13 @@ def test_bfcl_from_its_wheel(tmp_path: Path) -> None:
     assert '<function name="area_of">' in texts["bfcl-python-tagged-xml"]
     assert texts["bfcl-python-json-markdown"].startswith("# classic")
     assert "Apache License 2.0" in (tmp_path / "bfcl/NOTICE.txt").read_text()
+    listed, exported = run_each(
+        tmp_path, ["cases", "bfcl/cases"], ["export", "bfcl/cases", "--format", "inspect", "--into", "d.jsonl"]
+    )
+    assert [line.split()[-2:] for line in listed.stdout.splitlines()[:2]] == [["no", "call"], ["tool", "area_of"]]
+    assert exported.code == 0
+    rows = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
+    assert [row["target"] for row in rows] == ["[]", '[{"name":"area_of"}]']
     assert (again.code, wrong.code, other.code, filtered.code) == (2, 2, 2, 2)
     assert "pip download --no-deps bfcl-eval" in wrong.stderr
     assert "is not the wheel of bfcl-eval" in other.stderr
