@@ -14,8 +14,8 @@ from typing import Any
 
 import trio
 
-from bridge.appserver.calls import Batch, Calls, Clock, TurnStream
-from bridge.appserver.connection import ChildCounts, Connection, CurrentDecoder, LegacyDecoder, Reply, Tap, key_of
+from bridge.appserver.calls import ANSWERS, Batch, Calls, Clock, OpenToolCalls, answer_request, answer_tool_call
+from bridge.appserver.connection import ChildCounts, Connection, Reply, Tap
 from bridge.appserver.current import CurrentTurn
 from bridge.appserver.dialect import (
     ACCOUNT_CHANGES,
@@ -24,13 +24,16 @@ from bridge.appserver.dialect import (
     TOOL_CALL,
     Account,
     ChildInfo,
+    CurrentDecoder,
+    LegacyDecoder,
     WantedDialect,
+    key_of,
     shake_hands,
 )
 from bridge.appserver.failures import CONFIG_WARNING, ERRORS, ConfigWarning, is_unconnected, read_config_warning
 from bridge.appserver.legacy import LegacyTurn, choose_sends
-from bridge.appserver.native import ANSWERS, REFUSALS, OpenToolCalls, answer_request, answer_tool_call
 from bridge.appserver.process import Process, StderrTail
+from bridge.appserver.stream import TurnStream
 from bridge.appserver.thread_cache import KEEP_SECONDS, AnswerDigest, KeptThread, KeptThreads, WarmThreads, unsubscribe
 from bridge.appserver.turn import Call, ChildSettings, Limits, Routes, RunningTurn
 from bridge.core.turn import Turn
@@ -88,7 +91,7 @@ class Child:
         self._turns: dict[TurnStream, None] = {}
         self._settings = settings
         self._threads = KeptThreads(settings.kept_threads)
-        self._warm = WarmThreads(settings.warm_threads)
+        self.warm = WarmThreads(settings.warm_threads)
         self._tool_calls = OpenToolCalls(self._connection.reply)
         self._wanted = dialect
         self._limits = limits or Limits()
@@ -97,7 +100,7 @@ class Child:
         self._unsent = b""
         """What the pipe had no room for; `_write` sends it, and everything after it."""
         self._has_unsent = trio.Event()
-        self._stderr = StderrTail()
+        self.stderr = StderrTail()
         self._closed: BridgeError | None = None
         self._account_changed = trio.Event()
         self._notices: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -127,10 +130,6 @@ class Child:
         """Whether it accepts no more calls."""
         return self._closed is not None
 
-    def stderr_tail(self) -> str:
-        """The last lines that the child wrote to its stderr."""
-        return self._stderr.text()
-
     # Start and end
 
     async def pump(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -138,7 +137,7 @@ class Child:
         async with trio.open_nursery() as nursery:
             drained = trio.Event()
             nursery.start_soon(self._write)
-            nursery.start_soon(self._stderr.read, self.process.stderr, drained)
+            nursery.start_soon(self.stderr.read, self.process.stderr, drained)
             nursery.start_soon(self.clock.run)
             nursery.start_soon(self._follow_account)
             nursery.start_soon(self._expire_threads)
@@ -288,41 +287,34 @@ class Child:
         """Unload the threads whose conversation has not continued for too long."""
         while True:
             await trio.sleep(KEEP_SECONDS)
-            self._release(self.calls_to_release(self._threads.expire(trio.current_time())))
-
-    def take_warm_thread(self, call: Call, done: Callable[[Reply], None]) -> bool:
-        """Whether `done` gets the reply of a thread that is started ahead; else the call is to be made."""
-        return self._warm.take(call, done)
+            self.calls.release(self.calls_to_release(self._threads.expire(trio.current_time())))
 
     def _start_ahead(self, digest: bytes) -> None:
         """Start a thread for the next conversation that begins like the one of a turn that is over."""
-        params = self._warm.begin(digest)
+        params = self.warm.begin(digest)
         if params is not None:
             done = partial(self._started_ahead, digest)
             self.calls.send(Batch((Call("thread/start", params),), done, self._limits.rpc))
 
     def _started_ahead(self, digest: bytes, reply: Reply) -> None:
-        self._release(map(unsubscribe, self._warm.started(digest, reply, trio.current_time())))
-        self.clock.due(self._warm.deadline())
-
-    def _release(self, calls: Iterable[Call]) -> None:
-        self.calls.release(calls, _nothing)
+        self.calls.release(map(unsubscribe, self.warm.started(digest, reply, trio.current_time())))
+        self.clock.due(self.warm.deadline())
 
     # Time
 
     def _check_time(self, now: float) -> float:
         """End what takes too long; the next deadline."""
         due = [stream.check(now) for stream in list(self._turns)]
-        self._release(map(unsubscribe, self._warm.expire(now)))
+        self.calls.release(map(unsubscribe, self.warm.expire(now)))
         parked = self._tool_calls.answer_late(now, {each.running for each in self._turns if not each.released})
         self._flush()
-        return min(self.calls.check(now), parked, self._warm.deadline(), *due)
+        return min(self.calls.check(now), parked, self.warm.deadline(), *due)
 
     # What the child sends
 
     def _answer(self, line: bytes, method: str, key: str | None) -> bytes | None:
         """The answer to a request of the child's; None where it is left open."""
-        self._connection.counts.asked.add(method if method in ANSWERS or method in REFUSALS else OTHER)
+        self._connection.counts.asked.add(method if method in ANSWERS else OTHER)
         if key is None or method != TOOL_CALL:
             return answer_request(line)
         turn = self.routes.get(key)
@@ -351,7 +343,7 @@ class Child:
 
     def _turn_ended(self, params: dict[str, Any]) -> None:
         # Outputs that are sent to a turn now would never be answered.
-        self._release(self.calls_to_release(self._threads.take_waiting(key_of(params))))
+        self.calls.release(self.calls_to_release(self._threads.take_waiting(key_of(params))))
 
     # The pump
 
@@ -402,7 +394,3 @@ class Child:
         chunk = b"".join(self._connection.outgoing)
         self._connection.outgoing.clear()
         return chunk
-
-
-def _nothing() -> None:
-    pass

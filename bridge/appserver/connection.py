@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from bridge import exact_json
+from bridge.appserver.dialect import UNUSED, Decoder, key_of
+from bridge.appserver.failures import RpcError
 from bridge.counts import Tally, Timings
 from bridge.errors import BackendProtocolError, BridgeError
-from bridge.redact import harmless
 
 if TYPE_CHECKING:
     from bridge.appserver.turn import Routes
-
-OVERLOADED = -32001
-METHOD_NOT_FOUND = -32601
 
 MAX_LINE = 32 * 1024 * 1024
 """The largest line kept. The largest one seen from a real Codex was 23 MB."""
@@ -32,16 +30,6 @@ LINE_HEAD = 512
 """How far into a line the id of its thread is looked for."""
 LONG = 64 * 1024
 """Size of an unfinished line from which we check whether any turn needs it."""
-
-_UNUSED = (
-    "item/commandExecution/outputDelta", "item/fileChange/outputDelta", "item/fileChange/patchUpdated",
-    "item/mcpToolCall/progress", "item/plan/delta", "command/exec/outputDelta", "process/outputDelta",
-    "thread/started", "turn/diff/updated", "turn/plan/updated", "codex/event/exec_command_output_delta",
-    "codex/event/exec_command_end", "codex/event/turn_diff",
-)  # fmt: skip
-UNUSED = tuple(b'{"method":"%b"' % method.encode() for method in _UNUSED)
-"""How notifications begin that may be large, and that no turn reads: outputs of commands, diffs, plans."""
-
 
 # What the log and the metrics see
 
@@ -172,89 +160,13 @@ class LineSplitter:
             self._discard(self._head(), self.oversize)
 
     def _head(self) -> bytes:
-        head = b""
-        for chunk in self._tail:
-            head += chunk[: HEAD - len(head)]
-            if len(head) == HEAD:
-                break
-        return head
+        return b"".join(chunk[:HEAD] for chunk in self._tail)[:HEAD]
 
     def _discard(self, head: bytes, reason: list[bytes]) -> None:
         reason.append(head)
         self._tail.clear()
         self._tail_size = 0
         self._discarding = True
-
-
-# Text deltas, the only lines that come by the thousand. A decoder has the beginning of their lines, reads one, and
-# knows the beginnings of lines that only repeat another line and are dropped unread.
-
-
-class CurrentDecoder:
-    """Reads the current dialect from the wire. Its `codex/event/*` twins (0.79 to 0.107) are skipped."""
-
-    delta = b'{"method":"item/agentMessage/delta","params":{'
-    skip: tuple[bytes, ...] = (b'{"method":"codex/event/',)
-
-    def read_delta(self, line: bytes) -> tuple[str, str, str]:
-        """(thread, item, delta) of such a line. Raises for one of another shape."""
-        params = orjson.loads(line)["params"]
-        item, delta = params["itemId"], params["delta"]
-        if type(delta) is not str or type(item) is not str:
-            raise TypeError(params)
-        return params["threadId"], item, delta
-
-
-class LegacyDecoder:
-    """Reads the legacy dialect from the wire.
-
-    Codex sends each delta three times; the one that names its item comes first and is used. A child that has only
-    the plain `agent_message_delta` is read by that, so the plain form is skipped only once the better one was seen.
-    """
-
-    delta = b'{"method":"codex/event/agent_message_content_delta","params":{'
-    _twin = b'{"method":"item/agentMessage/delta","params":'
-    _plain = b'{"method":"codex/event/agent_message_delta","params":'
-
-    def __init__(self) -> None:
-        self.skip: tuple[bytes, ...] = (self._twin,)
-
-    def read_delta(self, line: bytes) -> tuple[str, str, str]:
-        params = orjson.loads(line)["params"]
-        if len(self.skip) == 1:
-            self.skip = (self._twin, self._plain)
-        message = params["msg"]
-        item, delta = message["item_id"], message["delta"]
-        if type(delta) is not str or type(item) is not str:
-            raise TypeError(params)
-        return params["conversationId"], item, delta
-
-
-Decoder = CurrentDecoder | LegacyDecoder
-
-
-# Messages
-
-
-class RpcError(BackendProtocolError):
-    """The child answered a call with an error."""
-
-    def __init__(self, method: str, code: int, message: str) -> None:
-        super().__init__(f"The Codex app-server refused {method}: {harmless(message)}")
-        self.method = method
-        self.rpc_code = code
-        self.rpc_message = message
-
-    @property
-    def is_overload(self) -> bool:
-        return self.rpc_code == OVERLOADED
-
-    @classmethod
-    def from_reply(cls, method: str, failure: Any) -> RpcError:
-        """The error for the `error` member of a reply, whatever its type."""
-        detail = failure if isinstance(failure, dict) else {}
-        code = detail.get("code")
-        return cls(method, code if isinstance(code, int) else 0, str(detail.get("message", failure)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,10 +379,8 @@ class Connection:
         failure = message.get("error")
         kind = "rpc_response" if failure is None else "rpc_error"
         self._log(kind, line, method=pending.method, rpc_id=call_id, req_id=pending.req_id)
-        if failure is None:
-            pending.on_reply(Reply(result=message.get("result")))
-        else:
-            pending.on_reply(Reply(error=RpcError.from_reply(pending.method, failure)))
+        error = None if failure is None else RpcError.from_reply(pending.method, failure)
+        pending.on_reply(Reply(message.get("result") if error is None else None, error))
 
     def _log(self, kind: str, line: bytes, **about: Any) -> None:
         if self._tap is not None:
@@ -487,11 +397,3 @@ def encode_request(call_id: int, method: str, params: Any) -> bytes:
     if params is not None:
         message["params"] = params
     return exact_json.dumps(message)
-
-
-def key_of(params: Any) -> str | None:
-    """The thread or conversation that a message is about, in either dialect."""
-    if not isinstance(params, dict):
-        return None
-    key = params.get("threadId") or params.get("conversationId")
-    return key if isinstance(key, str) else None

@@ -273,7 +273,7 @@ class Supervisor:
             grace = NATIVE_STOP_GRACE if self._settings.native_tools else STOP_GRACE
             # A child that hangs gets no time.
             await stop(process, grace=0 if child.hung else grace)
-            about: dict[str, Any] = {"code": process.returncode, "stderr": child.stderr_tail()[-4000:]}
+            about: dict[str, Any] = {"code": process.returncode, "stderr": child.stderr.text()[-4000:]}
             self._log("backend_exit", about | {"ended_requests": child.ended_requests})
         if self.state == "restarting" and not child.hung:
             self._become("restarting", f"it ended with code {process.returncode}")
@@ -348,7 +348,7 @@ class Supervisor:
 
 def _last_words(child: Child) -> str:
     """The last line of the child's stderr, fit to be shown to a client."""
-    lines = child.stderr_tail().strip().splitlines()
+    lines = child.stderr.text().strip().splitlines()
     if not lines:
         return ""
     return " Its last output: " + Redactor().text(lines[-1][:300].encode()).decode("utf-8", "replace")

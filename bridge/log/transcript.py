@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridge.appserver.connection import key_of
-from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, Dialect
+from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, Dialect, key_of
 from bridge.appserver.standin.recorded import key_in
 from bridge.log.json_access import dumps, member, objects
 from bridge.log.read import parse_line

@@ -7,11 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from bridge import exact_json
-from bridge.appserver.connection import RpcError
 from bridge.appserver.current import CurrentTurn, read_counts
-from bridge.appserver.failures import refusal
+from bridge.appserver.failures import RpcError, refusal
 from bridge.appserver.legacy import LegacyTurn, Sends
-from bridge.appserver.native import NativeTools
+from bridge.appserver.prompt import NativeTools
 from bridge.appserver.thread_cache import KeptThread, KeptThreads, ThreadMatch
 from bridge.appserver.turn import Call, ChildSettings, Resume, RunningTurn
 from bridge.core.events import Finished, TurnEvent, Usage
@@ -20,7 +19,7 @@ from bridge.core.turn import Turn
 from bridge.errors import BackendProtocolError, BridgeError
 from bridge.log.recording import Frame
 from bridge.protocols.chat.presets import CUSTOM, PRESETS
-from bridge.upstream.apis import Api, ChatApi, MessagesApi, ResponsesApi
+from bridge.upstream.backend import Api, ChatApi, MessagesApi, ResponsesApi
 
 
 class UpstreamPlayback:

@@ -30,7 +30,8 @@ from bridge.ids import new_id
 from bridge.log.record import Recorder
 from bridge.log.recording import Recording
 from bridge.playback.backend import ReplayBackend, recorded_end
-from bridge.playback.player import (
+from bridge.playback.recorded import (
+    RecordedIds,
     RecordedRouter,
     play,
     recorded_rules,
@@ -40,7 +41,6 @@ from bridge.playback.player import (
     spoken_at,
     why_unplayable,
 )
-from bridge.playback.recorded_ids import RecordedIds
 from bridge.protocols import registry
 from bridge.protocols.cap import AssistRules
 from bridge.protocols.cap.encoder import CapEncoder, Form

@@ -17,15 +17,15 @@ from server.prompted import MODEL, prompted_codex
 
 from bridge.app.app import App
 from bridge.app.service import Service
-from bridge.appserver.calls import TurnStream
 from bridge.appserver.launch import Command
+from bridge.appserver.stream import TurnStream
 from bridge.appserver.supervisor import Pool, RestartPolicy, Supervisor
 from bridge.core.backend import EventStream
 from bridge.core.collect import Result
 from bridge.core.events import Finished, TurnEvent
 from bridge.core.items import Message, Text
 from bridge.core.turn import Turn
-from bridge.http.sockets import open_sockets
+from bridge.http.listener import open_sockets
 from bridge.log.record import Recorder
 from bridge.protocols.chat.request import FORM
 from bridge.redact import Redactor

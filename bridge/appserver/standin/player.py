@@ -16,8 +16,8 @@ import trio
 
 from bridge.appserver.dialect import ENDS, PROMPTS, STOPS, Dialect
 from bridge.appserver.standin import messages
-from bridge.appserver.standin.matching import Candidates, Position
-from bridge.appserver.standin.recorded import IdMap, Message, RecordedCall, RecordedThread, Step, is_refusal
+from bridge.appserver.standin.messages import IdMap, Message
+from bridge.appserver.standin.recorded import Candidates, Position, RecordedCall, RecordedThread, Step, is_refusal
 
 if TYPE_CHECKING:
     from bridge.appserver.standin.replay import ReplayServer

@@ -30,13 +30,14 @@ from bridge.appserver.standin.messages import (
     REFUSED,
     CurrentNotifications,
     LegacyNotifications,
+    Message,
     Notifications,
     methods_of,
     model_list,
     refusal,
     reply_to,
 )
-from bridge.appserver.standin.recorded import Message, key_in
+from bridge.appserver.standin.recorded import key_in
 from bridge.appserver.standin.script import MODES, Prompt, Script, mode_of, read_items, steps_for_mode
 
 
