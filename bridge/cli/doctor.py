@@ -64,7 +64,7 @@ def _check_home(settings: Settings) -> Iterator[Check]:
 
 def _check_port(settings: Settings) -> Iterator[Check]:
     from bridge.errors import ConfigError
-    from bridge.http.listener import AlreadyServing, open_sockets
+    from bridge.http.sockets import AlreadyServing, open_sockets
 
     address, fault, state = f"{settings.host}:{settings.port}", None, "free"
     try:

@@ -21,7 +21,7 @@ import trio
 from bridge.app.app import App
 from bridge.appserver.process import die_with_parent, wait_for_exit
 from bridge.errors import BridgeError, LogFailed
-from bridge.http.listener import open_sockets
+from bridge.http.sockets import open_sockets
 from bridge.log.event_log import EventLog
 from bridge.routing.setup import check_codex, prepare_workdir
 from bridge.server.process import Stop

@@ -12,7 +12,8 @@ import trio
 
 from bridge.app.app import App
 from bridge.app.keys import check_bind, load_keys
-from bridge.http.listener import Listener, load_tls, open_sockets
+from bridge.http.listener import Listener
+from bridge.http.sockets import load_tls, open_sockets
 from bridge.http.wire import Edge
 from bridge.ids import new_id
 from bridge.redact import Redactor

@@ -42,7 +42,7 @@ BUDGETS = {
     FOUNDATIONS: (600, 6),
 }
 SMALL, LARGE = 60, 400
-EDGE, EDGE_CODE = ("connection", "wire", "head", "listener", "watch", "websocket"), 900
+EDGE, EDGE_CODE = ("connection", "wire", "head", "listener", "websocket"), 900
 """The modules in `http/` that serve connections, and how many lines of code they may have together."""
 PHRASES = re.compile(
     r"\b(is|are) no (?!longer|more|such|need|way)[a-z]|\bis none\b|\b[Ww]hoever\b|\banew\b|\bmend(s|ed|ing)?\b"

@@ -17,8 +17,9 @@ import trio.testing
 from harness import KEY, RunningBridge
 
 from bridge.http.connection import CHUNKED_AT_ONCE
-from bridge.http.listener import Listener, open_sockets
+from bridge.http.listener import Listener
 from bridge.http.request import Request
+from bridge.http.sockets import open_sockets
 from bridge.http.wire import Edge
 
 SIZE = 80_000

@@ -11,8 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from bridge.http.listener import Listener, open_sockets
+from bridge.http.listener import Listener
 from bridge.http.request import ClientGone, Request
+from bridge.http.sockets import open_sockets
 from bridge.http.websocket import FAREWELL
 from bridge.http.wire import Edge
 

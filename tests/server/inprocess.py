@@ -25,7 +25,7 @@ from bridge.core.collect import Result
 from bridge.core.events import Finished, TurnEvent
 from bridge.core.items import Message, Text
 from bridge.core.turn import Turn
-from bridge.http.listener import open_sockets
+from bridge.http.sockets import open_sockets
 from bridge.log.record import Recorder
 from bridge.protocols.chat.request import FORM
 from bridge.redact import Redactor

@@ -19,9 +19,10 @@ from wsproto.events import Request as Handshake
 
 from bridge.app.keys import Keyring
 from bridge.errors import BridgeError
-from bridge.http.listener import Listener, open_sockets
+from bridge.http.listener import Listener
 from bridge.http.pages import error_page, json_page, send_page
 from bridge.http.request import ClientGone, Request
+from bridge.http.sockets import open_sockets
 from bridge.http.wire import Edge
 from bridge.server.gate import KEY_PROTOCOL, Gate, label_of
 

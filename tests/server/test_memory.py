@@ -15,7 +15,7 @@ from harness import KEY, running_bridge
 
 from bridge.app.app import App
 from bridge.errors import Overloaded
-from bridge.http.listener import open_sockets
+from bridge.http.sockets import open_sockets
 from bridge.server.process import Stop
 from bridge.server.run import Server
 from bridge.settings import load_settings
