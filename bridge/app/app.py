@@ -18,7 +18,7 @@ import trio
 from bridge.app.admission import Admission
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
-from bridge.app.openai_exchange import served_name
+from bridge.app.protocol_exchange import served_name
 from bridge.app.service import Recordings, Service
 from bridge.appserver.backend import AppServerBackend
 from bridge.appserver.codex_home import claim_home, read_codex_home

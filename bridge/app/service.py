@@ -23,7 +23,7 @@ from bridge.store.base import Store, UsageRow
 from bridge.telemetry.measures import Counts, MemoryLimit
 
 if TYPE_CHECKING:
-    from bridge.app.openai_exchange import OpenAiExchange
+    from bridge.app.protocol_exchange import ProtocolExchange
     from bridge.telemetry.tracing import Tracing
 
 NewId = Callable[[str], str]
@@ -90,7 +90,7 @@ class Service(AnswerSettings):
     """How tools are offered, by model and key."""
     recorder: Recorder | None = None
     player: Player | None = None
-    running: dict[tuple[str, str], OpenAiExchange] = field(default_factory=dict)
+    running: dict[tuple[str, str], ProtocolExchange] = field(default_factory=dict)
     """The responses in progress, by key and id."""
     background: trio.Nursery | None = None
     """Runs background responses; None before the bridge runs and while it stops."""

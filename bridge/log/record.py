@@ -12,7 +12,7 @@ from bridge.appserver.connection import Owner
 from bridge.core.events import Choice, Finished, Rerouted, ToolCall, TurnEvent, Usage
 from bridge.core.observer import Observer, TurnFacts
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized, UpstreamError
-from bridge.log.json_access import is_json
+from bridge.exact_json import is_json
 from bridge.redact import POLICY, Redactor
 
 FORMAT = 2

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.appserver.dialect import PROMPTS
-from bridge.log.json_access import member
+from bridge.exact_json import member
 from bridge.log.read import Trouble, continues, parse_record, request_of
 from bridge.log.transcript import COUNTS, TranscriptReader, total_used
 from bridge.protocols.cap.decoder import effective_meta

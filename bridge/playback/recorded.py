@@ -14,8 +14,8 @@ from bridge.app.service import AnswerSettings, Service
 from bridge.cap import ASSIST_PATHS, RUN, SOCKET_PATH
 from bridge.core.models import ModelChoice
 from bridge.errors import BridgeError
+from bridge.exact_json import member
 from bridge.log.content import sent_values
-from bridge.log.json_access import member
 from bridge.log.recording import Recording
 from bridge.playback.backend import ReplayBackend, copy_limits, recorded_end
 from bridge.protocols.cap import AssistRules, ConversationState

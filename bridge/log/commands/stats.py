@@ -13,10 +13,10 @@ from typing import Any
 
 from rich.table import Table
 
-from bridge.log.commands.terminal import Screen, show_seconds
+from bridge.log.commands.requests import show_seconds
 from bridge.log.filters import parse_log_time
 from bridge.log.summary import Summary
-from bridge.terminal import escape_line
+from bridge.terminal import Screen, escape_line
 
 PERCENTILES = (50, 90, 99)
 SHOWN = 8
