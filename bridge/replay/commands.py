@@ -1,4 +1,4 @@
-"""`turnbridge replay` answers recorded requests again; `turnbridge record` runs a command with a bridge and keeps a log."""
+"""`turnbridge replay` answers recorded requests again; `turnbridge record` keeps the log of a command with a bridge."""
 
 from __future__ import annotations
 
