@@ -51,29 +51,6 @@ def slept_through(deadline: float, now: float) -> bool:
     return now - deadline > LATE
 
 
-class Clock:
-    """One task for many deadlines, each reported with `due`. `check(now)` is called when the earliest has come.
-
-    It returns the next deadline. Deadlines that are not reached cost nothing: the clock wakes when the earliest that it
-    knew of has come, and finds that it has moved.
-    """
-
-    def __init__(self, check: Callable[[float], float]) -> None:
-        self._check = check
-        self._sleep = trio.CancelScope()
-
-    def due(self, deadline: float) -> None:
-        if deadline < self._sleep.deadline:
-            self._sleep.deadline = deadline
-
-    async def run(self) -> None:
-        while True:
-            with self._sleep:
-                await trio.sleep_forever()
-            self._sleep = trio.CancelScope()
-            self.due(self._check(trio.current_time()))
-
-
 @dataclass(slots=True, eq=False)
 class Batch:
     """Requests that are sent one right after the other, in one slot.

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from bridge.appserver.calls import ANSWERS, Batch, Calls, Clock, OpenToolCalls, answer_request, answer_tool_call
+from bridge.appserver.calls import ANSWERS, Batch, Calls, OpenToolCalls, answer_request, answer_tool_call
 from bridge.appserver.connection import ChildCounts, Connection, Reply, Tap
 from bridge.appserver.current import CurrentTurn
 from bridge.appserver.dialect import (
@@ -33,7 +33,7 @@ from bridge.appserver.dialect import (
 from bridge.appserver.failures import CONFIG_WARNING, ERRORS, ConfigWarning, is_unconnected, read_config_warning
 from bridge.appserver.legacy import LegacyTurn, choose_sends
 from bridge.appserver.process import Process, StderrTail
-from bridge.appserver.stream import TurnStream
+from bridge.appserver.stream import Clock, TurnStream
 from bridge.appserver.thread_cache import KEEP_SECONDS, AnswerDigest, KeptThread, KeptThreads, WarmThreads, unsubscribe
 from bridge.appserver.turn import Call, ChildSettings, Limits, Routes, RunningTurn
 from bridge.core.turn import Turn

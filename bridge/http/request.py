@@ -21,13 +21,16 @@ class Sink(Protocol):
     """Takes an answer: a request, or a recorder in place of a client."""
 
     def start(self, status: int, headers: Headers) -> None:
-        """See Channel."""
+        """Status and headers; they go out with the first bytes of the body."""
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
-        """See Channel."""
+        """The next bytes of the body; with none, the head alone goes out.
+
+        It is not an error if the client has left: `Channel.on_gone` reports that.
+        """
 
 
-class Channel(Protocol):
+class Channel(Sink, Protocol):
     """What carries an answer: a connection, or memory."""
 
     async def read_body(self, limit: int) -> bytes:
@@ -35,15 +38,6 @@ class Channel(Protocol):
 
     def on_gone(self, callback: Callable[[], None] | None) -> None:
         """Have `callback` called when the client leaves; at once if it has left. The body has been read."""
-
-    def start(self, status: int, headers: Headers) -> None:
-        """Status and headers; they go out with the first bytes of the body."""
-
-    async def send(self, data: bytes, *, last: bool = False) -> None:
-        """The next bytes of the body; with none, the head alone goes out.
-
-        It is not an error if the client has left: `on_gone` reports that.
-        """
 
 
 # No repr: its headers have the client's key.
@@ -98,7 +92,7 @@ class Request:
         self._channel.on_gone(callback)
 
     def start(self, status: int, headers: Headers) -> None:
-        """See Channel."""
+        """See Sink."""
         self.status = status
         if self.answer_headers:
             named = {name for name, _ in headers}
@@ -108,7 +102,7 @@ class Request:
         self.headers, self.answer_headers = (), []
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
-        """See Channel."""
+        """See Sink."""
         await self._channel.send(data, last=last)
 
 

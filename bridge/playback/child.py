@@ -126,10 +126,7 @@ class ChildPlayback:
         self.running.prompted = self.running.prompted or call.prompts
         failure = message.get("error")
         if failure is not None:
-            detail = failure if isinstance(failure, dict) else {}
-            code = detail.get("code")
-            error = RpcError(call.method, code if isinstance(code, int) else 0, str(detail.get("message", failure)))
-            self._step(lambda: self._flow.throw(error))
+            self._step(lambda: self._flow.throw(RpcError.from_reply(call.method, failure)))
             return
         self._answer(call, message.get("result"))
 
