@@ -37,7 +37,6 @@ class Histogram:
         return f"<Histogram count={self.count} sum={self.sum:g}>"
 
     def observe(self, value: float) -> None:
-        """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 

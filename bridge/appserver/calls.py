@@ -313,8 +313,6 @@ def answer_request(line: bytes) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """An open request for an output."""
-
     key: str
     line: bytes
     running: RunningTurn | None

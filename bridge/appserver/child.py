@@ -1,7 +1,7 @@
 """One running child: its pump, our calls, and the turns that run in it.
 
 The reader hands everything in the pipe to the connection and never waits for a consumer. Neither calls nor turns have
-tasks: the reader drives them (see `calls`), and one clock ends what takes too long.
+tasks: the reader drives them (see `calls` and `stream`), and one clock ends what takes too long.
 """
 
 from __future__ import annotations
@@ -127,7 +127,6 @@ class Child:
 
     @property
     def closed(self) -> bool:
-        """Whether it accepts no more calls."""
         return self._closed is not None
 
     # Start and end

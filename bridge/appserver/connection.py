@@ -234,7 +234,6 @@ class Connection:
         return self._last_id
 
     def notify(self, method: str, params: Any = None) -> None:
-        """Queue a notification."""
         message = {"jsonrpc": "2.0", "method": method}
         line = orjson.dumps(message if params is None else {**message, "params": params})
         self._send("rpc_notification", line, {"method": method})

@@ -131,7 +131,6 @@ class Pool:
             await supervisor.drain()
 
     def shut_down(self) -> None:
-        """Fail the running turns and accept no more."""
         for supervisor in self.supervisors:
             supervisor.shut_down()
 

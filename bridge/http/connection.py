@@ -191,7 +191,6 @@ class Connection(Wire):
         return self._body_left == 0 if self._chunks is None else self._chunks.done
 
     async def read_body(self, limit: int) -> bytes:
-        """See Channel."""
         if self._body_left > limit:
             raise _too_large(limit)
         if self._chunks is None and len(self._buffer) >= self._body_left:
@@ -274,7 +273,6 @@ class Connection(Wire):
     # What happens during an answer
 
     def on_gone(self, callback: Callable[[], None] | None) -> None:
-        """See Channel."""
         is_watching = self._on_gone is not None
         self._on_gone = callback
         if callback is None:
@@ -303,11 +301,9 @@ class Connection(Wire):
     # The answer
 
     def start(self, status: int, headers: Headers) -> None:
-        """See Channel."""
         self._response = status, headers
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
-        """See Channel."""
         if self._response is not None:
             out = self._first(*self._response, data, last)
             self._response = None

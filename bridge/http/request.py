@@ -88,11 +88,9 @@ class Request:
         return await self._channel.read_body(limit if self.max_body is None else min(limit, self.max_body))
 
     def on_gone(self, callback: Callable[[], None] | None) -> None:
-        """See Channel."""
         self._channel.on_gone(callback)
 
     def start(self, status: int, headers: Headers) -> None:
-        """See Sink."""
         self.status = status
         if self.answer_headers:
             named = {name for name, _ in headers}
@@ -102,7 +100,6 @@ class Request:
         self.headers, self.answer_headers = (), []
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
-        """See Sink."""
         await self._channel.send(data, last=last)
 
 

@@ -207,7 +207,6 @@ class Ignore:
 
 
 def normalise(body: dict[str, Any], protocol: str, ignore: Ignore) -> dict[str, Any]:
-    """A request in its one spelling."""
     kept = ignore.strip(body)
     if protocol == "cap":
         return _normalise_cap(kept)

@@ -41,7 +41,6 @@ def request_body(recording: Recording) -> dict[str, Any]:
 
 
 def why_unplayable(recording: Recording) -> str | None:
-    """Why a recording cannot be played, or None."""
     if recording.request is None:
         return "its request is not in the log"
     if spoken_at(recording.path) is None:

@@ -69,7 +69,6 @@ class Verifier:
         self._store = SqliteStore(None, ttl=1e9, max_bytes=1024**3, max_waiting=sys.maxsize, now=time)
 
     async def verify(self, recording: Recording) -> Comparison:
-        """Answer a recorded request again, and compare."""
         why = why_unplayable(recording)
         if why is None and not recording.client:
             why = "the log does not contain its client's answer"

@@ -49,7 +49,6 @@ def child_settings(settings: Settings) -> ChildSettings:
 
 
 def codex_launcher(settings: Settings) -> CodexLauncher:
-    """How Codex is started under these settings."""
     return CodexLauncher(
         binary=settings.codex_bin,
         home=settings.codex_home,
@@ -64,7 +63,6 @@ def codex_launcher(settings: Settings) -> CodexLauncher:
 def supervisor(
     settings: Settings, launcher: Launcher, *, tap: Tap | None = None, on_demand: bool = False
 ) -> Supervisor:
-    """A supervisor of one child under these settings."""
     limits = Limits(settings.rpc_timeout, settings.first_event_timeout, settings.idle_timeout, settings.turn_timeout)
     return Supervisor(
         launcher, child_settings(settings), dialect=settings.dialect, limits=limits, tap=tap, on_demand=on_demand
@@ -195,7 +193,6 @@ def plan_named(name: str, environment: Mapping[str, str]) -> Plan | None:
 
 
 def app_server_name(config: FileConfig) -> str:
-    """The name of the app-server backend."""
     return next((name for name, backend in config.backends.items() if backend.type == "app-server"), "app-server")
 
 

@@ -44,8 +44,6 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", 
 
 
 def _rule(holds: Callable[[str], object], reason: str) -> AfterValidator:
-    """Refuse texts for which a rule does not hold."""
-
     def check(text: str) -> str:
         if not holds(text):
             raise ValueError(reason)

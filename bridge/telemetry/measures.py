@@ -86,17 +86,14 @@ class Counts:
         self.events += size
 
     def entered(self, is_http: bool) -> None:
-        """A request or a WebSocket begins."""
         self.open += is_http
         self.sockets += not is_http
 
     def left(self, is_http: bool) -> None:
-        """A request or a WebSocket ends."""
         self.open -= is_http
         self.sockets -= not is_http
 
     def refused(self, code: str) -> None:
-        """Count a request refused without a turn."""
         self.refusals.add(as_name(code))
 
     def ended(self, protocol: str, key: str, model: str, end: Finished, usage: Usage) -> None:
@@ -113,7 +110,6 @@ class Counts:
                 self.tokens.add(model, kind, by=tokens)
 
     def failed(self, end: Finished) -> None:
-        """Count the failure of a turn, if it failed."""
         if end.error is not None:
             self.failures.add(as_name(end.error.code), side_of(end.error))
         elif end.outcome == "cancelled":
@@ -158,7 +154,6 @@ def side_of(error: BridgeError) -> Side:
 
 
 def method_of(method: str) -> str:
-    """The label of a request's method."""
     return method if method in METHODS else OTHER
 
 
@@ -200,7 +195,6 @@ class MemoryLimit:
         return bool(self.limit) and (self._read() or 0) > self.limit
 
     def check(self) -> None:
-        """Raise Overloaded while the limit is exceeded."""
         if self.is_exceeded:
             self.shed += 1
             raise Overloaded(

@@ -129,11 +129,9 @@ class Upstream:
 
     @property
     def turns(self) -> int:
-        """Turns running now."""
         return len(self._streams)
 
     async def drain(self) -> None:
-        """Wait until no turn runs."""
         while self._streams:
             self._drained = trio.Event()
             await self._drained.wait()

@@ -189,7 +189,6 @@ _METHODS: dict[Dialect, tuple[str, ...]] = {
 
 
 def error(message: str) -> Message:
-    """The reply to a rejected call."""
     return {"error": {"code": REFUSED, "message": message}}
 
 
@@ -202,7 +201,6 @@ def methods_of(dialects: Iterable[Dialect], called: Iterable[str] = ()) -> list[
 
 
 def refusal(method: str, known: Iterable[str]) -> str:
-    """The error message for an unknown method."""
     return f"Invalid request: unknown variant `{method}`, expected one of " + ", ".join(f"`{name}`" for name in known)
 
 

@@ -58,7 +58,6 @@ class RecordedCall:
 
     @property
     def refused(self) -> bool:
-        """Whether the call was answered with an error."""
         return any(step.kind == "reply" and not step.call and is_refusal(step.message) for step in self.steps)
 
     def __str__(self) -> str:
@@ -150,8 +149,6 @@ _redactor = Redactor()
 
 @dataclass(frozen=True, slots=True)
 class ComparedCall:
-    """A call as it is compared."""
-
     method: str
     params: Any
     digest: bytes

@@ -88,7 +88,6 @@ def _steps(steps: Any) -> tuple[dict[str, Any], ...]:
 
 
 def steps_for_mode(mode: str, prompt: Prompt) -> list[dict[str, Any]]:
-    """The steps of one turn in a mode."""
     if mode == "echo":
         text = prompt.user or NOTHING_TO_ECHO
     elif mode == "tool-call" or (mode == "tool-loop" and not prompt.outputs):

@@ -81,7 +81,6 @@ class Pipes:
                     return
 
     async def close_stdout(self) -> None:
-        """Close stdout and keep running."""
         await self._out.aclose()
         os.close(1)
 
