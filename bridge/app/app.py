@@ -49,7 +49,7 @@ from bridge.settings import Settings, store_file
 from bridge.settings.file import FileConfig
 from bridge.store.base import Store
 from bridge.store.sqlite import SqliteStore
-from bridge.telemetry.measures import MEMORY_PRESSURE, Counts, MemoryLimit, ReadBytes, Watchdog, resident_bytes
+from bridge.telemetry import MEMORY_PRESSURE, Counts, MemoryLimit, ReadBytes, Watchdog, resident_bytes
 
 if TYPE_CHECKING:
     from bridge.log.event_log import EventLog

@@ -20,7 +20,7 @@ from bridge.protocols.client import ReasoningDisplay
 from bridge.protocols.dropped import Policy
 from bridge.routing.router import Router, ToolModes
 from bridge.store.base import Store, UsageRow
-from bridge.telemetry.measures import Counts, MemoryLimit
+from bridge.telemetry import Counts, MemoryLimit
 
 if TYPE_CHECKING:
     from bridge.app.protocol_exchange import ProtocolExchange

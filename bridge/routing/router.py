@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import trio
 
-from bridge.appserver.standin.script import MODES
+from bridge.appserver.standin import MODES
 from bridge.core.backend import Backend
 from bridge.core.models import (
     BUILT_IN_ALIASES,

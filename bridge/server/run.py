@@ -24,7 +24,7 @@ from bridge.server.process import Stop, keep_what_is_loaded, stop_on_signals, ti
 from bridge.server.routes import build_app
 from bridge.settings import Settings, key_store_file
 from bridge.settings.file import FileConfig
-from bridge.telemetry.measures import resident_bytes
+from bridge.telemetry import resident_bytes
 from bridge.urls import is_loopback
 
 if TYPE_CHECKING:

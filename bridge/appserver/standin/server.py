@@ -25,6 +25,7 @@ from jsonrpcserver import Error, Result, Success, dispatch_to_serializable
 from bridge import __version__, exact_json
 from bridge.appserver.connection import LineSplitter
 from bridge.appserver.dialect import BEGINS, PARTS, PROMPTS, STOPS, Dialect
+from bridge.appserver.standin import MODES, Prompt, Script, mode_of, read_items, steps_for_mode
 from bridge.appserver.standin.messages import (
     NO_TURN,
     REFUSED,
@@ -38,7 +39,6 @@ from bridge.appserver.standin.messages import (
     reply_to,
 )
 from bridge.appserver.standin.recorded import key_in
-from bridge.appserver.standin.script import MODES, Prompt, Script, mode_of, read_items, steps_for_mode
 
 
 class Pipes:
