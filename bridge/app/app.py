@@ -42,6 +42,7 @@ from bridge.routing.setup import (
     plan_backends,
     prepare_workdir,
     read_aliases,
+    read_prices,
     read_rules,
     supervisor,
 )
@@ -131,6 +132,7 @@ class App:
             policy=settings.unsupported,
             reasoning=settings.reasoning,
             recorder=self._recorder,
+            prices=read_prices(config),
             player=player,
             admission=admission,
             cap=cap_options(settings),

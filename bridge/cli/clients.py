@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -178,11 +179,15 @@ def _wrapped(text: str, width: int) -> list[str]:
 def usage(
     days: Annotated[int, typer.Option(min=1, max=400, help="Number of days to show, up to today.")] = 30,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with prices, as for serve. [PROXY_CONFIG]")
+    ] = None,
 ) -> None:
-    """Show the tokens used, by day, key and model.
+    """Show the tokens used and their cost, by day, key and model.
 
     Counts all requests to `serve` that reached a model, with or without an event log. A key is shown by the name that
-    `turnbridge keys add` gave it, or by its label (`key-` and the start of its SHA-256 digest).
+    `turnbridge keys add` gave it, or by its label (`key-` and the start of its SHA-256 digest). The cost is that of
+    today's prices: those in the table [prices.models] of the configuration file.
     """
     import math
     import time
@@ -191,12 +196,15 @@ def usage(
     import orjson
     import trio
 
+    from bridge.routing.setup import read_prices
     from bridge.server.pages import usage_entry
     from bridge.settings import key_store_file, store_file
+    from bridge.settings.file import load_configuration
     from bridge.store.key_store import read_keys
     from bridge.store.sqlite import SqliteStore
 
     since = (datetime.now(UTC).date() - timedelta(days=days - 1)).isoformat()
+    prices = read_prices(load_configuration(config=config)[1])
     if not store_file().exists():
         typer.echo("no usage recorded yet", err=True)
         return
@@ -206,7 +214,7 @@ def usage(
     async def read() -> list[dict[str, object]]:
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)
-            rows = [usage_entry(row) for row in await store.usage(since=since)]
+            rows = [usage_entry(row, prices) for row in await store.usage(since=since)]
             nursery.cancel_scope.cancel()
         return rows
 
@@ -216,10 +224,13 @@ def usage(
         for row in rows:
             typer.echo(orjson.dumps({**row, "name": names.get(str(row["key"]))}).decode())
         return
-    typer.echo(f"{'day':10} {'key':16} {'model':16} {'requests':>8} {'failed':>6} {'input':>9} {'output':>8}")
+    cost = f" {prices.currency:>9}" if prices else ""
+    typer.echo(f"{'day':10} {'key':16} {'model':16} {'requests':>8} {'failed':>6} {'input':>9} {'output':>8}{cost}")
     for row in rows:
         who = names.get(str(row["key"]), str(row["key"]))
+        if prices:
+            cost = f" {'-':>9}" if row["cost"] is None else f" {row['cost']:>9.4f}"
         typer.echo(
             f"{row['day']:10} {who:16.16} {row['model']!s:16.16} {row['requests']:>8} {row['failed']:>6} "
-            f"{row['input_tokens']:>9} {row['output_tokens']:>8}"
+            f"{row['input_tokens']:>9} {row['output_tokens']:>8}{cost}"
         )

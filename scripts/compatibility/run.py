@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -27,6 +28,8 @@ VERSIONS = (
 """Those of the page: every version that changed something for the bridge, and some between them."""
 KEPT = (codex_binaries.CURRENT, codex_binaries.LEGACY, codex_binaries.NEWEST)
 NATIVE_SINCE = (0, 145)
+TESTED_SINCE = (0, 155)
+"""What the tests expect of the pinned version does not hold for earlier ones."""
 OLD = (0, 120)
 """Before this version a Codex brings prompts and tools of its own that cannot be switched off."""
 MOST_BYTES = 2000
@@ -57,13 +60,27 @@ def fetched(version: str) -> Path:
     return binary
 
 
-def examine(version: str, used: frozenset[str]) -> tuple[Result, list[str] | None]:
-    """The checks, and the part of the protocol that the bridge uses."""
+def run_tests(binary: Path) -> str:
+    """Run tests/real with this binary in place of the pinned one. Returns how many passed, of how many."""
+    pinned = "TURNBRIDGE_CODEX_" + "_".join(codex_binaries.CURRENT.split(".")[:2])
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-m", "not deep", "tests/real"]
+    environment = os.environ | {pinned: str(binary)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800, check=False)
+    counts = {name: int(count) for count, name in re.findall(r"(\d+) (passed|failed|errors?)", done.stdout[-300:])}
+    print("\n".join(line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))))
+    return f"{counts.get('passed', 0)} of {sum(counts.values())}"
+
+
+def examine(version: str, used: frozenset[str], *, tests: bool = False) -> tuple[Result, list[str] | None]:
+    """The checks, and the part of the protocol that the bridge uses; with `tests` also the tests of the real Codex."""
     binary = fetched(version)
     print(f"codex {version}: running {len(TEXT_CHECKS)} checks on two endpoints, and the native ones", flush=True)
     result = try_version(version, native=numbers(version) >= NATIVE_SINCE)
     if numbers(version) >= OLD and result.figures.get("bytes, plain", 0) > MOST_BYTES:
         result.failed["overhead"] = f"{result.figures['bytes, plain']} bytes reach the provider for one letter"
+    if tests and numbers(version) >= TESTED_SINCE:
+        print(f"codex {version}: running tests/real (two minutes)", flush=True)
+        result.figures["tests"] = run_tests(binary)
     try:
         lines = surface(read_schema(binary), used)
     except (RuntimeError, subprocess.SubprocessError) as error:
@@ -105,11 +122,12 @@ provider: {checks} checks on `/v1/responses` and `/v1/chat/completions`, and fro
 `scripts/codex-matrix --nightly` tries the newest version, and exits with 1 if a check fails or if Codex has changed something that
 the bridge uses.
 
-| Codex | checks | plain request | one tool: text, native | tools of its own | first answer | stop |
-|---|---|---|---|---|---|---|
+| Codex | checks | tests/real | plain request | one tool: text, native | tools of its own | first answer | stop |
+|---|---|---|---|---|---|---|---|
 {rows}
 
-The sizes are those of the body that reaches the provider for a request of one letter, without tools and with one tool in each
+tests/real expects what the pinned version does, so a newer one that reports an error better fails there too (three tests, since
+0.166). The sizes are those of the body that reaches the provider for a request of one letter, without tools and with one tool in each
 tool mode. A first answer includes the start of the bridge and of Codex.
 
 ## Failed checks
@@ -137,6 +155,7 @@ def row(result: Result) -> str:
     cells = [
         result.version + (" (pinned)" if result.version == codex_binaries.CURRENT else ""),
         f"{result.passed} of {total}" if result.failed else f"all {total}",
+        figures.get("tests", "–"),
         size("bytes, plain"),
         f"{size('bytes, one tool, text')}, {size('bytes, one tool, native')}",
         "–" if own is None else ", ".join(own) or "none",
@@ -171,6 +190,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", help="such as 0.166.0, or newest; by default those of the page")
     parser.add_argument("--write", action="store_true", help="write docs/compatibility.md and the recorded surface")
     parser.add_argument("--nightly", action="store_true", help="try the newest version against what was recorded")
+    parser.add_argument("--tests", action="store_true", help="also run tests/real on each version since 0.155")
     parser.add_argument("--tidy", action="store_true", help="delete each version afterwards that the tests do not need")
     parser.add_argument(
         "--record", action="store_true", help="only record what the bridge uses now of the newest protocol"
@@ -186,7 +206,7 @@ def main() -> int:
     results, changes = [], {}
     before: tuple[str, list[str]] | None = None
     for version in sorted(wanted, key=numbers):
-        result, lines = examine(version, used)
+        result, lines = examine(version, used, tests=options.tests)
         results.append(result)
         if lines is not None:
             if before is not None:

@@ -252,6 +252,7 @@ def _show_end(screen: Screen, conversation: Conversation) -> None:
         screen.line(
             f"tokens: {summary.input_tokens or 0:,} in ({summary.cached_tokens or 0:,} cached), "
             f"{summary.output_tokens or 0:,} out ({summary.reasoning_tokens or 0:,} reasoning)"
+            + ("" if summary.cost is None else f", {summary.cost:.6f} {summary.currency or ''}".rstrip())
         )
     error, exit = conversation.end.get("error"), conversation.recording.exit
     if isinstance(error, dict):

@@ -1,4 +1,4 @@
-"""The packets of a stream: their models, framing, and what a whole stream amounts to; then the contract of a service."""
+"""The packets of a stream: their models, their framing, and what a whole stream amounts to; a service's contract."""
 
 from __future__ import annotations
 
