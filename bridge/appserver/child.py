@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from bridge.appserver.calls import ANSWERS, Batch, Calls, OpenToolCalls, answer_request, answer_tool_call
-from bridge.appserver.connection import ChildCounts, Connection, Reply, Tap
+from bridge.appserver.connection import Connection, CurrentDecoder, LegacyDecoder, Reply
 from bridge.appserver.current import CurrentTurn
 from bridge.appserver.dialect import (
     ACCOUNT_CHANGES,
@@ -24,8 +24,6 @@ from bridge.appserver.dialect import (
     TOOL_CALL,
     Account,
     ChildInfo,
-    CurrentDecoder,
-    LegacyDecoder,
     WantedDialect,
     key_of,
     shake_hands,
@@ -36,8 +34,9 @@ from bridge.appserver.process import Process, StderrTail
 from bridge.appserver.stream import Clock, TurnStream
 from bridge.appserver.thread_cache import KEEP_SECONDS, AnswerDigest, KeptThread, KeptThreads, WarmThreads, unsubscribe
 from bridge.appserver.turn import Call, ChildSettings, Limits, Routes, RunningTurn
+from bridge.core.observer import Tap
 from bridge.core.turn import Turn
-from bridge.counts import OTHER
+from bridge.counts import OTHER, ChildCounts
 from bridge.errors import LOG_IN, BackendCrashed, BridgeError
 from bridge.exact_json import is_within_64_bits
 

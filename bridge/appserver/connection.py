@@ -8,15 +8,16 @@ is woken once per read. What cannot be read fails the turn that it belongs to, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from bridge import exact_json
-from bridge.appserver.dialect import UNUSED, Decoder, key_of
+from bridge.appserver.dialect import UNUSED, key_of
 from bridge.appserver.failures import RpcError
-from bridge.counts import Tally, Timings
+from bridge.core.observer import Owner, Tap
+from bridge.counts import ChildCounts
 from bridge.errors import BackendProtocolError, BridgeError
 
 if TYPE_CHECKING:
@@ -30,64 +31,6 @@ LINE_HEAD = 512
 """How far into a line the id of its thread is looked for."""
 LONG = 64 * 1024
 """Size of an unfinished line from which we check whether any turn needs it."""
-
-# What the log and the metrics see
-
-
-@dataclass(slots=True)
-class ChildCounts:
-    """Kept by a supervisor, and handed to each child that it starts."""
-
-    reads: int = 0
-    """How often its output was read; each read may hold many lines."""
-    lines: int = 0
-    garbage: int = 0
-    """Lines that were no message."""
-    strays: int = 0
-    """Replies without a waiting call (late, repeated or invented)."""
-    oversize: int = 0
-    """Lines too long to keep."""
-    calls: Timings = field(default_factory=Timings)
-    """How long the child took to answer our calls, by method."""
-    unanswered: Tally = field(default_factory=Tally)
-    """Calls that were not answered in time, by method."""
-    asked: Tally = field(default_factory=Tally)
-    """The child's requests, by method."""
-
-
-class Owner(Protocol):
-    """A turn, as the log sees it."""
-
-    key: str | None
-    req_id: str | None
-
-
-class Tap(Protocol):
-    """Implemented by the recorder of `bridge.log`; None stands for no log."""
-
-    def begin_read(self) -> None:
-        """One read of the child's output: the records until `end_read` share its number and time."""
-
-    def end_read(self) -> None:
-        """All lines of the read have been recorded."""
-
-    def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
-        """Adjacent text deltas with their texts and owners: the same as `rpc` for each line, but cheaper."""
-
-    def rpc(
-        self, direction: str, kind: str, line: bytes, *, method: str | None = None, rpc_id: int | str | None = None,
-        key: str | None = None, req_id: str | None = None,
-    ) -> None:  # fmt: skip
-        """One line of the wire. `direction` is `in` or `out`, `key` the thread or conversation."""
-
-    def claim(self, key: str, req_id: str | None) -> None:
-        """What comes for this thread from now on belongs to this request."""
-
-    def forget(self, key: str) -> None:
-        """Nothing more will come for this thread or conversation."""
-
-    def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
-        """Something happened to the child itself."""
 
 
 # Bytes to lines
@@ -167,6 +110,56 @@ class LineSplitter:
         self._tail.clear()
         self._tail_size = 0
         self._discarding = True
+
+
+# Text deltas, the only lines that come by the thousand. A decoder has the beginning of their lines, reads one, and
+# knows the beginnings of lines that only repeat another line and are dropped unread.
+
+
+class CurrentDecoder:
+    """Reads the current dialect from the wire. Its `codex/event/*` twins (0.79 to 0.107) are skipped."""
+
+    delta = b'{"method":"item/agentMessage/delta","params":{'
+    skip: tuple[bytes, ...] = (b'{"method":"codex/event/',)
+
+    def read_delta(self, line: bytes) -> tuple[str, str, str]:
+        """(thread, item, delta) of such a line. Raises for one of another shape."""
+        params = orjson.loads(line)["params"]
+        item, delta = params["itemId"], params["delta"]
+        if type(delta) is not str or type(item) is not str:
+            raise TypeError(params)
+        return params["threadId"], item, delta
+
+
+class LegacyDecoder:
+    """Reads the legacy dialect from the wire.
+
+    Codex sends each delta three times; the one that names its item comes first and is used. A child that has only
+    the plain `agent_message_delta` is read by that, so the plain form is skipped only once the better one was seen.
+    """
+
+    delta = b'{"method":"codex/event/agent_message_content_delta","params":{'
+    _twin = b'{"method":"item/agentMessage/delta","params":'
+    _plain = b'{"method":"codex/event/agent_message_delta","params":'
+
+    def __init__(self) -> None:
+        self.skip: tuple[bytes, ...] = (self._twin,)
+
+    def read_delta(self, line: bytes) -> tuple[str, str, str]:
+        params = orjson.loads(line)["params"]
+        if len(self.skip) == 1:
+            self.skip = (self._twin, self._plain)
+        message = params["msg"]
+        item, delta = message["item_id"], message["delta"]
+        if type(delta) is not str or type(item) is not str:
+            raise TypeError(params)
+        return params["conversationId"], item, delta
+
+
+Decoder = CurrentDecoder | LegacyDecoder
+
+
+# Messages
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-import orjson
-
 from bridge import __version__
 from bridge.appserver.failures import METHOD_NOT_FOUND, RpcError
 from bridge.errors import BridgeError
@@ -273,50 +271,3 @@ class Account:
                 else:
                     login = "missing" if account["requiresOpenaiAuth"] else "not_needed"
         self.login = login
-
-
-# Text deltas, the only lines that come by the thousand. A decoder has the beginning of their lines, reads one, and
-# knows the beginnings of lines that only repeat another line and are dropped unread.
-
-
-class CurrentDecoder:
-    """Reads the current dialect from the wire. Its `codex/event/*` twins (0.79 to 0.107) are skipped."""
-
-    delta = b'{"method":"item/agentMessage/delta","params":{'
-    skip: tuple[bytes, ...] = (b'{"method":"codex/event/',)
-
-    def read_delta(self, line: bytes) -> tuple[str, str, str]:
-        """(thread, item, delta) of such a line. Raises for one of another shape."""
-        params = orjson.loads(line)["params"]
-        item, delta = params["itemId"], params["delta"]
-        if type(delta) is not str or type(item) is not str:
-            raise TypeError(params)
-        return params["threadId"], item, delta
-
-
-class LegacyDecoder:
-    """Reads the legacy dialect from the wire.
-
-    Codex sends each delta three times; the one that names its item comes first and is used. A child that has only
-    the plain `agent_message_delta` is read by that, so the plain form is skipped only once the better one was seen.
-    """
-
-    delta = b'{"method":"codex/event/agent_message_content_delta","params":{'
-    _twin = b'{"method":"item/agentMessage/delta","params":'
-    _plain = b'{"method":"codex/event/agent_message_delta","params":'
-
-    def __init__(self) -> None:
-        self.skip: tuple[bytes, ...] = (self._twin,)
-
-    def read_delta(self, line: bytes) -> tuple[str, str, str]:
-        params = orjson.loads(line)["params"]
-        if len(self.skip) == 1:
-            self.skip = (self._twin, self._plain)
-        message = params["msg"]
-        item, delta = message["item_id"], message["delta"]
-        if type(delta) is not str or type(item) is not str:
-            raise TypeError(params)
-        return params["conversationId"], item, delta
-
-
-Decoder = CurrentDecoder | LegacyDecoder

@@ -17,13 +17,14 @@ from typing import Any, Literal, get_args
 import trio
 
 from bridge.appserver.child import GONE, Child
-from bridge.appserver.connection import ChildCounts, Tap
 from bridge.appserver.failures import INVALID_CONFIG, ConfigWarning
 from bridge.appserver.launch import Command, Launcher
 from bridge.appserver.process import spawn, stop
 from bridge.appserver.thread_cache import conversation_number
 from bridge.appserver.turn import ChildSettings, Limits
 from bridge.core.items import Item
+from bridge.core.observer import Tap
+from bridge.counts import ChildCounts
 from bridge.errors import BackendCrashed, BridgeError, NotReady
 from bridge.redact import Redactor, harmless
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from bridge.appserver.backend import AppServerBackend
 from bridge.appserver.codex_home import CodexHome, read_codex_home
-from bridge.appserver.connection import Tap
 from bridge.appserver.launch import CodexLauncher, Launcher
 from bridge.appserver.supervisor import Pool, Supervisor
 from bridge.appserver.turn import ChildSettings, Limits
 from bridge.core.models import MOCK, Rule, Table, Target, make_rule
+from bridge.core.observer import Tap
 from bridge.core.prices import Price, Prices
 from bridge.errors import ConfigError
 from bridge.ids import new_id

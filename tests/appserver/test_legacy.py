@@ -11,8 +11,8 @@ import pytest
 from appserver.recorded_turn import call_of, play_trace, recorded
 from harness import ROOT
 
-from bridge.appserver.connection import encode_request
-from bridge.appserver.dialect import OPT_OUT, LegacyDecoder
+from bridge.appserver.connection import LegacyDecoder, encode_request
+from bridge.appserver.dialect import OPT_OUT
 from bridge.appserver.legacy import (
     LegacyTurn,
     build_new_conversation,

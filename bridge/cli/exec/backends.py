@@ -26,8 +26,8 @@ from bridge.routing.mock import MockBackend
 from bridge.urls import leads_here
 
 if TYPE_CHECKING:
-    from bridge.appserver.connection import Owner
     from bridge.appserver.supervisor import Pool
+    from bridge.core.observer import Owner
     from bridge.routing.setup import Plan
     from bridge.settings import Settings
     from bridge.upstream.client import Upstream
