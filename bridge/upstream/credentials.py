@@ -39,7 +39,7 @@ class Credentials(Protocol):
     """Where a provider is, and how the bridge identifies itself there."""
 
     def attempt(self, turn: Turn, session: str, content: bytes) -> Attempt:
-        """The requests of one turn. Raises a BridgeError when there is no login."""
+        """The requests of one turn. Raises a BridgeError without a usable login."""
 
 
 class KeyCredentials:
