@@ -114,9 +114,9 @@ def _entry(entry: Any, reader: EntryReader) -> Iterator[Part]:
 def _foreign_items(entry: Any) -> list[Item]:
     """The items of an entry that is not in OpenAI's form; none if no protocol can read it."""
     for protocol in PROTOCOLS.values():
-        if protocol.read_entry is not None:
+        if protocol.recorded is not None:
             with suppress(InvalidRequest):
-                return list(protocol.read_entry(entry, "messages"))
+                return list(protocol.recorded.read_entry(entry, "messages"))
     return []
 
 

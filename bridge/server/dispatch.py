@@ -122,7 +122,7 @@ def refusal(request: Request, error: BridgeError, headers: Headers = ()) -> Page
 
 def protocol_error_page(protocol: ClientProtocol, error: BridgeError, headers: Headers = ()) -> Page:
     """The error as a page of this protocol."""
-    return replace(error_page(error, headers, protocol.error_body(error)), status=protocol.error_status(error))
+    return replace(error_page(error, headers, protocol.errors.body(error)), status=protocol.errors.status(error))
 
 
 class ByProtocol:

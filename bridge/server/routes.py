@@ -110,7 +110,7 @@ def _each(
     page: Callable[[ShowPage], Handler], show: Callable[[ClientProtocol, PageRequest], Awaitable[Page]]
 ) -> dict[str, Handler]:
     """The handlers of a page for the protocols that list models in a form of their own."""
-    protocols = (protocol for protocol in PROTOCOLS.values() if protocol.model_list is not None)
+    protocols = (protocol for protocol in PROTOCOLS.values() if protocol.models is not None)
     return {protocol.name: page(partial(show, protocol)) for protocol in protocols}
 
 
@@ -129,13 +129,13 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
                 variant.path,
                 TurnEndpoint(protocol, service, variant.members),
                 variant.operation,
-                protocol.summary,
-                f"{protocol.description} {_HELD}",
+                protocol.api.summary,
+                f"{protocol.api.description} {_HELD}",
                 parameters=(*_path_parameters(variant.path), _PROVIDER_KEY),
                 body=protocol.name,
-                answer=variant.answer or protocol.answer,
+                answer=variant.answer or protocol.api.answer,
                 streams=variant.members.get("stream") is not False,
-                tag=protocol.tag,
+                tag=protocol.api.tag,
             )
             for protocol in PROTOCOLS.values()
             for variant in turn_paths(protocol)
@@ -152,7 +152,7 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
                 body=protocol.name,
                 answer=count.answer,
                 errors=_STORED_ERRORS,
-                tag=protocol.tag,
+                tag=protocol.api.tag,
             )
             for protocol in PROTOCOLS.values()
             if (count := protocol.token_count) is not None
@@ -321,25 +321,25 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
         *(
             route
             for protocol in PROTOCOLS.values()
-            if (path := protocol.models_path) is not None
+            if protocol.models is not None and (path := protocol.models.path) is not None
             for route in (
                 get(
                     path,
                     page(partial(pages.models_of, protocol)),
-                    f"list{protocol.tag}Models",
+                    f"list{protocol.api.tag}Models",
                     "List the models",
-                    answer=f"{protocol.tag}Models",
-                    tag=protocol.tag,
+                    answer=f"{protocol.api.tag}Models",
+                    tag=protocol.api.tag,
                 ),
                 get(
                     f"{path}/{{model:path}}",
                     page(partial(pages.model_of, protocol)),
-                    f"get{protocol.tag}Model",
+                    f"get{protocol.api.tag}Model",
                     "Get a model",
                     parameters=(_MODEL,),
-                    answer=f"{protocol.tag}Model",
+                    answer=f"{protocol.api.tag}Model",
                     errors=(404,),
-                    tag=protocol.tag,
+                    tag=protocol.api.tag,
                 ),
             )
         ),

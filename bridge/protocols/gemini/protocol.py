@@ -14,7 +14,21 @@ from bridge.core.backend import Abilities
 from bridge.core.items import Item
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.protocols.client import SSE, AnswerContext, ClientProtocol, Encoder, Json, StreamForm, TokenCount, Variant
+from bridge.protocols.client import (
+    SSE,
+    AnswerContext,
+    ApiDescription,
+    ApiSchemas,
+    ClientProtocol,
+    Encoder,
+    ErrorForm,
+    Json,
+    ModelForm,
+    Recorded,
+    StreamForm,
+    TokenCount,
+    Variant,
+)
 from bridge.protocols.dropped import header_names
 from bridge.protocols.gemini.failures import error_body, error_status
 
@@ -141,6 +155,12 @@ def _make_encoder(turn: Turn, data: Json, context: AnswerContext) -> Encoder:
     return make_encoder(turn, data, context)
 
 
+def _schemas() -> ApiSchemas:
+    from bridge.protocols.gemini.openapi import API
+
+    return API
+
+
 _ARRAY = StreamForm(b"application/json; charset=utf-8", b"\n")
 
 
@@ -154,13 +174,18 @@ GEMINI = ClientProtocol(
     parse=_parse,
     make_encoder=_make_encoder,
     dropped_fields=dropped_fields,
-    operation="generateContent",
-    summary="Generate content",
-    description="The Gemini API: an answer to a conversation.",
-    answer="GeminiResponse",
-    tag="Gemini",
-    error_body=error_body,
-    error_status=error_status,
+    api=ApiDescription(
+        tag="Gemini",
+        about="Google's Gemini API.",
+        operation="generateContent",
+        summary="Generate content",
+        description="The Gemini API: an answer to a conversation.",
+        answer="GeminiResponse",
+        stream="With `alt=sse` the data of each event is a GenerateContentResponse with the new parts. Without it, "
+        "each is an element of a JSON array. The last has the reason of the end and the usage, or is an error.",
+        schemas=_schemas,
+    ),
+    errors=ErrorForm(error_body, error_status, "GeminiError"),
     form="gemini",
     mark=b"x-goog-api-key",
     members=_WHOLE,
@@ -185,10 +210,6 @@ GEMINI = ClientProtocol(
         "GeminiTokens",
         lambda tokens: {"totalTokens": tokens},
     ),
-    models_path=BASE,
-    model_object=model_object,
-    model_list=model_list,
-    begins_answer=_begins_answer,
-    make_decoder=_make_decoder,
-    read_entry=_read_entry,
+    models=ModelForm(model_object, model_list, BASE),
+    recorded=Recorded(_begins_answer, _make_decoder, _read_entry),
 )

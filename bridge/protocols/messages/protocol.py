@@ -13,7 +13,19 @@ from bridge.core.backend import Abilities
 from bridge.core.items import Item, WebSearchOptions
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.protocols.client import AnswerContext, ClientProtocol, Encoder, Json, TokenCount, Variant
+from bridge.protocols.client import (
+    AnswerContext,
+    ApiDescription,
+    ApiSchemas,
+    ClientProtocol,
+    Encoder,
+    ErrorForm,
+    Json,
+    ModelForm,
+    Recorded,
+    TokenCount,
+    Variant,
+)
 from bridge.protocols.dropped import header_names
 from bridge.protocols.messages.failures import error_body, error_status
 
@@ -188,19 +200,32 @@ def _make_encoder(turn: Turn, data: Json, context: AnswerContext) -> Encoder:
     return make_encoder(turn, data, context)
 
 
+def _schemas() -> ApiSchemas:
+    from bridge.protocols.messages.openapi import API
+
+    return API
+
+
 MESSAGES = ClientProtocol(
     "messages",
     "/v1/messages",
     parse=_parse,
     make_encoder=_make_encoder,
     dropped_fields=dropped_fields,
-    operation="createMessage",
-    summary="Create a message",
-    description="Anthropic's Messages API: an answer to a conversation, streamed or not.",
-    answer="AnthropicMessage",
-    tag="Messages",
-    error_body=error_body,
-    error_status=error_status,
+    api=ApiDescription(
+        tag="Messages",
+        about="Anthropic's Messages API.",
+        operation="createMessage",
+        summary="Create a message",
+        description="Anthropic's Messages API: an answer to a conversation, streamed or not.",
+        answer="AnthropicMessage",
+        stream="Events `message_start` and `ping`, then for each block of content `content_block_start`, its deltas "
+        "and `content_block_stop`, then `message_delta` with the stop reason and the usage, and `message_stop`; or "
+        "`error` in place of the last two. The data of each is one line of JSON whose `type` is the name of the event. "
+        "Comments keep the connection alive.",
+        schemas=_schemas,
+    ),
+    errors=ErrorForm(error_body, error_status, "AnthropicError"),
     form="anthropic",
     mark=b"anthropic-version",
     request_id_header=b"request-id",
@@ -212,9 +237,6 @@ MESSAGES = ClientProtocol(
         "AnthropicTokens",
         lambda tokens: {"input_tokens": tokens},
     ),
-    model_object=model_object,
-    model_list=model_list,
-    begins_answer=_begins_answer,
-    make_decoder=_make_decoder,
-    read_entry=_read_entry,
+    models=ModelForm(model_object, model_list),
+    recorded=Recorded(_begins_answer, _make_decoder, _read_entry),
 )

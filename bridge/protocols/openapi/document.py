@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import get_args
 
+from bridge.errors import BridgeError
 from bridge.http.route import Parameter, Route
 from bridge.protocols.cap import ConversationState
 from bridge.protocols.cap.contract import components
-from bridge.protocols.messages.failures import OVERLOADED
-from bridge.protocols.openapi import STRING, Json, answers, closed, gemini, messages, opt, ref, requests
+from bridge.protocols.client import ErrorForm
+from bridge.protocols.openapi import STRING, Json, answers, closed, opt, ref, requests
+from bridge.protocols.registry import PROTOCOLS
 
 _DESCRIPTION = """Clients of OpenAI's, Anthropic's and Google's APIs talk to a Codex app-server as if it were a model.
 
@@ -33,10 +35,7 @@ _DESCRIPTION = """Clients of OpenAI's, Anthropic's and Google's APIs talk to a C
 """
 
 _TAGS = {
-    "Responses": "The Responses API: answers, stored and continued.",
-    "Chat": "The chat completions API.",
-    "Messages": "Anthropic's Messages API.",
-    "Gemini": "Google's Gemini API.",
+    **{protocol.api.tag: protocol.api.about for protocol in PROTOCOLS.values()},
     "Conversations": "Lists of items that grow with each response.",
     "Models": "The models that a request may name.",
     "Usage": "What was used, and what is left.",
@@ -93,8 +92,8 @@ _CAP_ERRORS = {
 _HAS_RETRY_AFTER = (429, 500, 502, 503, 504)
 _MAY_COME_FROM_THE_EDGE = (400, 401, 403, 415, 429)
 """Statuses that a request may get before it has an id."""
-_ANTHROPICS = {503: OVERLOADED}
-"""Statuses that are others in the Messages API."""
+_ERROR_FORMS = {protocol.api.tag: protocol.errors for protocol in PROTOCOLS.values()}
+_OPENAI_FORM = ErrorForm()
 _PROTOCOL_ERROR_TYPES = ("application/vnd.coreason.error+json", "application/json")
 
 
@@ -105,22 +104,19 @@ def _error_responses() -> Json:
         headers = _headers(*names, *(["x-should-retry"] if status == 429 else []))
         headers["x-request-id"] = _header("x-request-id" if status in _MAY_COME_FROM_THE_EDGE else "request-id")
         content = _json(ref("Error"))
-        found[f"Error{status}"] = {"description": description, "headers": headers, "content": content}
-        found[f"GeminiError{status}"] = {
-            "description": description,
-            "headers": headers,
-            "content": _json(ref("GeminiError")),
-        }
-        found[f"MessagesError{_ANTHROPICS.get(status, status)}"] = {
-            "description": description,
-            "headers": headers,
-            "content": _json(ref("AnthropicError")),
-        }
+        for form in dict.fromkeys((_OPENAI_FORM, *_ERROR_FORMS.values())):
+            answer = {"description": description, "headers": headers, "content": _json(ref(form.schema))}
+            found[f"{form.schema}{_status_in(form, status)}"] = answer
     for status, description in _CAP_ERRORS.items():
         headers = _headers("retry-after", *(["www-authenticate"] if status == 401 else []))
         content = {kind: {"schema": ref("StreamError")} for kind in _PROTOCOL_ERROR_TYPES}
         found[f"CapError{status}"] = {"description": description, "headers": headers, "content": content}
     return found
+
+
+def _status_in(form: ErrorForm, status: int) -> int:
+    """What a status is in this form."""
+    return form.status(BridgeError("", http_status=status))
 
 
 def _error_statuses(route: Route) -> set[int]:
@@ -202,28 +198,18 @@ _CAP_HEADERS: Json = {
 # Operations
 
 _STREAMS = {
-    "Responses": "Events `response.created`, `response.in_progress`, then for each item `response.output_item.added`, "
-    "its parts and deltas, `response.output_item.done`, and exactly one of `response.completed`, `response.incomplete` "
-    "and `response.failed`. The data of each is one line of JSON whose `type` is the name of the event and whose "
-    "`sequence_number` counts from 0. Comments keep the connection alive.",
-    "Chat": "The data of each event is a `chat.completion.chunk`: the role, then pieces of content, reasoning and "
-    "calls, one `finish_reason`, the usage if it was requested, or an error. The last is `[DONE]`.",
-    "Messages": "Events `message_start` and `ping`, then for each block of content `content_block_start`, its deltas "
-    "and `content_block_stop`, then `message_delta` with the stop reason and the usage, and `message_stop`; or `error` "
-    "in place of the last two. The data of each is one line of JSON whose `type` is the name of the event. Comments "
-    "keep the connection alive.",
-    "Gemini": "With `alt=sse` the data of each event is a GenerateContentResponse with the new parts. Without it, each "
-    "is an element of a JSON array. The last has the reason of the end and the usage, or is an error.",
+    **{protocol.api.tag: protocol.api.stream for protocol in PROTOCOLS.values()},
     "CAP": "`event: stream.packet`, `id: REQUEST_ID:NUMBER`, and a StreamPacket as `data`. The last is always `close`; "
     "an error precedes it. Comments keep the connection alive.",
 }
 """What a stream consists of, by tag."""
 _LINES = ("application/x-ndjson", "application/jsonl", "application/vnd.coreason.stream+json")
+_OWN = {protocol.name: protocol.api.schemas() for protocol in PROTOCOLS.values() if protocol.api.schemas is not None}
+_BODIES = {**requests.BODIES, **{name: (own.body, own.examples) for name, own in _OWN.items()}}
 _SCHEMAS: dict[str, Json] = {
     **requests.SCHEMAS,
     **answers.SCHEMAS,
-    **messages.SCHEMAS,
-    **gemini.SCHEMAS,
+    **{name: schema for own in _OWN.values() for name, schema in own.schemas.items()},
     **components(),
 }
 
@@ -234,10 +220,9 @@ def _json(schema: Json) -> Json:
 
 def _operation(route: Route) -> Json:
     is_cap = route.tag == "CAP"
-    error = {"CAP": "CapError", "Messages": "MessagesError", "Gemini": "GeminiError"}.get(route.tag, "Error")
-    statuses = _error_statuses(route)
-    if route.tag == "Messages":
-        statuses = {_ANTHROPICS.get(status, status) for status in statuses}
+    form = _ERROR_FORMS.get(route.tag, _OPENAI_FORM)
+    error = "CapError" if is_cap else form.schema
+    statuses = {_status_in(form, status) for status in _error_statuses(route)}
     found: Json = {
         "operationId": route.name,
         "tags": [route.tag],
@@ -269,7 +254,7 @@ def _parameter(parameter: Parameter) -> Json:
 
 
 def _body(name: str) -> Json:
-    schema, examples = requests.BODIES[name]
+    schema, examples = _BODIES[name]
     shown = {summary.lower(): {"summary": summary, "value": value} for summary, value in examples.items()}
     content = {"application/json": {"schema": schema, "examples": shown}}
     return {"required": name not in requests.OPTIONAL_BODIES, "content": content}

@@ -18,7 +18,7 @@ from bridge.core.events import CANCELLED, Finished, Restarted, TurnEvent, Usage
 from bridge.core.items import OutputFormat
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError
-from bridge.protocols.client import AnswerContext, ClientProtocol, Json, NewId
+from bridge.protocols.client import AnswerContext, ApiDescription, ClientProtocol, Json, NewId
 from bridge.protocols.dropped import dropped_fields
 from bridge.protocols.reading import conversation_id, parse_request
 from bridge.protocols.responses.item_encoder import TEXT_DELTA, DeltaFrame, ItemEncoder
@@ -336,10 +336,17 @@ RESPONSES = ClientProtocol(
     parse=_parse,
     make_encoder=make_encoder,
     dropped_fields=lambda data, turn, takes: dropped_fields(data, turn, "responses", takes),
-    operation="createResponse",
-    summary="Create a response",
-    description="A response, streamed or not. A WebSocket at the same path accepts `response.create` messages.",
-    answer="Response",
-    tag="Responses",
+    api=ApiDescription(
+        tag="Responses",
+        about="The Responses API: answers, stored and continued.",
+        operation="createResponse",
+        summary="Create a response",
+        description="A response, streamed or not. A WebSocket at the same path accepts `response.create` messages.",
+        answer="Response",
+        stream="Events `response.created`, `response.in_progress`, then for each item `response.output_item.added`, "
+        "its parts and deltas, `response.output_item.done`, and exactly one of `response.completed`, "
+        "`response.incomplete` and `response.failed`. The data of each is one line of JSON whose `type` is the name of "
+        "the event and whose `sequence_number` counts from 0. Comments keep the connection alive.",
+    ),
     keeps_answers=True,
 )

@@ -15,9 +15,9 @@ from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import pack_thought
+from bridge.protocols.messages.openapi import API
 from bridge.protocols.messages.protocol import MESSAGES
 from bridge.protocols.messages.request import parse_messages
-from bridge.protocols.openapi.messages import EXAMPLES
 
 BODY: dict[str, Any] = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]}
 CALL = {"type": "tool_use", "id": "c1", "name": "look", "input": {"q": "tea"}}
@@ -223,7 +223,7 @@ def test_what_has_no_effect_is_named() -> None:
 
 
 def test_the_examples_of_the_description_are_read() -> None:
-    assert all(parse_messages(example) for example in EXAMPLES.values())
+    assert all(parse_messages(example) for example in API.examples.values())
 
 
 anything = st.recursive(

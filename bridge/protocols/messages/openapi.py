@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from bridge.protocols.client import ApiSchemas
 from bridge.protocols.messages.request import MAX_STOPS, SKIPPED, MessagesBody
 from bridge.protocols.openapi import (
     BOOLEAN,
@@ -211,11 +210,14 @@ _ANSWERED: dict[str, Json] = {
     ),
 }
 
-SCHEMAS: dict[str, Json] = {**_SENT, "AnthropicRequest": _body(), **_ANSWERED}
 _TOOL = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 _HELLO = {"model": "mock-echo", "max_tokens": 1000, "messages": [{"role": "user", "content": "hello"}]}
-EXAMPLES: dict[str, Any] = {
-    "Text": _HELLO,
-    "Tool": {**_HELLO, "model": "mock-tool-call", "tools": [_TOOL]},
-    "Stream": {**_HELLO, "model": "mock-text", "stream": True},
-}
+API = ApiSchemas(
+    ref("AnthropicRequest"),
+    {
+        "Text": _HELLO,
+        "Tool": {**_HELLO, "model": "mock-tool-call", "tools": [_TOOL]},
+        "Stream": {**_HELLO, "model": "mock-text", "stream": True},
+    },
+    {**_SENT, "AnthropicRequest": _body(), **_ANSWERED},
+)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from bridge.protocols.client import ApiSchemas
 from bridge.protocols.gemini.request import GeminiBody
 from bridge.protocols.openapi import (
     COUNT,
@@ -133,7 +132,10 @@ _ANSWERED: dict[str, Json] = {
     ),
 }
 
-SCHEMAS: dict[str, Json] = {**_SENT, "GeminiRequest": _body(), **_ANSWERED}
 _HELLO = {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
 _TOOL = {"functionDeclarations": [{"name": "weather", "parameters": {"type": "OBJECT"}}]}
-EXAMPLES: dict[str, Any] = {"Text": _HELLO, "Tool": {**_HELLO, "tools": [_TOOL]}}
+API = ApiSchemas(
+    ref("GeminiRequest"),
+    {"Text": _HELLO, "Tool": {**_HELLO, "tools": [_TOOL]}},
+    {**_SENT, "GeminiRequest": _body(), **_ANSWERED},
+)
