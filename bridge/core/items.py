@@ -83,6 +83,9 @@ class RawItem:
     data: Mapping[str, Any]
 
 
+FAILED = Text("[The tool reported an error.]")
+"""The first part of an output that is an error. Most protocols have no flag for that, so their models read it."""
+
 Item = Message | FunctionCall | FunctionOutput | RawItem
 
 

@@ -19,6 +19,7 @@ from bridge import exact_json
 from bridge.core.collect import OpenCall, ReasoningOutput, Result, TextOutput, collect
 from bridge.core.events import CANCELLED, Choice, Finished, ReasoningDelta, ToolCall, TurnEvent, Usage, WebSearch
 from bridge.core.items import (
+    FAILED,
     FunctionCall,
     FunctionOutput,
     FunctionTool,
@@ -41,7 +42,6 @@ from bridge.protocols.items import read_items
 from bridge.protocols.messages.build import build_body as build_message
 from bridge.protocols.messages.decoder import MessagesBuffer
 from bridge.protocols.messages.encoder import message_input
-from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import client_block, pack_thought
 from bridge.protocols.messages.request import FIELD_NAMES, parse_messages
 from bridge.protocols.responses.build import build_request, build_stored_items

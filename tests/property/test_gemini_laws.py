@@ -31,6 +31,7 @@ from bridge import exact_json
 from bridge.core.collect import OpenCall, ReasoningOutput, TextOutput, collect
 from bridge.core.events import TurnEvent, Usage, WebSearch
 from bridge.core.items import (
+    FAILED,
     FunctionCall,
     FunctionOutput,
     FunctionTool,
@@ -50,7 +51,6 @@ from bridge.protocols.gemini.encoder import GeminiEncoder, args_object
 from bridge.protocols.gemini.request import FIELD_NAMES, parse_gemini
 from bridge.protocols.gemini.signatures import Thought, signature_of, thoughts_in
 from bridge.protocols.gemini.tools import json_schema
-from bridge.protocols.messages.history import FAILED
 from bridge.tools.payload import arguments_of
 
 

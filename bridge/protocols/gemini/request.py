@@ -11,6 +11,7 @@ from pydantic import Field
 from bridge import exact_json
 from bridge.core.images import decode_base64
 from bridge.core.items import (
+    FAILED,
     FunctionCall,
     FunctionOutput,
     Image,
@@ -26,7 +27,6 @@ from bridge.protocols.gemini.signatures import items_in, standard_base64
 from bridge.protocols.gemini.spelling import Spelled, member
 from bridge.protocols.gemini.tools import FunctionCallingConfig, choose, json_schema, read_tools
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
-from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import effort_of_budget
 from bridge.protocols.reading import read_object, read_string, validate
 

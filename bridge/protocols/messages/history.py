@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from bridge import exact_json
-from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
+from bridge.core.items import FAILED, FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.errors import InvalidRequest
 from bridge.protocols.messages.models import thought_in
 from bridge.protocols.upstream import ToolNames
@@ -98,8 +98,6 @@ GO_ON = "Continue."
 """The user's message after a history that ends with an answer: few models can continue their own text."""
 BEGIN = "(The conversation begins with the assistant.)"
 NO_OUTPUT = "No output was given for this call."
-FAILED = Text("[The tool reported an error.]")
-"""The first part of an output that is an error. Other protocols have no flag for that, so their models read it."""
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _LATER_CALL = re.compile(r".+--\d+")

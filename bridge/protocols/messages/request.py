@@ -12,6 +12,7 @@ from pydantic import Field
 
 from bridge import exact_json
 from bridge.core.items import (
+    FAILED,
     FunctionCall,
     FunctionOutput,
     Image,
@@ -24,7 +25,6 @@ from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
 from bridge.protocols.messages.failures import UNSUPPORTED_THREAD
-from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import effort_of_budget, thought_of_client
 from bridge.protocols.messages.tools import read_offer
 from bridge.protocols.reading import Body, read_object, read_string, validate

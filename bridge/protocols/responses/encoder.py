@@ -53,11 +53,12 @@ class ResponsesEncoder(ItemEncoder):
         response = self.snapshot()
         self._emit("response.created", response=response)
         self._emit("response.in_progress", response=response)
-        return self._take()
+        return self.feed([])
 
     def feed(self, events: list[TurnEvent]) -> bytes:
         self._encode(events)
-        return self._take()
+        out, self._out = self._out, []
+        return join_events(out)
 
     def body(self) -> bytes:
         assert self.final is not None
@@ -130,10 +131,6 @@ class ResponsesEncoder(ItemEncoder):
         self._sequence += 1
         # Not joined here: a text may be large, and would be copied twice.
         self._out += (b"event: %b\ndata: " % kind.encode(), exact_json.dumps(payload), b"\n\n")
-
-    def _take(self) -> bytes:
-        out, self._out = self._out, []
-        return join_events(out)
 
 
 # The response object: what was requested, and the result.

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.core.backend import NOTHING_MORE, Abilities
-from bridge.core.items import FunctionCall, FunctionOutput, Image, Message, RawItem, Text, ToolChoice
+from bridge.core.items import FAILED, FunctionCall, FunctionOutput, Image, Message, RawItem, Text, ToolChoice
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import pack_thought
 from bridge.protocols.messages.openapi import API
 from bridge.protocols.messages.protocol import MESSAGES
