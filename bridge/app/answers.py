@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import trio
 
 from bridge.core.backend import Backend, EventStream
+from bridge.core.documents import check_documents
 from bridge.core.events import Choice, Finished, TurnEvent
 from bridge.core.stages import CutStage, LimitStage, StagedStream, StopStage
 from bridge.core.turn import Turn
@@ -33,6 +34,8 @@ def attempt_id(req_id: str, index: int) -> str:
 
 
 async def _start_one(backend: Backend, turn: Turn, req_id: str) -> EventStream:
+    if not backend.takes.documents:
+        check_documents(turn, backend.name)
     stream = await backend.start(turn, req_id)
     stages: list[CutStage] = []
     if turn.max_output_tokens is not None and backend.takes.counts_tokens:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Item, Message, RawItem, Text
+from bridge.core.items import Document, FunctionCall, FunctionOutput, FunctionTool, Image, Item, Message, RawItem, Text
 from bridge.core.items import Part as ContentPart
 from bridge.errors import InvalidRequest
 from bridge.log.json_access import dumps, member, objects, text_of
@@ -49,7 +49,7 @@ def messages_from_body(body: dict[str, Any] | None) -> Iterator[list[Part]]:
         if instructions := effective_meta(payload.get("meta")).get("instructions"):
             yield [Part("instructions", "text", text_of(instructions))]
         files = payload.get("files")
-        images = [_image("user", text_of(file)) for file in files] if isinstance(files, list) else []
+        images = [_media("user", Image(text_of(file))) for file in files] if isinstance(files, list) else []
         yield [Part("user", "text", text_of(payload.get("query"))), *images]
     for name in ("instructions", "system", "systemInstruction", "system_instruction"):
         given = body.get(name)
@@ -123,7 +123,7 @@ def _foreign_items(entry: Any) -> list[Item]:
 def _item(item: Item) -> Iterator[Part]:
     if isinstance(item, Message):
         for part in item.parts:
-            yield Part(item.role, "text", part.text) if isinstance(part, Text) else _image(item.role, part.url)
+            yield Part(item.role, "text", part.text) if isinstance(part, Text) else _media(item.role, part)
     elif isinstance(item, FunctionCall):
         yield Part("assistant", "call", item.arguments, item.full_name, item.call_id)
     elif isinstance(item, FunctionOutput):
@@ -152,12 +152,19 @@ def _content(role: str, part: Any) -> Part:
     except InvalidRequest:
         media = "image" in kind or "audio" in kind or "file" in kind
         return Part(role, "media" if media else "other", dumps(part), kind)
-    return Part(role, "text", read.text) if isinstance(read, Text) else _image(role, read.url)
+    return Part(role, "text", read.text) if isinstance(read, Text) else _media(role, read)
 
 
-def _image(role: str, url: str) -> Part:
-    return Part(role, "media", dumps({"type": "input_image", "image_url": url}), "input_image")
+def _media(role: str, part: Image | Document) -> Part:
+    data = _data(part)
+    return Part(role, "media", dumps(data), data["type"])
+
+
+def _data(part: Image | Document) -> dict[str, str]:
+    if isinstance(part, Image):
+        return {"type": "input_image", "image_url": part.url}
+    return {"type": "input_file", "file_data": part.url, **({} if part.name is None else {"filename": part.name})}
 
 
 def _words(part: ContentPart) -> str:
-    return part.text if isinstance(part, Text) else dumps({"type": "input_image", "image_url": part.url})
+    return part.text if isinstance(part, Text) else dumps(_data(part))

@@ -27,8 +27,8 @@ from bridge.protocols.openapi import (
 _NAME_OF_FUNCTION: Json = {**NAME, "maxLength": 128, "pattern": "^[A-Za-z0-9_.:-]+$"}
 _PART = any_of(
     opened(text=STRING, thought=opt({"type": "boolean"}), thoughtSignature=opt(STRING)),
-    opened("An image, or a text file.", inlineData=opened(mimeType=STRING, data=STRING)),
-    opened("An image. Codex does not fetch images.", fileData=opened(fileUri=STRING)),
+    opened("An image, a text or another document.", inlineData=opened(mimeType=STRING, data=STRING)),
+    opened("An image or a document. Codex fetches none.", fileData=opened(fileUri=STRING)),
     opened(functionCall=opened(name=_NAME_OF_FUNCTION, args=opt(OBJECT)), thoughtSignature=opt(STRING)),
     opened(functionResponse=opened(name=_NAME_OF_FUNCTION, response=opt(OBJECT))),
     description="A part of a content.",

@@ -43,10 +43,12 @@ _PART = any_of(
         ),
     ),
     opened(
-        "A document of text and images. A PDF is refused.",
+        "A document of text and images, or a PDF, which Codex does not read.",
         type="document",
         source=any_of(
             opened(type="text", data=STRING),
+            opened(type="base64", media_type=STRING, data=STRING),
+            opened(type="url", url=STRING),
             opened(type="content", content=any_of(STRING, list_of(OBJECT))),
         ),
     ),

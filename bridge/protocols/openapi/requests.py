@@ -56,7 +56,8 @@ _ITEMS: dict[str, Json] = {
             image_url=any_of(STRING, opened(url=STRING, detail=opt({}))),
             detail=opt({"description": "`high` or `original`; anything else means `auto`."}),
         ),
-        description="A part of a message's content. Files, audio, and images by file id are refused.",
+        opened("A document or another file. Codex reads texts and images alone.", type=enum("input_file", "file")),
+        description="A part of a message's content. Audio, and files by id, are refused.",
     ),
     "InputMessage": any_of(
         opened(
