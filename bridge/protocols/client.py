@@ -101,9 +101,10 @@ class ApiDescription:
     tag: str
     about: str
     """The description of the tag."""
+    description: str
+    """What its turns are."""
     operation: str
     summary: str
-    description: str
     answer: str
     """The schema of a JSON answer."""
     stream: str

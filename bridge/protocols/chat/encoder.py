@@ -387,9 +387,9 @@ CHAT = ClientProtocol(
     api=ApiDescription(
         tag="Chat",
         about="The chat completions API.",
+        description="A completion, streamed or not.",
         operation="createChatCompletion",
         summary="Create a chat completion",
-        description="A completion, streamed or not.",
         answer="ChatCompletion",
         stream="The data of each event is a `chat.completion.chunk`: the role, then pieces of content, reasoning and "
         "calls, one `finish_reason`, the usage if it was requested, or an error. The last is `[DONE]`.",

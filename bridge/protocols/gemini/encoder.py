@@ -29,7 +29,7 @@ from bridge.errors import BridgeError
 from bridge.protocols.chat.calls import unpack
 from bridge.protocols.client import AnswerContext, Json, NewId
 from bridge.protocols.event_encoder import EventEncoder
-from bridge.protocols.gemini.failures import error_body
+from bridge.protocols.gemini.protocol import error_body
 from bridge.protocols.gemini.signatures import Thought, is_googles, signature_of
 from bridge.protocols.sse import interrupted, join_events, restart_error
 from bridge.tools.payload import INPUT, arguments_of

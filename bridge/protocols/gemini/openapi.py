@@ -11,10 +11,10 @@ from bridge.protocols.openapi import (
     STRING,
     Json,
     any_of,
+    body_schema,
     closed,
     const,
     enum,
-    inlined,
     list_of,
     opened,
     opt,
@@ -53,24 +53,15 @@ _MEMBERS: dict[str, Json | str] = {
     "toolConfig": "The choice among the functions.",
     "generationConfig": "The format of the answer, its limits, sampling and thinking.",
 }
-_IN_THE_PATH = ("model", "stream")
 
 
-def _body() -> Json:
-    found = inlined(GeminiBody.model_json_schema())
-    found["required"] = [name for name in found["required"] if name not in _IN_THE_PATH]
-    for name in _IN_THE_PATH:
-        del found["properties"][name]
-    for name, added in _MEMBERS.items():
-        found["properties"][name] = (
-            found["properties"][name] | {"description": added} if isinstance(added, str) else added
-        )
-    return {
-        **found,
-        "description": "A request for content. Members may also be spelled with underscores. Unlisted members, such as "
-        "`safetySettings`, are dropped and named in `x-bridge-dropped`.",
-    }
-
+_BODY = body_schema(
+    "A request for content. Members may also be spelled with underscores. Unlisted members, such as `safetySettings`, "
+    "are dropped and named in `x-bridge-dropped`.",
+    GeminiBody,
+    _MEMBERS,
+    elsewhere=("model", "stream"),
+)
 
 # Answers
 
@@ -137,5 +128,5 @@ _TOOL = {"functionDeclarations": [{"name": "weather", "parameters": {"type": "OB
 API = ApiSchemas(
     ref("GeminiRequest"),
     {"Text": _HELLO, "Tool": {**_HELLO, "tools": [_TOOL]}},
-    {**_SENT, "GeminiRequest": _body(), **_ANSWERED},
+    {**_SENT, "GeminiRequest": _BODY, **_ANSWERED},
 )

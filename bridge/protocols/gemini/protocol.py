@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from bridge.core.backend import Abilities
 from bridge.core.items import Item
 from bridge.core.turn import Turn
-from bridge.errors import InvalidRequest
+from bridge.errors import BridgeError, InvalidRequest
 from bridge.protocols.client import (
     SSE,
     AnswerContext,
@@ -30,7 +30,6 @@ from bridge.protocols.client import (
     Variant,
 )
 from bridge.protocols.dropped import header_names
-from bridge.protocols.gemini.failures import error_body, error_status
 
 if TYPE_CHECKING:
     from bridge.protocols.upstream import UpstreamBuffer
@@ -70,8 +69,7 @@ _CONFIG = frozenset(
 
 def dropped_fields(data: Json, turn: Turn, takes: Abilities) -> list[str]:
     """The fields and tools of a request that are ignored."""
-    from bridge.protocols.gemini.spelling import member
-    from bridge.protocols.gemini.tools import server_tools
+    from bridge.protocols.gemini.tools import member, server_tools
 
     used = set(_CONFIG)
     if takes.sampling or takes.counts_tokens:
@@ -119,6 +117,46 @@ def model_list(entries: Sequence[Mapping[str, Any]], query: Mapping[str, str]) -
     end = start + min(int(size[:9]), MAX_LISTED)
     found: Json = {"models": [model_object(entry) for entry in entries[start:end]]}
     return found | {"nextPageToken": str(end)} if end < len(entries) else found
+
+
+# Errors
+
+_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+def error_status(error: BridgeError) -> int:
+    """The status of an error."""
+    # OpenAI's endpoints answer 400 for an unknown model. Google's clients look for a 404.
+    return 404 if error.code == "model_not_found" else error.http_status
+
+
+def error_body(error: BridgeError) -> Json:
+    """The error object. Its details have the bridge's own code and the member that is wrong."""
+    status = error_status(error)
+    name = _STATUSES.get(status) or ("INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+    info: Json = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": error.code,
+        "domain": "turnbridge",
+    }
+    if error.param:
+        info["metadata"] = {"param": error.param}
+    details: list[Json] = [info]
+    if error.retry_after is not None:
+        details.append({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{error.retry_after:g}s"})
+    return {"error": {"code": status, "message": error.message, "status": name, "details": details}}
 
 
 # Recorded answers and requests
@@ -177,9 +215,10 @@ GEMINI = ClientProtocol(
     api=ApiDescription(
         tag="Gemini",
         about="Google's Gemini API.",
+        description="The Gemini API: an answer to a conversation. The path says whether it is streamed, and `alt=sse` "
+        "whether a stream consists of server-sent events or is a JSON array.",
         operation="generateContent",
         summary="Generate content",
-        description="The Gemini API: an answer to a conversation.",
         answer="GeminiResponse",
         stream="With `alt=sse` the data of each event is a GenerateContentResponse with the new parts. Without it, "
         "each is an element of a JSON array. The last has the reason of the end and the usage, or is an error.",

@@ -25,8 +25,7 @@ from bridge.core.items import (
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.gemini.signatures import items_in, standard_base64
-from bridge.protocols.gemini.spelling import Spelled, member
-from bridge.protocols.gemini.tools import FunctionCallingConfig, choose, json_schema, read_tools
+from bridge.protocols.gemini.tools import FunctionCallingConfig, Spelled, choose, json_schema, member, read_tools
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
 from bridge.protocols.messages.models import effort_of_budget
 from bridge.protocols.reading import read_object, read_string, validate

@@ -34,8 +34,8 @@ from bridge.errors import BridgeError
 from bridge.protocols.client import AnswerContext, Json, NewId
 from bridge.protocols.event_encoder import EventEncoder
 from bridge.protocols.messages.build import SEARCH
-from bridge.protocols.messages.failures import error_body
 from bridge.protocols.messages.models import client_block
+from bridge.protocols.messages.protocol import error_body
 from bridge.protocols.sse import interrupted, join_events, restart_error
 from bridge.tools.payload import INPUT, arguments_of
 

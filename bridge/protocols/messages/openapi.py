@@ -13,10 +13,10 @@ from bridge.protocols.openapi import (
     STRING,
     Json,
     any_of,
+    body_schema,
     closed,
     const,
     enum,
-    inlined,
     list_of,
     opened,
     opt,
@@ -135,17 +135,9 @@ _MEMBERS: dict[str, Json | str] = {
 }
 
 
-def _body() -> Json:
-    found = inlined(MessagesBody.model_json_schema())
-    for name, added in _MEMBERS.items():
-        found["properties"][name] = (
-            found["properties"][name] | {"description": added} if isinstance(added, str) else added
-        )
-    return {
-        **found,
-        "description": "The body of a message. Unlisted members are dropped and named in `x-bridge-dropped`.",
-    }
-
+_BODY = body_schema(
+    "The body of a message. Unlisted members are dropped and named in `x-bridge-dropped`.", MessagesBody, _MEMBERS
+)
 
 # Answers
 
@@ -221,5 +213,5 @@ API = ApiSchemas(
         "Tool": {**_HELLO, "model": "mock-tool-call", "tools": [_TOOL]},
         "Stream": {**_HELLO, "model": "mock-text", "stream": True},
     },
-    {**_SENT, "AnthropicRequest": _body(), **_ANSWERED},
+    {**_SENT, "AnthropicRequest": _BODY, **_ANSWERED},
 )

@@ -336,9 +336,10 @@ RESPONSES = ClientProtocol(
     api=ApiDescription(
         tag="Responses",
         about="The Responses API: answers, stored and continued.",
+        description="A response, streamed or not, stored unless `store` is false. A WebSocket at the same path accepts "
+        "`response.create` messages.",
         operation="createResponse",
         summary="Create a response",
-        description="A response, streamed or not. A WebSocket at the same path accepts `response.create` messages.",
         answer="Response",
         stream="Events `response.created`, `response.in_progress`, then for each item `response.output_item.added`, "
         "its parts and deltas, `response.output_item.done`, and exactly one of `response.completed`, "
