@@ -16,11 +16,41 @@ from bridge.cap import speaks_cap
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.http.pages import Page, PageRequest, error_page, provider_key, send_page
 from bridge.http.request import ClientGone, Handler, Headers, Request
-from bridge.http.route import Route
+from bridge.http.route import Parameter, Route
 from bridge.protocols.client import ClientProtocol
 from bridge.protocols.registry import protocol_of
 
 ShowPage = Callable[[PageRequest], Awaitable[Page]]
+MakeHandler = Callable[[ShowPage], Handler]
+"""Makes the handler of a page."""
+
+TURN_ERRORS = (404, 500, 502, 503, 504)
+STORED_ERRORS = (404, 503)
+"""The statuses of errors of a route that runs a turn, and of one that reads the store."""
+PROVIDER_KEY = Parameter(
+    "header",
+    "x-provider-key",
+    "A key for the model's provider, for this request only: a backend that uses a provider over HTTP sends it instead "
+    "of its own. It is never logged, stored or sent elsewhere.",
+    {"type": "string", "pattern": "^[!-~]+$"},
+)
+LIST = (
+    Parameter(
+        "query",
+        "limit",
+        "The number of items to return.",
+        {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+    ),
+    Parameter(
+        "query",
+        "order",
+        "`desc`: the newest first.",
+        {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
+    ),
+    Parameter("query", "after", "The id of an item of this list: return only what follows it."),
+    Parameter("query", "before", "The id of an item of this list: return only what precedes it."),
+)
+"""The parameters of a list."""
 
 
 class Routes:
