@@ -53,7 +53,7 @@ def messages_from_body(body: dict[str, Any] | None) -> Iterator[list[Part]]:
         yield [Part("user", "text", text_of(payload.get("query"))), *images]
     for name in ("instructions", "system", "systemInstruction", "system_instruction"):
         given = body.get(name)
-        if isinstance(given, dict):  # of Gemini, whose parts have no types
+        if isinstance(given, dict):  # its parts have no types
             yield [Part(name, "text", text_of(part.get("text"))) for part in objects(given.get("parts"))]
         elif isinstance(given, list):
             yield [_content(name, part) for part in given]
@@ -75,7 +75,7 @@ def tools_offered(body: dict[str, Any] | None) -> list[str]:
     """The names of the tools in a body, or the type of a tool without a name."""
     found = []
     tools_in_body = objects((body or {}).get("tools"))
-    # Gemini declares functions in lists.
+    # One form declares functions in lists.
     for data in (each for tool in tools_in_body for each in list(objects(tool.get("functionDeclarations"))) or [tool]):
         try:
             tools = read_tools([data])

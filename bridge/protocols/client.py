@@ -130,6 +130,8 @@ class ErrorForm:
     body: Callable[[BridgeError], Json] = BridgeError.body
     status: Callable[[BridgeError], int] = attrgetter("http_status")
     schema: str = "Error"
+    owner: str = "OpenAI's"
+    """Whose format it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +142,13 @@ class ModelForm:
     """One model."""
     page: Callable[[Sequence[Mapping[str, Any]], Mapping[str, str]], Json]
     """All models, with the query of the request."""
+    schema: str
+    page_schema: str
+    """Their names in /openapi.json."""
     path: str | None = None
     """Where the list is, if not at the path of the others."""
+    note: str = ""
+    """What a client has to know about the list at the path of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,10 @@ class ClientProtocol:
     share."""
     request_id_header: bytes | None = None
     """The header in which its clients look for the id of their request, beside `x-request-id`."""
+    client_headers: tuple[bytes, ...] = ()
+    """All headers of its own that its clients send: a browser asks for them before a request from another origin."""
+    hints: Mapping[str, str] = field(default_factory=dict)
+    """What to tell a client that asks for a path that does not exist, because its base URL is wrong."""
     key_header: bytes | None = None
     """A header in which its clients send their key, besides those that all clients may use."""
     key_parameter: str | None = None

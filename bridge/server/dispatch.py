@@ -18,7 +18,7 @@ from bridge.http.pages import Page, PageRequest, error_page, provider_key, send_
 from bridge.http.request import ClientGone, Handler, Headers, Request
 from bridge.http.route import Parameter, Route
 from bridge.protocols.client import ClientProtocol
-from bridge.protocols.registry import protocol_of
+from bridge.protocols.registry import PROTOCOLS, protocol_of
 
 ShowPage = Callable[[PageRequest], Awaitable[Page]]
 MakeHandler = Callable[[ShowPage], Handler]
@@ -189,9 +189,8 @@ _HINTS = {
     "/responses": "The base URL must end in /v1: POST /v1/responses.",
     "/models": "The base URL must end in /v1: GET /v1/models.",
 }
-_HINTS |= dict.fromkeys(
-    ("/v1/v1/messages", "/messages"), "The base URL of Anthropic's clients must not end in /v1: POST /v1/messages."
-)
+for _protocol in PROTOCOLS.values():
+    _HINTS |= _protocol.hints
 
 
 async def _not_found(request: Request) -> None:

@@ -12,7 +12,7 @@ from bridge.cap import ASSIST_PATHS, SOCKET_PATH, lazy_endpoint
 from bridge.http.pages import Page, PageRequest
 from bridge.http.request import Handler
 from bridge.http.route import Parameter, Route
-from bridge.protocols.client import ClientProtocol
+from bridge.protocols.client import ClientProtocol, ModelForm
 from bridge.protocols.registry import PROTOCOLS, turn_paths
 from bridge.server.conversations import ConversationPages
 from bridge.server.dispatch import (
@@ -82,6 +82,10 @@ def _path_parameters(path: str) -> tuple[Parameter, ...]:
     return (_MODEL,) if "{model" in path else ()
 
 
+def _model_forms() -> list[ModelForm]:
+    return [protocol.models for protocol in PROTOCOLS.values() if protocol.models is not None]
+
+
 def _each(page: MakeHandler, show: Callable[[ClientProtocol, PageRequest], Awaitable[Page]]) -> dict[str, Handler]:
     """The handlers of a page for the protocols that list models in a form of their own."""
     protocols = (protocol for protocol in PROTOCOLS.values() if protocol.models is not None)
@@ -138,8 +142,8 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
             "listModels",
             "List the models",
             "The models of Codex and of the operator, the mock models and, unless they are hidden, aliases and "
-            "suffixes for reasoning efforts. Without a login for Codex, only the mock models. With the header "
-            "`anthropic-version` in Anthropic's format, with its `limit`, `after_id` and `before_id`.",
+            "suffixes for reasoning efforts. Without a login for Codex, only the mock models. "
+            + " ".join(form.note for form in _model_forms() if form.note),
             answer="Models",
             tag="Models",
         ),
@@ -163,7 +167,7 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
                     page(partial(pages.models_of, protocol)),
                     f"list{protocol.api.tag}Models",
                     "List the models",
-                    answer=f"{protocol.api.tag}Models",
+                    answer=protocol.models.page_schema,
                     tag=protocol.api.tag,
                 ),
                 get(
@@ -172,7 +176,7 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
                     f"get{protocol.api.tag}Model",
                     "Get a model",
                     parameters=(_MODEL,),
-                    answer=f"{protocol.api.tag}Model",
+                    answer=protocol.models.schema,
                     errors=(404,),
                     tag=protocol.api.tag,
                 ),

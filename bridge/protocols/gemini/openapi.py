@@ -7,6 +7,7 @@ from bridge.protocols.gemini.request import GeminiBody
 from bridge.protocols.openapi import (
     COUNT,
     NAME,
+    NULL,
     OBJECT,
     STRING,
     Json,
@@ -47,7 +48,7 @@ _MEMBERS: dict[str, Json | str] = {
         "minItems": 1,
         "description": "The conversation so far.",
     },
-    "systemInstruction": any_of(ref("GeminiContent"), STRING, description="The system prompt."),
+    "systemInstruction": any_of(ref("GeminiContent"), STRING, NULL, description="The system prompt."),
     "tools": "Function declarations, and `googleSearch` as far as `PROXY_WEB_SEARCH` allows. Others would run on "
     "Google's servers: they are dropped and named.",
     "toolConfig": "The choice among the functions.",

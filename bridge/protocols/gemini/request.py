@@ -27,8 +27,7 @@ from bridge.errors import InvalidRequest
 from bridge.protocols.gemini.signatures import items_in, standard_base64
 from bridge.protocols.gemini.tools import FunctionCallingConfig, Spelled, choose, json_schema, member, read_tools
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
-from bridge.protocols.messages.models import effort_of_budget
-from bridge.protocols.reading import read_object, read_string, validate
+from bridge.protocols.reading import effort_of_budget, read_object, read_string, validate
 
 MAX_STOPS = 16
 MAX_CANDIDATES = 8

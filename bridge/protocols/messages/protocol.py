@@ -266,10 +266,15 @@ MESSAGES = ClientProtocol(
         "Comments keep the connection alive.",
         schemas=_schemas,
     ),
-    errors=ErrorForm(error_body, error_status, "AnthropicError"),
+    errors=ErrorForm(error_body, error_status, "AnthropicError", "Anthropic's"),
     form="anthropic",
     mark=b"anthropic-version",
     request_id_header=b"request-id",
+    client_headers=(b"anthropic-version", b"anthropic-beta", b"anthropic-dangerous-direct-browser-access"),
+    hints=dict.fromkeys(
+        ("/v1/v1/messages", "/messages"),
+        "The base URL of Anthropic's clients must not end in /v1: POST /v1/messages.",
+    ),
     header_members={b"anthropic-beta": BETA},
     own_models=("claude-",),
     token_count=TokenCount(
@@ -278,6 +283,12 @@ MESSAGES = ClientProtocol(
         "AnthropicTokens",
         lambda tokens: {"input_tokens": tokens},
     ),
-    models=ModelForm(model_object, model_list),
+    models=ModelForm(
+        model_object,
+        model_list,
+        "AnthropicModel",
+        "AnthropicModelList",
+        note="With the header `anthropic-version` in Anthropic's format, with its `limit`, `after_id` and `before_id`.",
+    ),
     recorded=Recorded(_begins_answer, _make_decoder, _read_entry),
 )

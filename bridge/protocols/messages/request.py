@@ -26,10 +26,10 @@ from bridge.core.items import (
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
-from bridge.protocols.messages.models import effort_of_budget, thought_of_client
+from bridge.protocols.messages.models import thought_of_client
 from bridge.protocols.messages.protocol import UNSUPPORTED_THREAD
 from bridge.protocols.messages.tools import read_offer
-from bridge.protocols.reading import Body, read_object, read_string, validate
+from bridge.protocols.reading import Body, effort_of_budget, read_object, read_string, validate
 from bridge.protocols.tooling import read_format
 
 MAX_STOPS = 16

@@ -14,24 +14,39 @@ from bridge.errors import BridgeError
 from bridge.http.route import Parameter, Route
 from bridge.protocols.cap import ConversationState
 from bridge.protocols.cap.contract import components
-from bridge.protocols.client import ErrorForm
-from bridge.protocols.openapi import STRING, Json, answers, closed, opt, ref, requests
+from bridge.protocols.client import ClientProtocol, ErrorForm
+from bridge.protocols.openapi import STRING, Json, answers, any_of, closed, opt, ref, requests
 from bridge.protocols.registry import PROTOCOLS
 
-_DESCRIPTION = """Clients of OpenAI's, Anthropic's and Google's APIs talk to a Codex app-server as if it were a model.
+_FORMS = [protocol for protocol in PROTOCOLS.values() if protocol.mark is not None]
+"""The protocols with a format of their own."""
 
-* **Key**: every path except the probes requires one, as `Authorization: Bearer KEY`, `x-api-key: KEY` or
-  `x-goog-api-key: KEY`; several headers may carry the same key. The paths of the Gemini API also take `?key=KEY`.
-  Stored objects belong to the key that created them.
-* **Errors** have OpenAI's format; under `/v1/messages`, and for clients that send `anthropic-version`, Anthropic's;
-  under `/v1beta`, and for clients that send `x-goog-api-key`, Google's; on CAP's paths they are a StreamError.
+
+def _bases(protocol: ClientProtocol) -> str:
+    return f"under `{protocol.base or protocol.path}`, and for clients that send `{(protocol.mark or b'').decode()}`"
+
+
+_OTHER_KEYS = "".join(f", `{each.key_header.decode()}: KEY`" for each in _FORMS if each.key_header is not None)
+_KEYS_IN_QUERY = " ".join(
+    f"The paths of {each.api.about.removesuffix('.')} also take `?{each.key_parameter}=KEY`."
+    for each in _FORMS
+    if each.key_parameter is not None
+)
+_OTHER_ERRORS = "".join(f"\n  {_bases(each)}, {each.errors.owner};" for each in _FORMS)
+*_FIRST, _LAST = dict.fromkeys(protocol.errors.owner for protocol in PROTOCOLS.values())
+_OWNERS = f"{', '.join(_FIRST)} and {_LAST}"
+_DESCRIPTION = f"""Clients of {_OWNERS} APIs talk to a Codex app-server as if it were a model.
+
+* **Key**: every path except the probes requires one, as `Authorization: Bearer KEY`, `x-api-key: KEY`{_OTHER_KEYS};
+  several headers may carry the same key. {_KEYS_IN_QUERY} Stored objects belong to the key that created them.
+* **Errors** have OpenAI's format;{_OTHER_ERRORS} on CAP's paths they are a StreamError.
   A method that a path does not support returns 405, an unlisted path 404. HEAD works wherever GET does.
 * **Unknown members** of a body are accepted. What was requested but could not be done is named in the header
   `x-bridge-dropped`.
 * **Request ids**: the header `x-request-id` of the answer has the id of the request. The client's own id
   (`x-client-request-id`, 1 to 128 of `A-Z a-z 0-9 . _ -`) is logged with it and sent back.
-* **WebSockets**: `/v1/responses` accepts `{"type": "response.create", …}` messages with the members of POST, and sends
-  each event as one message. `/v1/assist/ws` accepts a ServiceRequest and sends one packet per message.
+* **WebSockets**: `/v1/responses` accepts `{{"type": "response.create", …}}` messages with the members of POST, and
+  sends each event as one message. `/v1/assist/ws` accepts a ServiceRequest and sends one packet per message.
 """
 
 _TAGS = {
@@ -206,7 +221,11 @@ _STREAMS = {
 _LINES = ("application/x-ndjson", "application/jsonl", "application/vnd.coreason.stream+json")
 _OWN = {protocol.name: protocol.api.schemas() for protocol in PROTOCOLS.values() if protocol.api.schemas is not None}
 _BODIES = {**requests.BODIES, **{name: (own.body, own.examples) for name, own in _OWN.items()}}
+_SHARED = [each.models for each in _FORMS if each.models is not None and each.models.path is None]
+"""The forms of models at the path of the others."""
 _SCHEMAS: dict[str, Json] = {
+    "OneModel": any_of(ref("Model"), *(ref(form.schema) for form in _SHARED), description="A model."),
+    "Models": any_of(ref("ModelList"), *(ref(form.page_schema) for form in _SHARED), description="The models."),
     **requests.SCHEMAS,
     **answers.SCHEMAS,
     **{name: schema for own in _OWN.values() for name, schema in own.schemas.items()},
