@@ -13,7 +13,7 @@ from typing import get_args
 from bridge.errors import BridgeError
 from bridge.http.route import Parameter, Route
 from bridge.protocols.cap import ConversationState
-from bridge.protocols.cap.contract import components
+from bridge.protocols.cap.stream import components
 from bridge.protocols.client import ClientProtocol, ErrorForm
 from bridge.protocols.openapi import STRING, Json, answers, any_of, closed, opt, ref, requests
 from bridge.protocols.registry import PROTOCOLS
