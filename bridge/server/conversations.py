@@ -43,7 +43,7 @@ class ConversationPages:
         """Their entries in the route table."""
         conversation = partial(Route, tag="Conversations", errors=STORED_ERRORS)
         return [
-            Route(
+            conversation(
                 "POST",
                 "/v1/conversations",
                 page(self.create),
@@ -53,7 +53,6 @@ class ConversationPages:
                 body="NewConversation",
                 answer="Conversation",
                 errors=(503,),
-                tag="Conversations",
             ),
             conversation(
                 "GET",

@@ -45,6 +45,16 @@ class ResponsePages:
         """Their entries in the route table."""
         response = partial(Route, tag="Responses", errors=STORED_ERRORS)
         return [
+            response(
+                "GET",
+                "/v1/responses/{id}",
+                page(self.retrieve),
+                "getResponse",
+                "Get a response",
+                "A response in progress has what was written so far.",
+                parameters=(_RESPONSE, _STREAM),
+                answer="Response",
+            ),
             Route(
                 "POST",
                 "/v1/responses/compact",
@@ -69,16 +79,6 @@ class ResponsePages:
                 parameters=(PROVIDER_KEY,),
                 body="responses",
                 answer="InputTokens",
-            ),
-            response(
-                "GET",
-                "/v1/responses/{id}",
-                page(self.retrieve),
-                "getResponse",
-                "Get a response",
-                "A response in progress has what was written so far.",
-                parameters=(_RESPONSE, _STREAM),
-                answer="Response",
             ),
             response(
                 "DELETE",

@@ -147,7 +147,9 @@ def test_a_whole_response_decodes_to_itself(events: list[TurnEvent]) -> None:
 # Turns
 
 objects = st.dictionaries(names, SEEN | st.integers(0, 99), max_size=2)
-pictures = st.sampled_from([Image("data:image/png;base64,AA=="), Document("data:application/pdf;base64,JVBERi0=", "a")])
+pictures: st.SearchStrategy[Image | Document] = st.sampled_from(
+    [Image("data:image/png;base64,AA=="), Document("data:application/pdf;base64,JVBERi0=", "a")]
+)
 
 
 @st.composite
