@@ -17,8 +17,7 @@ from typing import Any
 from bridge import exact_json
 from bridge.appserver.native import NativeTools, wire_name
 from bridge.appserver.turn import ChildSettings
-from bridge.core.documents import refusal
-from bridge.core.images import inspect_image
+from bridge.core.images import document_refusal, inspect_image
 from bridge.core.items import Document, FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.core.thoughts import own_items
 from bridge.core.turn import CODEX_TIERS, Turn
@@ -72,7 +71,7 @@ def _labelled(label: str, parts: Iterable[Part], guard: bool, close: str = "") -
         if isinstance(part, Text):
             lines.append(label + _guard(part.text, guard))
         elif isinstance(part, Document):
-            raise refusal(part, "Codex")
+            raise document_refusal(part, "Codex")
         else:
             lines += [label.rstrip(), part] if label else [part]
         label = ""
@@ -240,7 +239,7 @@ def _parts(parts: Sequence[Part], guard: bool) -> tuple[Part, ...]:
 
 def _image(image: Image | Document) -> Image:
     if isinstance(image, Document):
-        raise refusal(image, "Codex")
+        raise document_refusal(image, "Codex")
     if image.url[:5].lower() != "data:":
         raise InvalidRequest(
             "Codex does not accept remote images. Send the image as a data URL (data:image/png;base64,…).",

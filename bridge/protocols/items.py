@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bridge.core.documents import PDF, open_document
+from bridge.core.images import PDF, open_document
 from bridge.core.items import Document, FunctionCall, FunctionOutput, Image, Item, Message, Part, RawItem, Text
 from bridge.errors import InvalidRequest
 from bridge.protocols.reading import invalid, read_list, read_object, read_string

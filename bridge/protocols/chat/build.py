@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bridge.core.documents import refusal
+from bridge.core.images import document_refusal
 from bridge.core.items import (
     FunctionCall,
     FunctionOutput,
@@ -170,7 +170,9 @@ class _Writer:
             detail = {"detail": part.detail} if part.detail in _DETAILS else {}
             return {"type": "image_url", "image_url": {"url": part.url, **detail}}
         if part.media_type is None:
-            raise refusal(part, "a chat completions API", "Send the document itself, as a data URL with base64.")
+            raise document_refusal(
+                part, "a chat completions API", "Send the document itself, as a data URL with base64."
+            )
         if self._preset.documents == "image_url":
             return {"type": "image_url", "image_url": {"url": part.url}}
         return {"type": "file", "file": {"filename": document_name(part), "file_data": part.url}}

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from bridge import exact_json
-from bridge.core.documents import open_document
+from bridge.core.images import open_document
 from bridge.core.items import (
     FAILED,
     Document,
@@ -185,7 +185,7 @@ class History:
         return call_id
 
     def answered(self, name: str, given: Any) -> str:
-        """The id of the call that a response answers. Raises InvalidRequest if there is none."""
+        """The id of the call that a response answers. Raises InvalidRequest if no call matches."""
         matching = [each for each in self.open if each[1] == given] or [each for each in self.open if each[0] == name]
         if matching:
             self.open.remove(matching[0])

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from bridge import exact_json
-from bridge.core.documents import PDF, refusal
+from bridge.core.images import PDF, document_refusal
 from bridge.core.items import FAILED, Document, FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.errors import InvalidRequest
 from bridge.protocols.messages.models import thought_in
@@ -88,10 +88,10 @@ def _document(document: Document) -> Block:
     title = {} if document.name is None else {"title": document.name}
     if document.media_type is None:
         if document.url[:8].lower() != "https://":
-            raise refusal(document, "Anthropic", "Send it as a data URL with base64, or as an https URL.")
+            raise document_refusal(document, "Anthropic", "Send it as a data URL with base64, or as an https URL.")
         return {"type": "document", "source": {"type": "url", "url": document.url}, **title}
     if document.media_type != PDF:
-        raise refusal(document, "Anthropic", "Send a PDF, or the document's text.")
+        raise document_refusal(document, "Anthropic", "Send a PDF, or the document's text.")
     data = document.url.partition(",")[2]
     return {"type": "document", "source": {"type": "base64", "media_type": PDF, "data": data}, **title}
 

@@ -11,7 +11,7 @@ import orjson
 from pydantic import Field
 
 from bridge import exact_json
-from bridge.core.documents import open_document
+from bridge.core.images import open_document
 from bridge.core.items import (
     FAILED,
     Document,
