@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from bridge import exact_json
-from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Image, Item, Message
+from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Item, Message, Text
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest, UsageError
 from bridge.exact_json import member, text_of, try_loads
@@ -165,9 +165,10 @@ def _conversation(items: Sequence[Item]) -> Json:
 def _message(item: Item) -> Json | None:
     """An item as a chat message; None if it has no such form."""
     if isinstance(item, Message | FunctionOutput):
-        if len(item.parts) != 1 or isinstance(item.parts[0], Image):
+        part = item.parts[0] if len(item.parts) == 1 else None
+        if not isinstance(part, Text):
             return None
-        text = item.parts[0].text
+        text = part.text
         if isinstance(item, Message):
             return {"role": item.role, "content": text}
         return None if item.custom else {"role": "tool", "tool_call_id": item.call_id, "content": text}
