@@ -11,6 +11,7 @@ from harness import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.core.items import Image, Message
 from bridge.errors import UsageError
 from bridge.lab import Called, Sample, case_from_dict, load_suite, score
 from bridge.lab.variant import SHIPPED
@@ -264,3 +265,14 @@ def test_any_text_and_value_survives_the_file(tmp_path_factory: pytest.TempPathF
 def test_an_id_is_one_that_a_suite_accepts(name: str) -> None:
     case = build_case(recorded(ASKED, chat_answer(), name=name))
     assert case_from_dict(case).id == case_id(name)
+
+
+def test_an_image_stays_in_the_conversation() -> None:
+    """A chat message of a case has one text, so this conversation is written as items."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    body = ASKED | {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, image]}]}
+    case = build_case(recorded(body, chat_answer()))
+    assert "messages" not in case
+    (message,) = case_from_dict(case).items
+    assert isinstance(message, Message)
+    assert [part.url for part in message.parts if isinstance(part, Image)] == [image["image_url"]["url"]]  # type: ignore[index]
