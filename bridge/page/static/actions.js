@@ -41,9 +41,9 @@ export function actionBar(turn, viewer, { about, list, go, origin }) {
   return bar;
 }
 
-// The request as it was recorded.
+// The request as it was recorded, with all of its texts.
 async function requestOf(turn) {
-  const wire = turn.wire && turn.wire.request ? turn.wire : await get(`${turnPath(turn.row.id)}/wire`);
+  const wire = turn.wire && turn.wire.request && !turn.wire.cut ? turn.wire : await get(`${turnPath(turn.row.id)}/wire`);
   const request = wire.request || {};
   if (request.body === undefined || request.body === null) throw new Error("The body of this request is not on record.");
   return request;

@@ -5,11 +5,12 @@ import { contextView } from "./context.js";
 import { askedSection, conversation, heard, section } from "./conversation.js";
 import { button, byId, make } from "./dom.js";
 import { Streamed } from "./stream.js";
-import { oneLine, putText, shorten } from "./text.js";
+import { LONGEST, number, oneLine, putText, shorten } from "./text.js";
 import { TABS, metrics, showTurn, timeMarks } from "./turn.js";
 import { wireItems, wireView } from "./wire.js";
 
 const REDRAW = 500; // ms between two drawings of the frames of a turn that runs
+const CUT = `?cut=${LONGEST}`; // of long texts only the beginning comes at first
 const ALL_TABS = [...TABS, ["context", "Context"]];
 // There is no whole text to mark before the end.
 const RUNNING_TABS = ALL_TABS.filter(([name]) => name !== "heard");
@@ -38,7 +39,7 @@ export class Viewer {
     this.place.setAttribute("aria-busy", "true");
     const slow = setTimeout(() => this.place.replaceChildren(make("p", "empty start", "Loading…")), 250);
     try {
-      const said = await get(turnPath(id), stop.signal);
+      const said = await get(turnPath(id) + CUT, stop.signal);
       clearTimeout(slow);
       this.show(said, tab);
     } catch (error) {
@@ -86,7 +87,7 @@ export class Viewer {
       go: this.go,
       times: { items: [], marks: [] },
       facts: [row.key && `key ${row.key}`, row.cost].filter(Boolean).map((fact) => oneLine(shorten(String(fact), 100))),
-      below: [this.actions(turn, this), crash(said), this.neighbours(said)].filter(Boolean),
+      below: [this.actions(turn, this), this.neighbours(said), this.cut(said), crash(said)].filter(Boolean),
     });
     this.place.scrollTop = scrollTop;
     if (row.running) this.follow(turn);
@@ -120,7 +121,7 @@ export class Viewer {
     const stop = new AbortController();
     this.end = () => stop.abort();
     try {
-      const wire = await get(`${turnPath(turn.row.id)}/wire`, stop.signal);
+      const wire = await get(`${turnPath(turn.row.id)}/wire${turn.said.whole ? "" : CUT}`, stop.signal);
       if (turn === this.turn) this.setWire(turn, wire);
     } catch (error) {
       if (error.name !== "AbortError" && this.tab === "wire") this.shown.panel.replaceChildren(make("p", "error", error.message));
@@ -161,13 +162,19 @@ export class Viewer {
   }
 
   // The turn has ended: all of it is on record now. The reader stays where they are.
-  async reload() {
+  async reload(cut = CUT) {
     const { row } = this.turn;
-    const said = await get(turnPath(row.id)).catch(() => null);
+    const said = await get(turnPath(row.id) + cut).catch(() => null);
     if (said === null || !this.turn || this.turn.row.id !== row.id) return;
+    said.whole = !cut;
     const focused = this.place.contains(document.activeElement) && document.activeElement.dataset.tab;
     this.show(said, this.tab, this.place.scrollTop);
     if (focused) this.place.querySelector(`[data-tab="${this.tab}"]`).focus();
+  }
+
+  cut(said) {
+    if (!said.cut) return null;
+    return make("p", "notice", `Texts longer than ${number(LONGEST)} characters are cut. `, button("Load all of them", () => this.reload("")));
   }
 
   neighbours(said) {
