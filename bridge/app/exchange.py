@@ -217,7 +217,7 @@ class Exchange:
         if calls := calls_in(events):
             facts.calls += calls
         is_visible = self.encoder is not None and self.encoder.visible
-        if facts.rerouted is None and (self._recorder is not None or not is_visible):
+        if facts.rerouted is None and (self._recorder.wants_lines or not is_visible):
             self._note_reroute(events)
         end = events[-1]
         if isinstance(end, Finished):
@@ -306,9 +306,8 @@ class Exchange:
         """Release what a subclass holds while the answer runs."""
 
     def record(self, phase: str, direction: str, kind: str, payload: dict[str, Any]) -> None:
-        """Write one record to the event log."""
-        if self._recorder is not None:
-            self._recorder.event(phase, direction, kind, self.id, payload)
+        """Record one event."""
+        self._recorder.event(phase, direction, kind, self.id, payload)
 
     def record_start(self, status: int, headers: Headers) -> None:
         """Record the head of an HTTP answer."""
@@ -317,15 +316,13 @@ class Exchange:
 
     def record_sse(self, out: bytes, text: str | None = None) -> None:
         """Record a piece of a stream; `text` is its text if it contains nothing else that is foreign."""
-        if self._recorder is not None:
-            self._recorder.client_sse(self.id, out, text)
-            if self.finished:
-                self.record("client_egress", "out", "client_sse_done", {})
+        self._recorder.client_sse(self.id, out, text)
+        if self.finished:
+            self.record("client_egress", "out", "client_sse_done", {})
 
     def record_json(self, body: bytes) -> None:
         """Record a whole answer."""
-        if self._recorder is not None:
-            self._recorder.client_json(self.id, body)
+        self._recorder.client_json(self.id, body)
 
 
 async def wait_for_model(router: Router, model: Any) -> None:

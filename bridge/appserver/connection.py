@@ -75,7 +75,16 @@ class Owner(Protocol):
 
 
 class Tap(Protocol):
-    """Implemented by the recorder of `bridge.log`; None stands for no log."""
+    """What becomes of the lines of children: implemented by the recorder of `bridge.log`; None stands for nothing."""
+
+    wants_lines: bool
+    """Whether it gets each line on its own, as the calls from `begin_read` to `end_read`, and not only whole reads."""
+
+    def connect(self) -> Tap:
+        """The tap of one more child."""
+
+    def read(self, data: bytes, *, is_first: bool) -> None:
+        """What one read of the child's output gave, as it is; `is_first`: a line begins with it."""
 
     def begin_read(self) -> None:
         """One read of the child's output: the records until `end_read` share its number and time."""
@@ -124,6 +133,11 @@ class LineSplitter:
         self._tail: list[bytes] = []
         self._tail_size = 0
         self._discarding = False
+
+    @property
+    def is_between_lines(self) -> bool:
+        """Whether the next byte begins a line."""
+        return not self._tail and not self._discarding
 
     def __repr__(self) -> str:
         return f"<LineSplitter tail={self._tail_size} discarding={self._discarding}>"
@@ -295,6 +309,7 @@ class Connection:
         self._on_notification = on_notification
         self._answer = answer
         self._tap = tap
+        self._line_tap = tap if tap is not None and tap.wants_lines else None
         self._splitter = LineSplitter()
         self._decoder: Decoder | None = None
         self._pending: dict[int, _Pending] = {}
@@ -307,7 +322,7 @@ class Connection:
     def decode_with(self, decoder: Decoder) -> None:
         """The child's dialect is known, so there may be turns."""
         self._decoder = decoder
-        if self._tap is None:  # the log wants all of it
+        if self._line_tap is None:  # the log wants all of it
             self._splitter.unused = decoder.skip + UNUSED
 
     # What we send
@@ -352,6 +367,8 @@ class Connection:
 
     def feed(self, data: bytes) -> None:
         """What one read gave."""
+        if self._tap is not None:
+            self._tap.read(data, is_first=self._splitter.is_between_lines)
         self._receive_read(self._splitter.feed(data))
 
     def finish(self) -> None:
@@ -362,14 +379,14 @@ class Connection:
         """All lines of one read. Hot: no await, and for a delta no more than one JSON parse and one append."""
         self.counts.reads += 1
         self.counts.lines += len(lines)
-        if self._tap is None:
+        if self._line_tap is None:
             self._receive_lines(lines)
         else:
-            self._tap.begin_read()
+            self._line_tap.begin_read()
             try:
                 self._receive_lines(lines)
             finally:
-                self._tap.end_read()
+                self._line_tap.end_read()
         self._routes.wake_touched()
 
     def _receive_lines(self, lines: list[bytes]) -> None:
@@ -392,7 +409,7 @@ class Connection:
         splitter.skipped.clear()
 
     def _receive_turns(self, lines: list[bytes], decoder: Decoder) -> None:
-        tap, receive, get = self._tap, self.receive, self._routes.get
+        tap, receive, get = self._line_tap, self.receive, self._routes.get
         delta_start, read_delta, touched = decoder.delta, decoder.read_delta, self._routes.touched
         # Adjacent deltas, for the tap.
         run: list[bytes] = []
@@ -441,8 +458,8 @@ class Connection:
             if "id" in message:
                 self._receive_request(line, method, message["id"], key_of(params))
                 return
-            if self._tap is not None:
-                self._tap.rpc("in", "rpc_notification", line, method=method, key=key_of(params))
+            if self._line_tap is not None:
+                self._line_tap.rpc("in", "rpc_notification", line, method=method, key=key_of(params))
             self._on_notification(method, params)
         elif isinstance(message, dict) and "id" in message:
             self._receive_reply(line, message["id"], message)
@@ -473,8 +490,8 @@ class Connection:
             pending.on_reply(Reply(error=RpcError.from_reply(pending.method, failure)))
 
     def _log(self, kind: str, line: bytes, **about: Any) -> None:
-        if self._tap is not None:
-            self._tap.rpc("in", kind, line, **about)
+        if self._line_tap is not None:
+            self._line_tap.rpc("in", kind, line, **about)
 
 
 def _logged_id(rpc_id: Any) -> int | str | None:

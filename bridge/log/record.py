@@ -27,6 +27,9 @@ class Recorder:
     file. Lines of one read of the child share a time and a chunk number, so that a replay can read in the same pieces.
     """
 
+    wants_lines = True
+    keeps_answers = True
+
     def __init__(
         self,
         write: Callable[[bytes], None],
@@ -57,7 +60,17 @@ class Recorder:
         self._seq += 1
         return b"%b%d,%b}\n" % (self._stamp, self._seq - 1, orjson.dumps(head | about)[1:-1])
 
+    def observers(self) -> Sequence[Observer]:
+        """What writes the arrival, start and end of each request."""
+        return (LogObserver(self),)
+
     # The child
+
+    def connect(self) -> Recorder:
+        return self
+
+    def read(self, data: bytes, *, is_first: bool) -> None:
+        """Its lines follow, each with what was found in it."""
 
     def begin_read(self) -> None:
         self._chunk += 1

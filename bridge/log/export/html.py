@@ -22,6 +22,7 @@ from bridge.log.export.turn import ExportedTurn
 from bridge.log.json_access import dump, text_of
 from bridge.log.recording import Recording, exit_cause, last_words
 from bridge.log.request import Part, messages_from_body, tools_offered, with_words
+from bridge.log.summary import Summary
 
 PLAIN = "text"
 PREVIEW = 160
@@ -118,10 +119,15 @@ def script_safe(value: Any) -> bytes:
 
 def list_row(turn: ExportedTurn) -> dict[str, Any]:
     """What the list of turns shows, and finds without opening the turn."""
-    asked = [part.text for part in _asked(turn.recording) if part.kind == "text" and part.role == "user"]
-    return {name: getattr(turn.summary, name) for name in _LISTED} | {
-        "ts": turn.recording.ts,
-        "model": turn.summary.model or "?",
+    return summary_row(turn.summary, turn.recording.body)
+
+
+def summary_row(summary: Summary, body: dict[str, Any] | None) -> dict[str, Any]:
+    """The same of a summary. `body` is the request's, if it is known."""
+    asked = [part.text for part in with_words(messages_from_body(body)) if part.kind == "text" and part.role == "user"]
+    return {name: getattr(summary, name) for name in _LISTED} | {
+        "ts": summary.time,
+        "model": summary.model or "?",
         "preview": " ".join(asked[-1][: PREVIEW * 4].split())[:PREVIEW] if asked else "",
     }
 
