@@ -30,7 +30,7 @@ HEADERS: Headers = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
 )
-"""Of every answer of the page: it runs its own scripts only, asks nobody else, and is in no other page."""
+"""Of every answer of the page: it runs its own scripts only, sends requests nowhere else, and is in no other page."""
 NOT_STORED: Headers = ((b"cache-control", b"no-store"),)
 SSE: Headers = (
     (b"content-type", b"text/event-stream"),

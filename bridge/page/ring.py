@@ -1,6 +1,6 @@
 """The recent turns, in memory: everything that the event log would have of them, as it came.
 
-Nobody may be watching, so nothing is encoded, parsed or redacted here. Of the answer's text, which comes by the
+Often no one is watching, so nothing is encoded, parsed or redacted here. Of the answer's text, which comes by the
 thousand pieces, the ring keeps a reference to each read of a child and to each piece that was sent to a client. Which
 lines of a read belong to a turn is found out when somebody opens the turn (`bridge.page.records`).
 
@@ -21,7 +21,6 @@ from bridge.app.recorders import Note
 from bridge.appserver.connection import Owner
 from bridge.core.events import Finished, Usage
 from bridge.core.observer import Observer, TurnFacts
-from bridge.log.read import request_of
 from bridge.log.record import turn_end, turn_start
 
 PER_TURN, PER_ENTRY = 2048, 192
@@ -212,7 +211,11 @@ class Ring(_WholeReads, Observer):
         if req_id is None:
             return None
         turn = self.turns.get(req_id)
-        return turn if turn is not None or "#" not in req_id else self.turns.get(request_of(req_id)[0])
+        if turn is not None or "#" not in req_id:
+            return turn
+        from bridge.log.read import request_of  # with the rest of the reader, for the first of several attempts
+
+        return self.turns.get(request_of(req_id)[0])
 
     # Steps of a request
 

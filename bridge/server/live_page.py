@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def serves_page(settings: Settings) -> bool:
-    """Whether there is a page: unless it is asked for, only where nobody but this machine can connect.
+    """Whether there is a page: unless it is asked for, only where no other machine can connect.
 
     Raises ConfigError where a web page could reach it under a name of its own.
     """
