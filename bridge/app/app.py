@@ -104,7 +104,8 @@ class App:
         self.watchdog = Watchdog()
         self.draining = False
         self.runners: list[Runner] = []
-        self._named: dict[str, Runner] = {}
+        self.runners_by_backend: dict[str, Runner] = {}
+        """Those of the backends, by name."""
         self._login: Path | None = None
         """The CODEX_HOME whose login the children use."""
         sinks = (self.log.recorder if self.log is not None else None, recent)
@@ -265,7 +266,7 @@ class App:
         backend, upstream = build_backend(plan, self.settings, self._recorder.upstream)
         if upstream is not None:
             self.runners.append(upstream)
-            self._named[plan.name] = upstream
+            self.runners_by_backend[plan.name] = upstream
         return Served(backend, plan.target)
 
     def _codex_backend(self, name: str, configured: Sequence[str], *, on_demand: bool) -> AppServerBackend:
@@ -302,7 +303,7 @@ class App:
         return Metrics(
             Sources(
                 self.counts,
-                self._named,
+                self.runners_by_backend,
                 lambda: not self.draining and not self._memory.is_exceeded and self.router.default.status()[0],
                 self.watchdog,
                 self._memory,
@@ -313,7 +314,7 @@ class App:
         )
 
     def _backend(self, name: str, pool: Pool, **options: Any) -> AppServerBackend:
-        self._named[name] = pool
+        self.runners_by_backend[name] = pool
         return app_server_backend(
             name,
             pool,

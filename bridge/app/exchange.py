@@ -107,6 +107,7 @@ class Exchange:
     def arrived(self, what: dict[str, Any]) -> None:
         """Report the request to the observers."""
         self._arrived = True
+        self._service.exchanges[self.id] = self
         names = current_request.get()
         if names.clients is not None:
             what = {**what, "client_request_id": names.clients}
@@ -296,6 +297,7 @@ class Exchange:
         self._release()
         if not self._arrived:
             return
+        self._service.exchanges.pop(self.id, None)
         failed = Finished("failed", error=self.failure) if self.failure else None
         end = failed or self._end or Finished("cancelled", reason=CLIENT_GONE)
         usage = self.encoder.usage if self.encoder is not None else None

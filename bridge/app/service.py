@@ -25,6 +25,7 @@ from bridge.telemetry.counts import Counts
 from bridge.telemetry.process import MemoryLimit
 
 if TYPE_CHECKING:
+    from bridge.app.exchange import Exchange
     from bridge.app.openai_exchange import OpenAiExchange
     from bridge.telemetry.tracing import Tracing
 
@@ -94,6 +95,8 @@ class Service(AnswerSettings):
     player: Player | None = None
     running: dict[tuple[str, str], OpenAiExchange] = field(default_factory=dict)
     """The responses in progress, by key and id."""
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    """All requests in progress, by id."""
     background: trio.Nursery | None = None
     """Runs background responses; None before the bridge runs and while it stops."""
     admission: Admission = field(default_factory=Admission)

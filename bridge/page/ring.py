@@ -176,15 +176,16 @@ class Feed(_WholeReads):
 
 
 class Ring(_WholeReads, Observer):
-    """The turns, and a recorder (`bridge.app.recorders.Sink`) and an observer that fill it.
+    """The turns, and a recorder (`bridge.app.recorders.Sink`) and an observer that fill it. `others` observe beside it.
 
     `on_change` is called with a turn whenever its row may look different, `on_gone` with one that was dropped.
     """
 
     keeps_answers = True
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, *others: Observer) -> None:
         self.max_bytes = max_bytes
+        self._others = others
         self.size = 0
         self.turns: dict[str, HeldTurn] = {}
         """By id, in the order in which they arrived."""
@@ -198,7 +199,7 @@ class Ring(_WholeReads, Observer):
         return f"<Ring turns={len(self.turns)} reads={len(self._all_reads)} size={self.size}>"
 
     def observers(self) -> Sequence[Observer]:
-        return (self,)
+        return (self, *self._others)
 
     def connect(self) -> Feed:
         return Feed(self)

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from bridge import __version__
-from bridge.errors import ConfigError, InvalidRequest
+from bridge.errors import ConfigError, Forbidden, InvalidRequest
 from bridge.http.pages import Page, PageRequest, json_page, query_number
 from bridge.http.request import Handler, Request
 from bridge.http.route import Route
-from bridge.log.export.html import conversation_block, wire_block
-from bridge.log.export.turn import ExportedTurn
+from bridge.log.export.case import case_yaml
+from bridge.log.export.har import har_pieces
+from bridge.log.export.html import PageTurns, conversation_block, page_pieces, wire_block
+from bridge.log.export.turn import ExportedTurn, jsonl_row
 from bridge.log.filters import Filters, parse_filters
+from bridge.log.json_access import dumps
 from bridge.log.recording import Recording
 from bridge.page.answers import NOT_STORED, guarded, members_of, send_file, send_start, shows, streams
+from bridge.page.conversation import injected_text, neighbours, stderr_of
 from bridge.page.live import Visitor, Watcher, Watchers, follow, sse
-from bridge.page.sessions import Sessions
+from bridge.page.ring import HeldTurn
+from bridge.page.sessions import OPERATOR, Sessions
 from bridge.page.turns import MAX_LISTED, Turns
 from bridge.threads import in_thread
 
+Overview = Callable[[int, str | None], Awaitable[dict[str, Any]]]
+Send = Callable[[str, dict[str, Any], str, str | None], str]
+Cancel = Callable[[str], bool]
+
 MAX_SMALL_BODY = 16 * 1024
+MARK = "[redacted:"
+"""How a removed secret begins."""
 _FILTERS = ("model", "outcome", "since", "until", "tool", "path", "grep", "req")
 
 
@@ -37,6 +49,12 @@ class Site:
     name: str
     live: bool
     notes: Sequence[str] = ()
+    overview: Overview | None = None
+    """What the bridge is doing: of the last hours, for a key or for the operator. A recording has none."""
+    send: Send | None = None
+    """Sends a request again: its path and body, as a key. Returns the id of the new turn."""
+    cancel: Cancel | None = None
+    """Cancels a turn; False if it does not run."""
 
     def label(self, request: PageRequest) -> str | None:
         """The key whose turns a request may see; None for all."""
@@ -83,7 +101,10 @@ class Site:
         row, recording = await self.turns.find(request.path["id"], self.label(request))
         held = self.turns.held(request.path["id"], self.label(request))
         block = await in_thread(_conversation, recording)
-        return _page(block | {"row": row, "left_out": held.left_out if held is not None else 0})
+        block |= {"previous": None, "next": None, "thread": None, "left_out": 0}
+        if held is not None and self.turns.ring is not None:
+            block |= neighbours(self.turns.ring, held) | {"left_out": held.left_out}
+        return _page(block | {"row": row})
 
     async def wire(self, request: PageRequest) -> Page:
         """GET /page/api/turns/{id}/wire."""
@@ -112,10 +133,81 @@ class Site:
             async for batch in follow(turn, self.turns, visitor):
                 yield batch
 
+    # What can be done
 
-def routes_of(site: Site) -> list[Route]:
-    """The routes of a page."""
-    get = partial(Route, "GET", tag="Page")
+    async def export(self, request: PageRequest) -> Page:
+        """GET /page/api/turns/{id}/export?format=html|har|jsonl."""
+        form = request.query.get("format", "html")
+        if form not in _EXPORTS:
+            raise InvalidRequest("'format' must be html, har or jsonl.", param="format")
+        name = request.path["id"]
+        _, recording = await self.turns.find(name, self.label(request))
+        make, kind = _EXPORTS[form]
+        attachment = f'attachment; filename="{re.sub("[^A-Za-z0-9_.-]", "_", name)[:80]}.{form}"'
+        headers = [(b"content-disposition", attachment.encode()), *NOT_STORED]
+        return Page(await in_thread(make, recording), 200, headers, kind)
+
+    async def case(self, request: PageRequest) -> Page:
+        """POST /page/api/turns/{id}/case."""
+        _, recording = await self.turns.find(request.path["id"], self.label(request))
+        return _page({"yaml": await in_thread(case_yaml, ExportedTurn(recording).recording)})
+
+    async def stop_turn(self, request: PageRequest) -> Page:
+        """POST /page/api/turns/{id}/cancel."""
+        name = request.path["id"]
+        if self.label(request) is not None:
+            raise Forbidden("Only the operator can cancel a turn here.")
+        if self.cancel is None or not self.cancel(name):
+            await self.turns.find(name, None)
+            raise InvalidRequest("This turn has ended already.", code="turn_over", http_status=409)
+        return Page(b"", 204, NOT_STORED)
+
+    async def send_again(self, request: PageRequest) -> Page:
+        """POST /page/api/turns/{id}/send."""
+        asked = members_of(request)
+        name, label = request.path["id"], self.label(request)
+        if self.send is None:
+            raise InvalidRequest("A recording sends nothing. Open the page of a running bridge.", http_status=409)
+        if request.key == OPERATOR.label:
+            raise Forbidden("Sign in with an API key to send requests: they run as this key, with its limits.")
+        row, recording = await self.turns.find(name, label)
+        held = self.turns.held(name, label)
+        return _page(
+            {"id": self.send(row["path"], new_body(asked, held, recording), request.key, asked.get("tool_mode"))}
+        )
+
+    async def show_overview(self, request: PageRequest) -> Page:
+        """GET /page/api/overview."""
+        if self.overview is None:
+            raise InvalidRequest("A recording has no overview.", code="not_found", http_status=404)
+        hours = query_number(request.query, "hours", default=1, largest=24 * 62)
+        return _page(await self.overview(hours, self.label(request)))
+
+
+def new_body(asked: dict[str, Any], held: HeldTurn | None, recording: Recording) -> dict[str, Any]:
+    """The body of a request that is sent again, with what the page has changed. Raises InvalidRequest."""
+    unknown = asked.keys() - {"model", "body", "tool_mode"}
+    if unknown or not isinstance(asked.get("body", {}), dict) or not isinstance(asked.get("model", ""), str):
+        raise InvalidRequest("Send an object with `model` (text), `body` (an object) and `tool_mode`, or some of them.")
+    if asked.get("tool_mode") not in (None, "text", "native"):
+        raise InvalidRequest("'tool_mode' must be text or native.", param="tool_mode")
+    body = asked.get("body")
+    if body is None and held is not None:
+        body = held.request.get("body")
+    elif body is None:
+        body = recording.body
+        if body is not None and MARK in dumps(body):
+            raise InvalidRequest(
+                "Secrets were removed from this request when it was recorded. Edit it, then send it.", http_status=422
+            )
+    if not isinstance(body, dict):
+        raise InvalidRequest("The body of this request is not on record, so it cannot be sent again.", http_status=422)
+    return body | ({"model": asked["model"]} if "model" in asked else {})
+
+
+def routes_of(site: Site, max_body: int) -> list[Route]:
+    """The routes of a page. `max_body` is the limit of a request that it sends again."""
+    get, post = partial(Route, "GET", tag="Page"), partial(Route, "POST", tag="Page")
     return [
         get("/", guarded(send_start), "page", "The page", needs_key=False),
         get("/page/static/{name}", guarded(send_file), "pageFile", "A file of the page", needs_key=False),
@@ -125,6 +217,11 @@ def routes_of(site: Site) -> list[Route]:
         get("/page/api/turns", _shows(site.listed), "listTurns", "The turns"),
         get("/page/api/turns/{id}", _shows(site.one), "getTurn", "A turn"),
         get("/page/api/turns/{id}/wire", _shows(site.wire), "getTurnWire", "The messages of a turn"),
+        get("/page/api/turns/{id}/export", _shows(site.export), "exportTurn", "A turn as a file"),
+        post("/page/api/turns/{id}/case", _shows(site.case), "makeCase", "A turn as a case of the laboratory"),
+        post("/page/api/turns/{id}/cancel", _shows(site.stop_turn), "cancelTurn", "Cancel a turn"),
+        post("/page/api/turns/{id}/send", shows(site.send_again, max_body), "sendTurn", "Send a request again"),
+        get("/page/api/overview", _shows(site.show_overview), "overview", "What the bridge is doing"),
         get("/page/api/events", streams(site.events), "watchTurns", "Changes of the list"),
         get("/page/api/turns/{id}/events", streams(site.turn_events), "followTurn", "A turn while it runs"),
     ]
@@ -154,7 +251,25 @@ async def _send_cookie(request: Request, cookie: str) -> None:
 
 def _conversation(recording: Recording) -> dict[str, Any]:
     turn = ExportedTurn(recording)
-    return conversation_block(turn) | {"headers": {"request": None, "answer": turn.recording.headers}}
+    return conversation_block(turn) | {
+        "headers": {"request": None, "answer": turn.recording.headers},
+        "instructions": injected_text(turn.recording),
+        "stderr": stderr_of(turn.recording),
+    }
+
+
+def _html(recording: Recording) -> bytes:
+    turns = PageTurns()
+    turns.take([recording])
+    return b"".join(page_pieces(turns, name=recording.id, notes=[]))
+
+
+_EXPORTS: dict[str, tuple[Callable[[Recording], bytes], bytes]] = {
+    "html": (_html, b"text/html; charset=utf-8"),
+    "har": (lambda recording: b"".join(har_pieces([recording])), b"application/json"),
+    "jsonl": (jsonl_row, b"application/x-ndjson"),
+}
+"""How a turn is exported, and the type of the file: as `turnbridge log export` does."""
 
 
 def _wire(recording: Recording) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from bridge.http.connection import Edge
 from bridge.http.listener import Listener
 from bridge.http.sockets import load_tls, open_sockets
 from bridge.ids import new_id
+from bridge.page.history import History
 from bridge.page.ring import Ring
 from bridge.redact import Redactor
 from bridge.routing.setup import check_codex, prepare_workdir
@@ -187,7 +188,8 @@ async def serve(
         )
     tracing = send_traces(settings.otlp_endpoint)
     player = open_player(settings, keys)
-    ring = Ring(settings.page_memory) if serves_page(settings) else None
+    history = History()
+    ring = Ring(settings.page_memory, history) if serves_page(settings) else None
     app = App(
         settings,
         config,
@@ -199,7 +201,7 @@ async def serve(
         recent=ring,
     )
     host, port = sockets[0].getsockname()[:2]
-    page = None if ring is None else LivePage(app, ring, keys, port, secure=tls is not None)
+    page = None if ring is None else LivePage(app, ring, history, keys, port, secure=tls is not None)
     server = Server(app, tls, page)
     shown = f"[{host}]" if ":" in host else host
     async with stop_on_signals(app.reopen_log) as stop:
