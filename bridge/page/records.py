@@ -16,7 +16,7 @@ import orjson
 from bridge.appserver.connection import CurrentDecoder, LegacyDecoder, LineSplitter, key_of
 from bridge.log.read import parse_record, request_of
 from bridge.log.record import Recorder
-from bridge.log.recording import Assembler, Recording
+from bridge.log.recording import EXIT, Recording, read_recordings
 from bridge.page.ring import Entry, Feed, HeldTurn, Read, reads_since
 from bridge.redact import Redactor
 
@@ -98,16 +98,8 @@ class RecordMaker:
         if not self._has_ended and news.end is not None:
             self._has_ended, self._at = True, turn.end_at
             recorder.event("turn", "none", "turn_end", turn.id, news.end)
-        return self._made()
-
-    def exit(self) -> dict[str, Any] | None:
-        """How the child ended, without secrets."""
-        if self.turn.exit is None:
-            return None
-        self._recorder.lifecycle("backend_exit", self.turn.exit)
-        return next((record["payload"] for record in self._made() if isinstance(record["payload"], dict)), None)
-
-    def _made(self) -> list[dict[str, Any]]:
+            if turn.exit is not None:
+                recorder.lifecycle(EXIT, turn.exit)
         lines = b"".join(self._lines).split(b"\n")
         self._lines.clear()
         return [record for line in lines if line and (record := parse_record(line)) is not None]
@@ -204,11 +196,7 @@ def brief_recording(turn: HeldTurn, keys: tuple[str, ...], *, request: bool) -> 
 
 def read_back(name: str, records: Iterable[dict[str, Any]]) -> Recording:
     """The recording in the records of one request."""
-    assembler = Assembler()
-    ended = None
-    for record in records:
-        ended = assembler.add(_NOWHERE, record) or ended
-    return ended or next(assembler.rest(), Recording(name, _NOWHERE))
+    return next(read_recordings((_NOWHERE, record) for record in records), Recording(name, _NOWHERE))
 
 
 def new_parts(turn: HeldTurn, records: Sequence[dict[str, Any]]) -> Recording:

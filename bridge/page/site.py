@@ -85,7 +85,7 @@ class Site:
                 "key": request.key,
                 "live": self.live,
                 "source": self.name,
-                "notes": list(self.notes),
+                "notes": [*self.notes, *self.turns.faults],
             }
         )
 

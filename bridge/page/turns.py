@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from bridge.log.recording import Recording
 from bridge.log.summary import Summary
 from bridge.page.records import RecordMaker, brief_recording, read_back
 from bridge.page.ring import HeldTurn, Ring
-from bridge.protocols.registry import protocol_at
+from bridge.playback.player import spoken_at
 from bridge.threads import in_thread
 
 MAX_LISTED = 500
@@ -35,6 +35,8 @@ class Turns:
     log: Path | None
     cache: Path | None = None
     keys: tuple[str, ...] = field(default=(), repr=False)
+    faults: Sequence[str] = ()
+    """What is wrong with the log, as far as it has been listed."""
 
     # Rows
 
@@ -124,6 +126,7 @@ class Turns:
                     yield summary
 
         latest = heapq.nlargest(limit, wanted(), key=lambda summary: (summary.time, summary.id))
+        self.faults = log.trouble.sentences()
         return [_logged_row(log, summary) for summary in latest]
 
     def _open(self) -> Log:
@@ -171,19 +174,16 @@ class Turns:
 
 
 def _whole(maker: RecordMaker, news: Any) -> Recording:
-    recording = read_back(maker.turn.id, maker.records(news))
-    recording.exit = maker.exit()
-    return recording
+    return read_back(maker.turn.id, maker.records(news))
 
 
 def _logged_row(log: Log, summary: Summary) -> Row:
     request = log.request(summary)
     body = request.get("body") if request is not None else None
-    protocol = protocol_at(summary.path)
     return summary_row(summary, body if isinstance(body, dict) else None) | {
         "running": False,
         "key": "",
-        "protocol": protocol.name if protocol is not None else "",
+        "protocol": spoken_at(summary.path) or "",
         "backend": summary.backend,
         "cost": None,
     }
