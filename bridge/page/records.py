@@ -34,7 +34,6 @@ class News(NamedTuple):
 
     parts: Sequence[Entry | Read]
     """In order. Nothing that a child sent after the end belongs to the turn."""
-    owners: Mapping[Feed, Mapping[str, str]]
     start: dict[str, Any] | None
     end: dict[str, Any] | None
     torn: Collection[Feed]
@@ -57,6 +56,8 @@ class RecordMaker:
         self._entries = 0
         self._positions: dict[Feed, int] = {}
         self._splitters: dict[Feed, LineSplitter] = {}
+        self._owners: dict[Feed, dict[str, str]] = {}
+        """The attempt that each thread of a child serves (`ID#N`). Another one may take it over."""
         self._calls: dict[tuple[Feed, int | str], dict[str, Any]] = {}
         self._has_begun = self._has_started = self._has_ended = False
 
@@ -76,7 +77,7 @@ class RecordMaker:
                 torn.add(feed)
             parts += reads if turn.running else [read for read in reads if read.at <= turn.end_at]
         parts.sort(key=_time_of)
-        return News(parts, {feed: dict(keys) for feed, keys in turn.threads.items()}, turn.start, turn.end, torn)
+        return News(parts, turn.start, turn.end, torn)
 
     def records(self, news: News) -> list[dict[str, Any]]:
         """The records of what a visit found."""
@@ -92,7 +93,7 @@ class RecordMaker:
         for part in news.parts:
             self._at = part.at
             if isinstance(part, Read):
-                self._read(part, news.owners.get(part.feed, {}))
+                self._read(part, self._owners.get(part.feed, {}))
             else:
                 self._entry(part)
         if not self._has_ended and news.end is not None:
@@ -109,13 +110,19 @@ class RecordMaker:
         return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z", self._at
 
     def _entry(self, entry: Entry) -> None:
-        if entry.kind != "rpc":
+        if entry.kind == "rpc":
+            direction, kind, line, about, feed = entry.arguments
+            if kind == "rpc_request" and feed is not None:
+                self._calls[feed, about["rpc_id"]] = about
+            if about["key"] is not None and about["req_id"] is not None:
+                self._owners.setdefault(feed, {})[about["key"]] = about["req_id"]
+            self._recorder.rpc(direction, kind, line, **about)
+        elif entry.kind == "claim":
+            key, req_id, feed = entry.arguments
+            self._owners.setdefault(feed, {})[key] = req_id
+            self._recorder.claim(key, req_id)
+        else:
             getattr(self._recorder, entry.kind)(*entry.arguments)
-            return
-        direction, kind, line, about, feed = entry.arguments
-        if kind == "rpc_request" and feed is not None:
-            self._calls[feed, about["rpc_id"]] = about
-        self._recorder.rpc(direction, kind, line, **about)
 
     # What a child sent
 

@@ -80,8 +80,8 @@ class HeldTurn:
     """How many entries were dropped from the beginning."""
     left_out: int = 0
     """Bytes that were not kept, or were dropped."""
-    threads: dict[Feed, dict[str, str]] = field(default_factory=dict)
-    """The threads of each child that worked for it, and the attempt that each served (`ID#N`)."""
+    threads: dict[Feed, set[str]] = field(default_factory=dict)
+    """The threads of each child that worked for it."""
     base: dict[str, Any] | None = None
     """What its row takes from the request; made once."""
     row: dict[str, Any] | None = None
@@ -153,10 +153,11 @@ class Feed(_WholeReads):
             if req_id is None:
                 req_id = self._owners.get(key)
             else:
-                self.claim(key, req_id)
-        turn = self._ring.turn_of(req_id)
-        if turn is not None and req_id is not None:
-            turn.threads.setdefault(self, {})
+                self._owners[key] = req_id
+        if (turn := self._ring.turn_of(req_id)) is not None:
+            threads = turn.threads.setdefault(self, set())
+            if key is not None:
+                threads.add(key)
             about = {"method": method, "rpc_id": rpc_id, "key": key, "req_id": req_id}
             self._ring.keep(turn, "rpc", (direction, kind, line, about, self), len(line))
 
@@ -166,7 +167,8 @@ class Feed(_WholeReads):
             return
         self._owners[key] = req_id
         if (turn := self._ring.turn_of(req_id)) is not None:
-            turn.threads.setdefault(self, {})[key] = req_id
+            turn.threads.setdefault(self, set()).add(key)
+            self._ring.keep(turn, "claim", (key, req_id, self), 0)
 
     def forget(self, key: str) -> None:
         self._owners.pop(key, None)
