@@ -1,4 +1,4 @@
-"""axe-core, which finds what makes a page hard to use for people with disabilities. Fetched once, with npm, into the cache."""
+"""axe-core, which finds what makes a page hard to use for people with disabilities. npm fetches it into the cache."""
 
 from __future__ import annotations
 

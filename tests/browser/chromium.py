@@ -90,8 +90,9 @@ class Browser:
         page.resize(width, height, mobile=mobile)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         page.call("Emulation.setEmulatedMedia", features=scheme)
-        page.call("Page.navigate", url=url)
-        page.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+        if url != "about:blank":
+            page.call("Page.navigate", url=url)
+            page.until("document.readyState === 'complete' && location.href !== 'about:blank'")
         return page
 
     def _write(self, data: bytes) -> None:

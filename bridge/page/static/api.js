@@ -56,20 +56,25 @@ const FIRST_WAIT = 1000;
 const LONGEST_WAIT = 15000;
 
 // Server-sent events, reconnected for as long as they are wanted. `handlers` are called by the name of the event;
-// `onState` with "live" or "reconnecting". Returns what ends it.
+// `onState` with "live" or "reconnecting". Returns what ends it. A page that no one sees holds no connection: a browser
+// has six of them to one host, for all its tabs.
 export function follow(path, handlers, onState = () => {}) {
   let source = null;
   let timer = null;
   let wait = FIRST_WAIT;
-  let over = false;
+  const close = () => {
+    clearTimeout(timer);
+    if (source) source.close();
+    source = null;
+  };
   const again = () => {
-    source.close();
-    if (over) return;
+    close();
     onState("reconnecting");
     timer = setTimeout(connect, wait);
     wait = Math.min(wait * 2, LONGEST_WAIT);
   };
   const connect = () => {
+    close();
     source = new EventSource(`/page/api/${path}`);
     source.addEventListener("open", () => {
       wait = FIRST_WAIT;
@@ -85,10 +90,17 @@ export function follow(path, handlers, onState = () => {}) {
       source.addEventListener(name, (event) => handle(event.data ? JSON.parse(event.data) : null));
     }
   };
-  connect();
+  const seen = () => {
+    if (!document.hidden) connect();
+    else {
+      close();
+      onState("reconnecting");
+    }
+  };
+  document.addEventListener("visibilitychange", seen);
+  if (!document.hidden) connect();
   return () => {
-    over = true;
-    clearTimeout(timer);
-    source.close();
+    document.removeEventListener("visibilitychange", seen);
+    close();
   };
 }

@@ -13,9 +13,9 @@ export function contextView(said, row) {
     ? pairs(said.dropped.map((option) => (Array.isArray(option) ? option : [option, "not supported by the backend"])))
     : make("p", "empty", "Nothing: the backend got every option."));
   group("Tool text that the bridge added", said.instructions ? putText(make("pre", "raw"), said.instructions) : make("p", "empty", "None: no tools, or tools that the model gets natively."));
-  const { request = [], answer = [] } = said.headers || {};
-  group("Request headers", request.length ? pairs(request) : make("p", "empty", "Not on record."));
-  group("Answer headers", answer.length ? pairs(answer) : make("p", "empty", "Not on record."));
+  const { request, answer } = said.headers || {};
+  group("Request headers", request && request.length ? pairs(request) : make("p", "empty", "Not on record."));
+  group("Answer headers", answer && answer.length ? pairs(answer) : make("p", "empty", "Not on record."));
   if (said.stderr && said.stderr.length) group("stderr of the child", putText(make("pre", "raw"), said.stderr.join("\n")));
   return view;
 }

@@ -32,6 +32,7 @@ export class Viewer {
   }
 
   async open(id, tab) {
+    this.wanted = tab;
     if (this.turn && this.turn.row.id === id) return this.choose(tab);
     this.end();
     const stop = new AbortController();
@@ -41,12 +42,12 @@ export class Viewer {
     try {
       const said = await get(turnPath(id) + CUT, stop.signal);
       clearTimeout(slow);
-      this.show(said, tab);
+      this.show(said, this.wanted); // another than at first, if it was chosen meanwhile
     } catch (error) {
       clearTimeout(slow);
       if (error.name === "AbortError") return undefined;
       this.turn = null;
-      const again = button("Try again", () => this.open(id, tab));
+      const again = button("Try again", () => this.open(id, this.wanted));
       const gone = error.status === 404 ? "This turn is not on record (any more), or belongs to another key." : error.message;
       this.place.replaceChildren(make("div", "start", make("p", "error", oneLine(gone)), button("Back to the list", this.go.back), " ", again));
     } finally {
@@ -63,6 +64,8 @@ export class Viewer {
   }
 
   choose(tab) {
+    this.wanted = tab;
+    if (!this.turn) return;
     const known = this.tabs.some(([name]) => name === tab) ? tab : "conversation";
     if (known !== this.tab) this.shown.choose(known);
     this.tab = known;

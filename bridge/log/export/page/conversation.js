@@ -78,7 +78,9 @@ function card(what, name, id, text) {
   text = text || "";
   const pretty = text.length <= LONGEST ? prettyJson(text) : null;
   if (what === "call" && pretty === null && text) head.append(make("span", "note", "not a JSON object"));
-  return make("div", "card", head, putText(make("pre", ""), pretty === null ? text || "(empty)" : pretty));
+  const shown = make("pre", "");
+  shown.tabIndex = 0; // a long one scrolls, also with the keyboard
+  return make("div", "card", head, putText(shown, pretty === null ? text || "(empty)" : pretty));
 }
 
 // The model's own words. Tags stand out; what the parser accepted, repaired or rejected is marked.

@@ -101,6 +101,11 @@ export function metrics(row, said) {
   return list;
 }
 
+function scrolling(element) {
+  element.tabIndex = 0; // also with the keyboard
+  return element;
+}
+
 function hinted(element, text) {
   element.title = text;
   return element;
@@ -116,7 +121,7 @@ export function errorBox(error, exit) {
 // How the child ended that took the turn along.
 function exitBox([cause, words]) {
   const told = `The child ${oneLine(cause)}${words ? ". Its last words on stderr:" : ", silently."}`;
-  return make("div", "exit", make("p", "", told), words ? putText(make("pre", ""), words, 2000) : null);
+  return make("div", "exit", make("p", "", told), words ? scrolling(putText(make("pre", ""), words, 2000)) : null);
 }
 
 export function timeMarks(row, wire) {
