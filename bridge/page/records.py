@@ -84,6 +84,7 @@ class RecordMaker:
         turn, recorder = self.turn, self._recorder
         if not self._has_begun:
             self._has_begun = True
+            self._lines.append(recorder.header())
             recorder.event("http_ingress", "in", "client_request", turn.id, turn.request)
         if not self._has_started and news.start is not None:
             self._has_started = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,7 @@ class Turns:
         if not found:
             return None
         summary = found[-1]
-        return _logged_row(log, summary), read_back(name, log.records(summary))
+        return _logged_row(log, summary), read_back(name, chain([log.header(summary)], log.records(summary)))
 
 
 def _whole(maker: RecordMaker, news: Any) -> Recording:
