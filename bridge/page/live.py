@@ -23,7 +23,7 @@ from bridge.log.recording import Recording
 from bridge.log.request import Part
 from bridge.page.records import News, RecordMaker, new_parts
 from bridge.page.ring import HeldTurn
-from bridge.page.turns import Turns
+from bridge.page.turns import Turns, clients_side
 from bridge.redact import Redactor
 from bridge.threads import in_thread
 
@@ -92,10 +92,11 @@ class Watchers:
 
 
 class Visitor:
-    """One of them, who sees one turn; `key` is the label of its key."""
+    """One of them, who sees one turn. `key` is its own, `label` the key whose turns it may see, None for all."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, label: str | None) -> None:
         self.key = key
+        self.label = label
         self.is_over = False
 
     def end(self) -> None:
@@ -108,18 +109,17 @@ class Visitor:
 
 
 class Watcher(Visitor):
-    """One who sees the list. `label` is the key whose turns it sees, None for all."""
+    """One who sees the list."""
 
     def __init__(self, key: str, label: str | None) -> None:
-        super().__init__(key)
-        self._label = label
+        super().__init__(key, label)
         self._waiting: dict[HeldTurn, bool] = {}
         """Turns that have changed, and whether each is gone."""
         self._missed = 0
         self._news = trio.Event()
 
     def note(self, turn: HeldTurn, *, gone: bool = False) -> bool:
-        if self._label is not None and turn.key != self._label:
+        if self.label is not None and turn.key != self.label:
             return False
         missed = len(self._waiting) >= MAX_WAITING and turn not in self._waiting
         if missed:
@@ -233,19 +233,19 @@ def _complete(text: str, start: int) -> int:
     return start if len(text) - start <= _LONGEST else len(text)
 
 
-async def follow(turn: HeldTurn, turns: Turns, watcher: Visitor) -> AsyncGenerator[bytes, None]:
+async def follow(turn: HeldTurn, turns: Turns, visitor: Visitor) -> AsyncGenerator[bytes, None]:
     """The events of one turn: everything so far, then what comes, until it or the watcher's session has ended."""
     maker = RecordMaker(turn, turns.keys)
     text: LiveText | None = None
     yield sse("start", turns.row(turn))
     silent_since = trio.current_time()
-    while not watcher.is_over:
+    while not visitor.is_over:
         began = trio.current_time()
         news = maker.visit()
         ended = news.end is not None
         if text is None and news.start is not None:
             text = LiveText(streams=turn.streams, keys=turns.keys)
-        make = partial(_new_events, maker, news, text)
+        make = partial(_new_events, maker, news, text, visitor.label)
         size = sum(part.size for part in news.parts)
         out = make() if size <= AT_ONCE else await in_thread(make, abandon_on_cancel=True)
         if maker.missed:
@@ -262,11 +262,11 @@ async def follow(turn: HeldTurn, turns: Turns, watcher: Visitor) -> AsyncGenerat
     yield sse("bye", {})
 
 
-def _new_events(maker: RecordMaker, news: News, text: LiveText | None) -> list[bytes]:
+def _new_events(maker: RecordMaker, news: News, text: LiveText | None, label: str | None) -> list[bytes]:
     recording = new_parts(maker.turn, maker.records(news))
     texts = [] if text is None else text.take(recording, ended=news.end is not None)
     out = [sse("text", event) for event in texts]
-    block = wire_block(recording)
+    block = wire_block(recording if label is None else clients_side(recording))
     if block["frames"] or block["client"]:
         out.append(sse("wire", {"frames": block["frames"], "client": block["client"]}))
     return out

@@ -128,7 +128,7 @@ class Site:
             row, _ = await self.turns.find(request.path["id"], self.label(request))
             yield sse("start", row) + sse("end", row)
             return
-        visitor = Visitor(request.key)
+        visitor = Visitor(request.key, self.label(request))
         with self.watchers.having(visitor):
             async for batch in follow(turn, self.turns, visitor):
                 yield batch

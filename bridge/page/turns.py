@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,8 @@ class Turns:
     async def find(self, name: str, label: str | None) -> tuple[Row, Recording]:
         """The row of a turn, and all of it. Raises InvalidRequest if there is none that the key may see."""
         if (turn := self.held(name, label)) is not None:
-            return self.row(turn), await self._recording(turn)
+            recording = await self._recording(turn)
+            return self.row(turn), recording if label is None else clients_side(recording)
         found = None
         if self.log is not None and label is None:
             found = await in_thread(self._find_logged, name, abandon_on_cancel=True)
@@ -172,6 +173,13 @@ class Turns:
             return None
         summary = found[-1]
         return _logged_row(log, summary), read_back(name, chain([log.header(summary)], log.records(summary)))
+
+
+def clients_side(recording: Recording) -> Recording:
+    """What a client may know of its own turn: not what passed between the bridge and the backend, nor why a child
+    ended. That may name paths, hosts and other settings of the operator.
+    """
+    return replace(recording, attempts={}, exit=None)
 
 
 def _whole(maker: RecordMaker, news: Any) -> Recording:

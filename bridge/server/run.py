@@ -207,13 +207,13 @@ async def serve(
     async with stop_on_signals(app.reopen_log) as stop:
         scheme = "http" if tls is None else "https"
         announce(f"listening on {scheme}://{shown}:{port}/v1")
-        if page is not None:
-            announce(f"page at {scheme}://{shown}:{port}/#token={page.sessions.new_token()} (once, within ten minutes)")
         if key_file is not None:
             from shlex import quote  # for this line alone
 
             announce(f"api key in {key_file}; to use it:")
             announce(f'  export OPENAI_API_KEY="$(cat {quote(str(key_file))})"')
+        if page is not None:
+            announce(f"page at {scheme}://{shown}:{port}/#token={page.sessions.new_token()} (once, within ten minutes)")
         if player is not None:
             announce(f"answering from {len(player)} recorded request(s) in {settings.replay}")
         if app.log is not None:

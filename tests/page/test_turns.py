@@ -220,6 +220,28 @@ def test_a_client_sees_its_own_turns_only(bridge: RunningBridge, client: httpx2.
     assert {own, theirs} <= {row["id"] for row in rows(client)}
 
 
+def test_a_client_does_not_see_what_passed_behind_the_bridge(bridge: RunningBridge) -> None:
+    """Messages of a backend name directories of the operator, and so may a child's last words."""
+    key = client_key(bridge, "outside")
+    steps = ({"text": "half "}, {"stderr": "cannot open it"}, {"sleep": 0.2}, {"exit": 4})
+    with visitor(bridge, key) as owner, bridge.client(key=key) as asking, visitor(bridge) as operator:
+        name = asking.post("/responses", json=ask(*steps)).headers["x-request-id"]
+        seen = wait_for(lambda: found if (found := opened(operator, name))["exit"] else None, "the exit is known")
+        assert seen["stderr"] == ["cannot open it"]
+        turn = opened(owner, name)
+        assert (turn["exit"], turn["stderr"], turn["instructions"]) == (None, None, None)
+        assert turn["error"]["code"] == "backend_crashed"
+        assert client_texts(owner, name) == set()
+        assert client_texts(operator, name) == {"thread/start", "approvalPolicy"}
+
+
+def client_texts(client: httpx2.Client, name: str) -> set[str]:
+    """Those words of a call to the child that the page shows of a turn, anywhere."""
+    paths = ("", "/wire", "/events", "/export?format=html", "/export?format=har", "/export?format=jsonl")
+    shown = "".join(client.get(f"/page/api/turns/{name}{path}").text for path in paths)
+    return {word for word in ("thread/start", "approvalPolicy") if word in shown}
+
+
 def test_the_overview_names_children_models_and_numbers(bridge: RunningBridge, client: httpx2.Client) -> None:
     bridge.post("/responses", ask({"text": "counted"}))
     overview = client.get("/page/api/overview").json()
