@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Bern"},}</tool_cal
 
 
 @contextmanager
-def live_bridge(directory: Path, *steps: list[dict[str, Any]], **environment: str) -> Iterator[RunningBridge]:
+def live_bridge(directory: Path, *steps: Sequence[Any], **environment: str) -> Iterator[RunningBridge]:
     """A bridge whose child performs these turns."""
     program = scripted_codex(directory, turns(*steps))
     with running_bridge(directory, CODEX_BIN=str(program), PROXY_MODELS=MODEL, **environment) as bridge:

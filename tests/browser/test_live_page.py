@@ -269,7 +269,7 @@ def test_another_key_sees_its_own_turns_alone(browser: Browser, bridge: RunningB
 
 
 def test_the_page_says_when_the_bridge_is_gone(browser: Browser, tmp_path: Path) -> None:
-    with live_bridge(tmp_path, [{"text": "x"}]) as bridge, live_page(browser, bridge) as page:
+    with live_bridge(tmp_path, [{"text": "x"}]) as bridge, live_page(browser, bridge, calm=False) as page:
         bridge.stop()
         page.until("document.querySelector('#link').textContent === 'Reconnecting…'")
 

@@ -23,7 +23,7 @@ export function actionBar(turn, viewer, { about, list, go, origin }) {
       try {
         await doIt();
       } catch (error) {
-        toast(error.message, true);
+        toast(error.message);
       } finally {
         each.disabled = false;
       }
@@ -31,7 +31,7 @@ export function actionBar(turn, viewer, { about, list, go, origin }) {
     each.dataset.action = name;
     bar.append(each);
   };
-  if (about.live && about.operator && row.running) add("Cancel", () => cancel(row), "cancel", "danger");
+  if (about.live && about.operator && row.running) add("Cancel", () => act(`${turnPath(row.id)}/cancel`), "cancel", "danger");
   if (origin) add("Compare with the original", () => go.compare(origin, row.id), "origin", "primary");
   if (about.live) add("Send again…", async () => resend(turn, await requestOf(turn), about, go), "send");
   add("Compare…", () => chooseOther(row, said, list(), go), "compare");
@@ -184,11 +184,6 @@ async function saveCase(row) {
   const note = make("p", "note", "Save it into a directory of cases, correct what is expected, and run it with ", make("code", "", "turnbridge lab run"), ".");
   const name = `case-${row.id.replace(/^req_/, "").replace(/[^\w-]/g, "").slice(0, 12) || "turn"}.yaml`;
   openDialog("Save as a lab case", make("div", "", note, textToCopy(yaml, name)), [], "large");
-}
-
-async function cancel(row) {
-  await act(`${turnPath(row.id)}/cancel`);
-  toast("The turn is being cancelled.");
 }
 
 function exportMenu(row) {

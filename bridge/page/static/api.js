@@ -56,7 +56,7 @@ const FIRST_WAIT = 1000;
 const LONGEST_WAIT = 15000;
 
 // Server-sent events, reconnected for as long as they are wanted. `handlers` are called by the name of the event;
-// `onState` with "live" or "reconnecting". Returns what ends it. A page that no one sees holds no connection: a browser
+// `onState` with "live" or "reconnecting". Returns what ends it; its `again` reconnects. A page that no one sees holds no connection: a browser
 // has six of them to one host, for all its tabs.
 export function follow(path, handlers, onState = () => {}) {
   let source = null;
@@ -80,12 +80,14 @@ export function follow(path, handlers, onState = () => {}) {
       wait = FIRST_WAIT;
       onState("live");
     });
-    // The browser reconnects by itself only after some failures, and does not say when: this does it after all.
-    source.addEventListener("error", () => {
-      again();
-      get("about").catch(() => {}); // a session that is over leads to the sign-in
-    });
-    source.addEventListener("bye", again);
+    // The browser reconnects by itself only after some failures, and does not say when: this does it after all. `bye`
+    // ends the session, or the bridge.
+    for (const name of ["error", "bye"]) {
+      source.addEventListener(name, () => {
+        again();
+        get("about").catch(() => {}); // a session that is over leads to the sign-in
+      });
+    }
     for (const [name, handle] of Object.entries(handlers)) {
       source.addEventListener(name, (event) => handle(event.data ? JSON.parse(event.data) : null));
     }
@@ -99,8 +101,10 @@ export function follow(path, handlers, onState = () => {}) {
   };
   document.addEventListener("visibilitychange", seen);
   if (!document.hidden) connect();
-  return () => {
+  const end = () => {
     document.removeEventListener("visibilitychange", seen);
     close();
   };
+  end.again = again;
+  return end;
 }

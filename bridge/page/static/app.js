@@ -87,6 +87,7 @@ class App {
     document.title = live ? "turnbridge" : `${oneLine(shorten(source || "", 80))} – turnbridge`;
     byId("about").textContent = [live ? (operator ? "operator" : key && `key ${key}`) : null, "times in UTC", program].filter(Boolean).map((fact) => oneLine(String(fact))).join(" · ");
     byId("leave").hidden = !live;
+    for (const link of byId("views").children) link.hidden = !live && link.dataset.view === "overview";
     byId("views").hidden = false;
     byId("told").hidden = !notes.length;
     byId("told").replaceChildren(...notes.map((note) => make("p", "", oneLine(String(note)))));
@@ -208,8 +209,11 @@ class App {
     listen({
       ...tabs,
       "/": () => {
-        if (byId("overview").hidden) open("turns", [], this.filters.query);
-        setTimeout(() => byId("filter").focus());
+        if (!byId("filter").offsetWidth) {
+          open("turns", [], this.filters.query);
+          this.route(); // at once: a field that is not shown takes no focus
+        }
+        byId("filter").focus();
       },
       "?": showShortcuts,
       "[": () => this.step(-1),
@@ -217,7 +221,7 @@ class App {
       s: press('[data-action="send"]'),
       c: press('[data-action="compare"]'),
       t: () => open("turns", [], this.filters.query),
-      o: () => open("overview"),
+      o: () => this.about && this.about.live && open("overview"),
       Escape: () => {
         if (readAddress().view === "turns") byId("list").focus();
         else this.go.back();

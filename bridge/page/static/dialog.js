@@ -56,10 +56,9 @@ function saveFile(text, name) {
   URL.revokeObjectURL(link.href);
 }
 
-// A short message that does not get in the way. Errors stay until they are closed.
-export function toast(message, isError) {
-  const shown = make("div", `toast${isError ? " bad" : ""}`, make("span", "", message), button("Dismiss", () => shown.remove()));
-  shown.setAttribute("role", isError ? "alert" : "status");
+// An error that does not get in the way, and stays until it is dismissed.
+export function toast(message) {
+  const shown = make("div", "toast", make("span", "", message), button("Dismiss", () => shown.remove()));
+  shown.setAttribute("role", "alert");
   document.body.append(shown);
-  if (!isError) setTimeout(() => shown.remove(), 6000);
 }

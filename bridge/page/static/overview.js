@@ -55,12 +55,12 @@ export class Overview {
     const scrollTop = this.place.scrollTop;
     this.place.replaceChildren(
       make("div", "line", make("h2", "", "Overview"), spans, make("p", "note", data.now ? `as of ${moment(data.now)[1]} UTC` : "")),
-      plots(data),
+      plots(data, Number(hours) || 1),
       make("div", "tiles",
-        healthTile(data.health),
         limitsTile(data.limits || []),
         childrenTile(data.children || []),
-        ...Object.entries(data.by || {}).map(([what, rows]) => byTile(what, rows))),
+        ...Object.entries(data.by || {}).map(([what, rows]) => byTile(what, rows)),
+        healthTile(data.health)),
       modelsTile(data.models || []),
     );
     this.place.scrollTop = scrollTop;
@@ -69,8 +69,21 @@ export class Overview {
   }
 }
 
-function plots({ series = [], step }) {
-  if (!series.length) return make("p", "empty", "No requests in this time.");
+// Every bucket of the time, also those without a request, which are not in `series`.
+function buckets({ series, step, now }, hours) {
+  const last = Math.floor(Date.parse(now) / 1000 / step);
+  const known = new Map(series.map((bucket) => [Math.floor(Date.parse(bucket.at) / 1000 / step), bucket]));
+  const all = [];
+  for (let at = last - Math.min(1000, Math.ceil((hours * 3600) / step)) + 1; at <= last; at += 1) {
+    all.push(known.get(at) || { at: new Date(at * step * 1000).toISOString(), requests: 0, failed: 0, p50: null, p99: null, input: 0, output: 0 });
+  }
+  return all;
+}
+
+function plots(data, hours) {
+  if (!data.series || !data.series.length) return make("p", "empty", "No requests in this time.");
+  const { step } = data;
+  const series = buckets(data, hours);
   const times = series.map(({ at }) => {
     const [day, time] = moment(at);
     return step >= 86400 ? day.slice(5) : step >= 3600 ? `${day.slice(5)} ${time.slice(0, 5)}` : time.slice(0, 5);
@@ -119,7 +132,7 @@ function duration(value) {
 }
 
 function healthTile(health) {
-  if (!health) return tile("Health", make("p", "empty", "Not known for a recording."));
+  if (!health) return "";
   const { status, reason, ...rest } = health;
   const shown = make("p", "", make("span", `badge ${status === "ok" ? "completed" : "failed"}`, written("", status)), " ", reason ? make("span", "note", written("", reason)) : "");
   const groups = Object.entries(rest).filter(([, value]) => value !== null && typeof value === "object" && !Array.isArray(value));
@@ -171,7 +184,7 @@ function table(rows, columns, caption) {
 }
 
 function childrenTile(children) {
-  if (!children.length) return tile("Children", make("p", "empty", "No child is running."));
+  if (!children.length) return tile("Children", make("p", "empty", "No child, or none that this key may see."));
   const columns = [["name", "name"], ["backend", "backend"], ["state", "state"], ["pid", "pid"], ["version", "version"], ["turns", "turns"], ["restarts", "restarts"], ["memory_bytes", "memory"], ["uptime_s", "up for"]];
   return tile("Children", table(children.map((child) => ({ ...child, pid: child.pid === undefined || child.pid === null ? null : String(child.pid) })), columns, "Children"));
 }

@@ -156,6 +156,7 @@ export class Viewer {
         clearTimeout(timer);
         if (turn === this.turn) this.reload();
       },
+      missed: () => stop.again(),
       gone: () => stop(),
     });
     this.end = () => {
