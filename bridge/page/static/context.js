@@ -9,11 +9,11 @@ export function contextView(said, row) {
   const thread = said.thread && Object.entries(said.thread);
   if (said.left_out) view.append(make("p", "notice", `${number(said.left_out)} bytes of this turn did not fit into the page's memory. Record an event log (--log-events), or raise PROXY_PAGE_MEMORY.`));
   group("Turn", pairs([["key", row.key], ["protocol", row.protocol], ["backend", said.backend || row.backend], ["cost", row.cost], ["reason", row.reason]]));
-  group("Thread", thread && thread.length ? pairs(thread) : make("p", "empty", "This turn continued no thread that is on record."));
+  group("Thread", thread && thread.length ? pairs(thread) : make("p", "empty", "No thread is on record."));
   group("Left out of the request", Array.isArray(said.dropped) && said.dropped.length
     ? pairs(said.dropped.map((option) => (Array.isArray(option) ? option : [option, "not supported by the backend"])))
     : make("p", "empty", "Nothing: the backend got every option."));
-  group("Tool text that the bridge added", said.instructions ? putText(make("pre", "raw"), said.instructions) : make("p", "empty", "None: no tools, or tools that the model gets natively."));
+  group("Tool text that the bridge added", said.instructions ? putText(make("pre", "raw"), said.instructions) : make("p", "empty", "None: no tools, native tools, or a key that may not see it."));
   const { request, answer } = said.headers || {};
   group("Request headers", request && request.length ? pairs(request) : make("p", "empty", "Never recorded: they may hold secrets."));
   group("Answer headers", answer && answer.length ? pairs(answer) : make("p", "empty", "Not on record."));
