@@ -274,6 +274,19 @@ def test_the_page_says_when_the_bridge_is_gone(browser: Browser, tmp_path: Path)
         page.until("document.querySelector('#link').textContent === 'Reconnecting…'")
 
 
+def test_a_session_that_ends_elsewhere_leads_to_the_sign_in(browser: Browser, tmp_path: Path) -> None:
+    """What was on the page is gone with it."""
+    with live_bridge(tmp_path, [{"text": "x"}]) as bridge, live_page(browser, bridge, calm=False) as page:
+        bridge.post("/responses", HELLO)
+        page.until("document.querySelector('#list .row')")
+        page.click("#list .row")
+        page.until("document.querySelector('#turn .conversation')")
+        page.run("fetch('/page/session', {method: 'DELETE', headers: {'content-type': 'application/json'}})")
+        page.press("o")
+        page.until("document.querySelector('.signin input')")
+        assert "hello there" not in page.run("document.body.textContent")
+
+
 def test_all_of_it_works_with_the_keyboard(page: Page) -> None:
     page.press("Tab")
     page.until("document.activeElement.className === 'skip'")

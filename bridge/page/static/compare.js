@@ -2,6 +2,7 @@
 
 import { get, turnPath } from "./api.js";
 import { addressOf } from "./address.js";
+import { costOf } from "./context.js";
 import { lineRows, wordStretches } from "./diff.js";
 import { button, byId, make } from "./dom.js";
 import { prettyJson } from "./pretty.js";
@@ -47,7 +48,7 @@ function headTable(a, b) {
     ["Total", ({ row }) => seconds(row.total_s)],
     ["Tokens in", ({ row }) => number(row.input_tokens)],
     ["Tokens out", ({ row }) => number(row.output_tokens)],
-    ["Cost", ({ row }) => row.cost || "–"],
+    ["Cost", ({ row }) => costOf(row) || "–"],
     ["Calls", ({ row }) => row.calls.join(", ") || "–"],
     ["Repairs", ({ row }) => row.repairs.join(", ") || "–"],
   ];

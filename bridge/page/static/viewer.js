@@ -1,7 +1,7 @@
 // One turn of the live page: loaded, followed while it runs, and loaded again when it has ended.
 
 import { follow, get, turnPath } from "./api.js";
-import { contextView } from "./context.js";
+import { contextView, costOf } from "./context.js";
 import { askedSection, conversation, heard, section } from "./conversation.js";
 import { button, byId, make } from "./dom.js";
 import { Streamed } from "./stream.js";
@@ -89,7 +89,7 @@ export class Viewer {
       },
       go: this.go,
       times: { items: [], marks: [] },
-      facts: [row.key && `key ${row.key}`, row.cost].filter(Boolean).map((fact) => oneLine(shorten(String(fact), 100))),
+      facts: [row.key && `key ${row.key}`, costOf(row)].filter(Boolean).map((fact) => oneLine(shorten(String(fact), 100))),
       below: [this.actions(turn, this), this.neighbours(said), this.cut(said), crash(said)].filter(Boolean),
     });
     this.place.scrollTop = scrollTop;
