@@ -145,9 +145,10 @@ class Watcher(Visitor):
                 return
             waiting, self._waiting, missed, self._missed = self._waiting, {}, self._missed, 0
             began = trio.current_time()
-            out = [
-                sse("gone", {"id": turn.id}) if gone else sse("turn", turns.row(turn)) for turn, gone in waiting.items()
-            ]
+            out = []
+            for turn, gone in waiting.items():
+                await trio.lowlevel.checkpoint()
+                out.append(sse("gone", {"id": turn.id}) if gone else sse("turn", turns.row(turn)))
             if missed:
                 out.append(sse("missed", {"count": missed}))
             yield b"".join(out) or COMMENT

@@ -107,8 +107,7 @@ class RecordMaker:
         return [record for line in lines if line and (record := parse_record(line)) is not None]
 
     def _now(self) -> tuple[str, float]:
-        at = datetime.fromtimestamp(self.turn.time + self._at - self.turn.at, UTC)
-        return f"{at:%Y-%m-%dT%H:%M:%S.%f}Z", self._at
+        return iso_time(self.turn.time + self._at - self.turn.at), self._at
 
     def _entry(self, entry: Entry) -> None:
         if entry.kind == "rpc":
@@ -130,7 +129,7 @@ class RecordMaker:
     def _read(self, read: Read, owners: Mapping[str, str]) -> None:
         splitter = self._splitters.get(read.feed)
         data = read.data
-        if splitter is None or read.is_first:
+        if splitter is None or read.is_first or read.has_gap:
             splitter = self._splitters[read.feed] = LineSplitter()
             if not read.is_first:
                 # The beginning of its first line is not known any more.
@@ -186,6 +185,11 @@ class RecordMaker:
         elif isinstance(rpc_id, int | str) and (call := self._calls.get((feed, rpc_id))) is not None:
             kind = "rpc_response" if message.get("error") is None else "rpc_error"
             self._recorder.rpc("in", kind, line, method=call["method"], rpc_id=rpc_id, req_id=call["req_id"])
+
+
+def iso_time(seconds: float) -> str:
+    """A time as records have it."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
 def _time_of(part: Entry | Read) -> float:

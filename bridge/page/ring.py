@@ -25,8 +25,9 @@ from bridge.log.record import turn_end, turn_start
 
 PER_TURN, PER_ENTRY = 2048, 192
 """Bytes that a turn, and an entry of it or a read, count beside their contents."""
-LARGEST_PART = 4
-"""A request above this part of the ring is not kept, and neither is a longer unfinished line of a child."""
+LARGEST_REQUEST, LONGEST_LINE = 4, 16
+"""A request above this part of the ring is not kept (a quarter), and neither is a line of a child (a sixteenth) that
+takes several reads."""
 
 
 class Entry(NamedTuple):
@@ -46,6 +47,8 @@ class Read(NamedTuple):
     data: bytes
     is_first: bool
     """Whether a line begins with it."""
+    has_gap: bool = False
+    """Whether what was read before it was not kept."""
 
     @property
     def size(self) -> int:
@@ -116,25 +119,27 @@ class Feed(_WholeReads):
         self.reads: deque[Read] = deque()
         self.gone = 0
         """How many reads were dropped from the beginning."""
-        self._unfinished = 0
+        self._unfinished: list[Read] = []
+        """The reads in the middle of a line. They are of no use before it ends."""
+        self._unfinished_size = 0
         self._is_lost = False
-        """The line that is being read was too long to keep; its next byte is in no kept read."""
+        """The line that is being read is too long to keep."""
 
     def connect(self) -> Feed:
         return self
 
     def read(self, data: bytes, *, is_first: bool) -> None:
-        if data.find(b"\n") < 0:
-            self._unfinished += len(data)
-            if self._is_lost or self._unfinished > self._ring.max_bytes // LARGEST_PART:
-                # The rest of such a line would drive everything else out of the ring.
-                self._is_lost = True
-                return
-        else:
-            self._unfinished = 0
-            if self._is_lost:
-                self._is_lost = is_first = False
-        self._ring.keep_read(Read(time.monotonic(), self, data, is_first))
+        read = Read(time.monotonic(), self, data, is_first, self._is_lost)
+        if data.find(b"\n") >= 0:
+            for each in (*self._unfinished, read):
+                self._ring.keep_read(each)
+            self._unfinished, self._unfinished_size, self._is_lost = [], 0, False
+        elif not self._is_lost:
+            self._unfinished.append(read)
+            self._unfinished_size += read.size
+            if self._unfinished_size > self._ring.max_bytes // LONGEST_LINE:
+                # Such a line would drive everything else out of the ring.
+                self._unfinished, self._unfinished_size, self._is_lost = [], 0, True
 
     def rpc(
         self,
@@ -227,7 +232,7 @@ class Ring(_WholeReads, Observer):
             return
         size = size_of(request)
         turn = HeldTurn(facts.id, facts.key, time.monotonic(), time.time(), request, facts, PER_TURN + size)
-        if size > self.max_bytes // LARGEST_PART:
+        if size > self.max_bytes // LARGEST_REQUEST:
             turn.request = {"path": request.get("path"), "not_kept": size}
             turn.size, turn.left_out = PER_TURN, size
         self.turns[turn.id] = turn

@@ -19,7 +19,7 @@ from bridge.app.keys import Keyring
 from bridge.cap import ASSIST_PATHS
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached, Unauthorized
 from bridge.http.request import Handler, Headers, Request
-from bridge.page.sessions import API, Sessions, is_open
+from bridge.page.sessions import API, Sessions, is_of_page, is_open
 from bridge.protocols.registry import PROTOCOLS, protocol_of
 from bridge.server.dispatch import refuse
 from bridge.store import key_store
@@ -108,7 +108,7 @@ def is_own_page(request: Request) -> bool:
     return (
         host is not None
         and origins_of(request) == [f"{request.scheme}://".encode() + host.lower()]
-        and request.method in ("GET", "POST", "DELETE")
+        and (request.method in ("GET", "POST") or (request.method == "DELETE" and is_of_page(request.path)))
         and not is_cross_site(request)
     )
 
