@@ -18,7 +18,7 @@ import trio
 from bridge.app.admission import Admission
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
-from bridge.app.openai_exchange import served_name
+from bridge.app.protocol_exchange import served_name
 from bridge.app.recorders import Sink, joined
 from bridge.app.service import Recordings, Service
 from bridge.appserver.backend import AppServerBackend
@@ -32,7 +32,7 @@ from bridge.protocols.cap import cap_options
 from bridge.protocols.client import ClientProtocol
 from bridge.protocols.registry import PROTOCOLS
 from bridge.redact import Redactor
-from bridge.routing.plan import Plan, app_server_name, plan_backends, read_aliases, read_rules
+from bridge.routing.plan import Plan, app_server_name, plan_backends, read_aliases, read_prices, read_rules
 from bridge.routing.router import Router, Served, ToolModes
 from bridge.routing.setup import (
     app_server_backend,
@@ -133,6 +133,7 @@ class App:
             policy=settings.unsupported,
             reasoning=settings.reasoning,
             recorder=self._recorder,
+            prices=read_prices(config),
             player=player,
             admission=admission,
             cap=cap_options(settings),
@@ -168,7 +169,7 @@ class App:
     async def sole_use_of_login(self) -> AsyncIterator[None]:
         """Mark this login as in use, and warn if another bridge already uses it.
 
-        Both continue: with an API key there is no conflict.
+        Both continue: with an API key they do not conflict.
         """
         if self._login is None:
             yield
@@ -183,7 +184,7 @@ class App:
             yield
 
     async def warn_of_stray_aliases(self) -> None:
-        """When the models are known, warn about aliases of others, and report names that the default stands in for."""
+        """When the models are known, warn about aliases of others, and report names that the default model answers."""
         if self.settings.mock_only:
             return
         for protocol in PROTOCOLS.values():

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from bridge.appserver.connection import Owner, Tap
 from bridge.core.observer import Observer
+from bridge.core.prices import Prices
 
 Note = Callable[[str, dict[str, Any]], None]
 
@@ -20,8 +21,8 @@ class Sink(Tap, Protocol):
     keeps_answers: bool
     """Whether `client_sse` has an effect, so that what it gets must be made."""
 
-    def observers(self) -> Sequence[Observer]:
-        """What follows the steps of each request for this sink."""
+    def observers(self, prices: Prices) -> Sequence[Observer]:
+        """What follows the steps of each request for this sink. `prices` tell what its tokens cost."""
 
     def event(self, phase: str, direction: str, kind: str, req_id: str | None, payload: Any) -> None:
         """A record whose payload is not encoded yet."""
@@ -91,8 +92,8 @@ class Recorders(Taps):
         self._sinks = sinks
         self.keeps_answers = bool(sinks)
 
-    def observers(self) -> Sequence[Observer]:
-        return [observer for sink in self._sinks for observer in sink.observers()]
+    def observers(self, prices: Prices) -> Sequence[Observer]:
+        return [observer for sink in self._sinks for observer in sink.observers(prices)]
 
     def event(self, phase: str, direction: str, kind: str, req_id: str | None, payload: Any) -> None:
         for sink in self._sinks:

@@ -15,6 +15,7 @@ from bridge.app.metrics import Metrics
 from bridge.app.recorders import Recorders, Sink
 from bridge.core.events import Finished, Usage
 from bridge.core.observer import Observer, TurnFacts
+from bridge.core.prices import NO_PRICES, Prices
 from bridge.log.record import invalid_arguments
 from bridge.protocols.cap import CapOptions, ConversationState
 from bridge.protocols.client import ReasoningDisplay
@@ -26,7 +27,7 @@ from bridge.telemetry.process import MemoryLimit
 
 if TYPE_CHECKING:
     from bridge.app.exchange import Exchange
-    from bridge.app.openai_exchange import OpenAiExchange
+    from bridge.app.protocol_exchange import ProtocolExchange
     from bridge.telemetry.tracing import Tracing
 
 NewId = Callable[[str], str]
@@ -92,8 +93,9 @@ class Service(AnswerSettings):
     tool_modes: ToolModes = field(default_factory=ToolModes)
     """How tools are offered, by model and key."""
     recorder: Sink = field(default_factory=Recorders)
+    prices: Prices = NO_PRICES
     player: Player | None = None
-    running: dict[tuple[str, str], OpenAiExchange] = field(default_factory=dict)
+    running: dict[tuple[str, str], ProtocolExchange] = field(default_factory=dict)
     """The responses in progress, by key and id."""
     exchanges: dict[str, Exchange] = field(default_factory=dict)
     """All requests in progress, by id."""
@@ -110,18 +112,21 @@ class Service(AnswerSettings):
     """Metrics, traces if they are enabled, and those of the recorder."""
 
     def __post_init__(self) -> None:
-        meter = Meter(self.counts, self.store, lambda: self.router.models())
+        meter = Meter(self.counts, self.store, lambda: self.router.models(), self.prices)
         tracing = () if self.tracing is None else (self.tracing,)
-        self.observers = (meter, *tracing, *self.recorder.observers())
+        self.observers = (meter, *tracing, *self.recorder.observers(self.prices))
 
 
 class Meter(Observer):
     """Counts requests for the metrics, and their usage for the store."""
 
-    def __init__(self, counts: Counts, store: Store, models: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, counts: Counts, store: Store, models: Callable[[], Iterable[str]], prices: Prices = NO_PRICES
+    ) -> None:
         self._counts = counts
         self._store = store
         self._models = models
+        self._prices = prices
 
     def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
         self._counts.waiting += 1
@@ -145,7 +150,10 @@ class Meter(Observer):
         if turn is None:
             return
         usage = usage or Usage()
-        counts.ended(facts.protocol, facts.key, counts.known_model(turn.model, self._models), end, usage)
+        model = counts.known_model(turn.model, self._models)
+        counts.ended(facts.protocol, facts.key, model, end, usage)
+        if cost := self._prices.cost(turn.model, usage):
+            counts.costs.add(model, by=cost)
         tokens = usage.input, usage.cached, usage.output, usage.reasoning
         day = datetime.now(UTC).date().isoformat()
         self._store.count(UsageRow(day, facts.key, turn.model, 1, int(end.outcome == "failed"), *tokens))

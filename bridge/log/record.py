@@ -11,13 +11,21 @@ from bridge import __version__, exact_json
 from bridge.appserver.connection import Owner
 from bridge.core.events import Choice, Finished, Rerouted, ToolCall, TurnEvent, Usage
 from bridge.core.observer import Observer, TurnFacts
+from bridge.core.prices import NO_PRICES, Prices, amount
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized, UpstreamError
-from bridge.log.json_access import is_json
+from bridge.exact_json import is_json
 from bridge.redact import POLICY, Redactor
 
 FORMAT = 2
 """2 has the run in every record, attempts of one request (`req_id#n`), and the head of each answer."""
 GARBAGE_KEPT = 4096
+TOKENS = {
+    "input_tokens": "input",
+    "cached_tokens": "cached",
+    "output_tokens": "output",
+    "reasoning_tokens": "reasoning",
+}
+"""The counts of tokens in a log, and their names in `Usage`."""
 
 
 class Recorder:
@@ -60,9 +68,9 @@ class Recorder:
         self._seq += 1
         return b"%b%d,%b}\n" % (self._stamp, self._seq - 1, orjson.dumps(head | about)[1:-1])
 
-    def observers(self) -> Sequence[Observer]:
+    def observers(self, prices: Prices) -> Sequence[Observer]:
         """What writes the arrival, start and end of each request."""
-        return (LogObserver(self),)
+        return (LogObserver(self, prices),)
 
     # The child
 
@@ -227,8 +235,9 @@ def _head(phase: str, direction: str, kind: str, req_id: str | None, **more: Any
 class LogObserver(Observer):
     """Records the arrival, start and end of each request: `client_request`, `turn_start` and `turn_end`."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, prices: Prices = NO_PRICES) -> None:
         self._recorder = recorder
+        self._prices = prices
 
     def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
         self._recorder.event("http_ingress", "in", "client_request", facts.id, request)
@@ -237,7 +246,7 @@ class LogObserver(Observer):
         self._recorder.event("turn", "none", "turn_start", facts.id, turn_start(facts))
 
     def ended(self, facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -> None:
-        self._recorder.event("turn", "none", "turn_end", facts.id, turn_end(facts, end, usage, now))
+        self._recorder.event("turn", "none", "turn_end", facts.id, turn_end(facts, end, usage, now, self._prices))
 
 
 def turn_start(facts: TurnFacts) -> dict[str, Any]:
@@ -254,32 +263,33 @@ def turn_start(facts: TurnFacts) -> dict[str, Any]:
     }
 
 
-def turn_end(facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -> dict[str, Any]:
-    """The payload of `turn_end`: outcome, tokens and calls. Times in seconds."""
+def turn_end(
+    facts: TurnFacts, end: Finished, usage: Usage | None, now: float, prices: Prices = NO_PRICES
+) -> dict[str, Any]:
+    """The payload of `turn_end`: outcome, tokens, calls and cost. Times in seconds."""
     about: dict[str, Any] = {} if facts.rerouted is None else {"rerouted_to": facts.rerouted}
     if invalid := invalid_arguments(facts.calls):
         about["invalid_arguments"] = invalid
+    cost = None if facts.turn is None or usage is None else amount(prices.cost(facts.turn.model, usage))
+    costs = {} if cost is None else {"cost": cost, "currency": prices.currency}
     return about | {
         "outcome": end.outcome,
         "reason": end.reason,
         "error": error_record(end.error) if end.error else None,
-        "usage": None
-        if usage is None
-        else {
-            "input_tokens": usage.input,
-            "cached_tokens": usage.cached,
-            "output_tokens": usage.output,
-            "reasoning_tokens": usage.reasoning,
-        },
+        "usage": None if usage is None else usage_record(usage),
         "calls": [call.name for call in facts.calls],
         "repairs": [repair for call in facts.calls for repair in call.repairs],
         "first_event_s": None if facts.first is None else round(facts.first - facts.arrived, 6),
         "total_s": round(now - facts.arrived, 6),
+        **costs,
     }
 
 
+def usage_record(usage: Usage) -> dict[str, int]:
+    return {name: getattr(usage, count) for name, count in TOKENS.items()}
+
+
 def calls_in(events: list[TurnEvent]) -> tuple[ToolCall, ...]:
-    """The calls among events."""
     return tuple(event for event in _in_choices(events) if isinstance(event, ToolCall))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from bridge.log.json_access import member, text_of
+from bridge.exact_json import member, text_of
 from bridge.log.recording import Recording, last_words
 from bridge.page.ring import HeldTurn, Ring
 

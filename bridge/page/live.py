@@ -16,9 +16,9 @@ import trio
 
 from bridge import exact_json
 from bridge.errors import NotReady
+from bridge.exact_json import text_of
 from bridge.log.content import AnswerReader, BackendReader, sent_values
 from bridge.log.export.html import wire_block
-from bridge.log.json_access import text_of
 from bridge.log.recording import Recording
 from bridge.log.request import Part
 from bridge.page.records import News, RecordMaker, new_parts

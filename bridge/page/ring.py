@@ -21,6 +21,7 @@ from bridge.app.recorders import Note
 from bridge.appserver.connection import Owner
 from bridge.core.events import Finished, Usage
 from bridge.core.observer import Observer, TurnFacts
+from bridge.core.prices import NO_PRICES, Prices
 from bridge.log.record import turn_end, turn_start
 
 PER_TURN, PER_ENTRY = 2048, 192
@@ -193,6 +194,7 @@ class Ring(_WholeReads, Observer):
     def __init__(self, max_bytes: int, *others: Observer) -> None:
         self.max_bytes = max_bytes
         self._others = others
+        self._prices = NO_PRICES
         self.size = 0
         self.turns: dict[str, HeldTurn] = {}
         """By id, in the order in which they arrived."""
@@ -205,7 +207,8 @@ class Ring(_WholeReads, Observer):
     def __repr__(self) -> str:
         return f"<Ring turns={len(self.turns)} reads={len(self._all_reads)} size={self.size}>"
 
-    def observers(self) -> Sequence[Observer]:
+    def observers(self, prices: Prices) -> Sequence[Observer]:
+        self._prices = prices
         return (self, *self._others)
 
     def connect(self) -> Feed:
@@ -253,7 +256,7 @@ class Ring(_WholeReads, Observer):
         turn = self.turns.get(facts.id)
         if turn is None or not turn.running:
             return
-        turn.end, turn.end_at, turn.facts = turn_end(facts, end, usage, now), time.monotonic(), None
+        turn.end, turn.end_at, turn.facts = turn_end(facts, end, usage, now, self._prices), time.monotonic(), None
         self._ended.append(turn)
         self._changed(turn)
 

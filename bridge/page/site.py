@@ -11,15 +11,14 @@ from typing import Any
 
 from bridge import __version__
 from bridge.errors import ConfigError, Forbidden, InvalidRequest
+from bridge.exact_json import safe_dumps
 from bridge.http.pages import Page, PageRequest, json_page, query_number
 from bridge.http.request import Handler, Request
 from bridge.http.route import Route
+from bridge.log.export import ExportedTurn, har_pieces, jsonl_row
 from bridge.log.export.case import case_yaml
-from bridge.log.export.har import har_pieces
 from bridge.log.export.html import PageTurns, conversation_block, page_pieces, wire_block
-from bridge.log.export.turn import ExportedTurn, jsonl_row
 from bridge.log.filters import Filters, parse_filters
-from bridge.log.json_access import dumps
 from bridge.log.recording import Recording
 from bridge.page.answers import NOT_STORED, guarded, members_of, send_file, send_start, shows, streams
 from bridge.page.conversation import injected_text, neighbours, stderr_of
@@ -196,7 +195,7 @@ def new_body(asked: dict[str, Any], held: HeldTurn | None, recording: Recording)
         body = held.request.get("body")
     elif body is None:
         body = recording.body
-        if body is not None and MARK in dumps(body):
+        if body is not None and MARK.encode() in safe_dumps(body):
             raise InvalidRequest(
                 "Secrets were removed from this request when it was recorded. Edit it, then send it.", http_status=422
             )

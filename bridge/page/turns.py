@@ -12,8 +12,8 @@ from typing import Any
 import trio
 
 from bridge.errors import ConfigError, InvalidRequest
+from bridge.log.export import ExportedTurn, records_of, summary_of
 from bridge.log.export.html import list_row, summary_row
-from bridge.log.export.turn import ExportedTurn, records_of, summary_of
 from bridge.log.filters import Filters
 from bridge.log.log import Log
 from bridge.log.recording import Recording
@@ -66,7 +66,7 @@ class Turns:
                     "key": turn.key,
                     "protocol": turn.protocol,
                     "backend": start.get("backend") or "",
-                    "cost": None,
+                    "cost": _cost((turn.end or {}).get("cost"), (turn.end or {}).get("currency")),
                 }
             )
         return turn.row
@@ -194,8 +194,12 @@ def _logged_row(log: Log, summary: Summary) -> Row:
         "key": "",
         "protocol": spoken_at(summary.path) or "",
         "backend": summary.backend,
-        "cost": None,
+        "cost": _cost(summary.cost, summary.currency),
     }
+
+
+def _cost(cost: float | None, currency: str | None) -> str | None:
+    return None if cost is None else f"{cost:.6f} {currency or ''}".rstrip()
 
 
 def _order(turn: HeldTurn) -> tuple[bool, float, tuple[int, ...]]:

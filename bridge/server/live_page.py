@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bridge import exact_json
 from bridge.app.app import App
-from bridge.app.openai_exchange import OpenAiExchange
+from bridge.app.protocol_exchange import ProtocolExchange
 from bridge.errors import ConfigError, InvalidRequest, NotReady
 from bridge.http.request import Headers, Request
 from bridge.page.history import History
@@ -116,12 +116,12 @@ class LivePage:
             )
         if service.background is None:
             raise NotReady("The bridge is shutting down.", code="shutdown_initiated", retry_after=5)
-        exchange = OpenAiExchange(service, protocol, key, path)
+        exchange = ProtocolExchange(service, protocol, key, path)
         exchange.tool_mode = None if tool_mode is None else tool_mode.encode()
         service.background.start_soon(self._deliver, exchange, exact_json.dumps(body))
         return exchange.id
 
-    async def _deliver(self, exchange: OpenAiExchange, body: bytes) -> None:
+    async def _deliver(self, exchange: ProtocolExchange, body: bytes) -> None:
         delivery = Delivery(self._app.service, exchange, Nowhere())
         try:
             await delivery.serve(body)

@@ -16,8 +16,8 @@ import httpx2
 from harness import ROOT
 from page.visiting import browser, following, rows
 
+from bridge.log.export import ExportedTurn
 from bridge.log.export.html import conversation_block, list_row
-from bridge.log.export.turn import ExportedTurn
 from bridge.log.read import RecordReader
 from bridge.log.recording import Recording, read_recordings
 

@@ -15,8 +15,8 @@ from page.visiting import client_key, opened, prompted_bridge, row_with, rows, v
 from server.prompted import LOOK, EventLog, ask, ask_chat, wait_for
 
 from bridge.lab.suite import load_suite
+from bridge.log.export import ExportedTurn
 from bridge.log.export.html import conversation_block, list_row, wire_block
-from bridge.log.export.turn import ExportedTurn
 from bridge.log.read import RecordReader
 from bridge.log.recording import read_recordings
 

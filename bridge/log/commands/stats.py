@@ -13,10 +13,11 @@ from typing import Any
 
 from rich.table import Table
 
-from bridge.log.commands.terminal import Screen, show_seconds
+from bridge.log.commands.requests import show_seconds
 from bridge.log.filters import parse_log_time
+from bridge.log.record import TOKENS
 from bridge.log.summary import Summary
-from bridge.terminal import escape_line
+from bridge.terminal import Screen, escape_line
 
 PERCENTILES = (50, 90, 99)
 SHOWN = 8
@@ -28,7 +29,6 @@ _COUNTED = {
 """What is counted, and the title of its table."""
 _PER_CALL = ("calls", "repairs", "invalid_arguments")
 """Counts that are not a share of the requests."""
-_TOKENS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _DAY = 24 * 60
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, *(_DAY * days for days in (1, 2, 7, 14, 30, 90, 365)))
@@ -71,6 +71,8 @@ class Totals:
         self.count = 0
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in _COUNTED}
         self.tokens: Counter[str] = Counter()
+        self.costs: Counter[str] = Counter()
+        """In billionths, by currency: whole numbers add up exactly."""
         self.rejects = 0
         self.first, self.total = Latency(), Latency()
         self.minutes: Counter[int] = Counter()
@@ -86,8 +88,10 @@ class Totals:
         for name in _PER_CALL:
             self.counts[name].update(getattr(summary, name))
         self.rejects += summary.rejects
-        for name in _TOKENS:
+        for name in TOKENS:
             self.tokens[name] += getattr(summary, name) or 0
+        if summary.cost is not None:
+            self.costs[summary.currency or "?"] += round(summary.cost * 10**9)
         self.first.add(summary.first_event_s)
         self.total.add(summary.total_s)
         if (time := parse_log_time(summary.time)) is not None:
@@ -104,6 +108,7 @@ class Totals:
             "requests": self.count,
             **{name: dict(counter.most_common()) for name, counter in self.counts.items()},
             "tokens": dict(self.tokens),
+            "costs": {currency: cost / 10**9 for currency, cost in self.costs.items()},
             "first_event_s": self.first.as_json(),
             "total_s": self.total.as_json(),
             "rejects": self.rejects,
@@ -115,7 +120,6 @@ class Totals:
 
 
 def show_totals(screen: Screen, totals: Totals) -> None:
-    """Draw everything that was counted."""
     if not totals.count:
         screen.line("no requests")
         return
@@ -136,6 +140,8 @@ def show_totals(screen: Screen, totals: Totals) -> None:
     screen.line(screen.style("\ntokens", "dim"))
     screen.line(f"{tokens['input_tokens']:,} in, {tokens['cached_tokens']:,} of them cached")
     screen.line(f"{tokens['output_tokens']:,} out, {tokens['reasoning_tokens']:,} of them for reasoning")
+    for currency, cost in totals.costs.items():
+        screen.line(f"{cost / 10**9:.6f} {currency}")
     names = [*(f"p{share}" for share in PERCENTILES), "max"]
     table = _table("latency", "requests", *names)
     for label, latency in (("first event", totals.first), ("total", totals.total)):

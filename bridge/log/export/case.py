@@ -7,8 +7,8 @@ from typing import Any
 
 from bridge.core.items import FunctionTool
 from bridge.errors import BridgeError, InvalidRequest
+from bridge.exact_json import text_of, try_loads
 from bridge.log.content import client_answer
-from bridge.log.json_access import loads, text_of
 from bridge.log.recording import Recording
 from bridge.protocols.registry import protocol_at
 from bridge.protocols.responses.build import build_item
@@ -82,7 +82,7 @@ def _tool(tool: FunctionTool) -> dict[str, Any]:
 
 
 def _call(name: str, arguments: str) -> dict[str, Any]:
-    parsed = loads(arguments)
+    parsed = try_loads(arguments)
     given = parsed if isinstance(parsed, dict) else {}
     return {"name": name, "arguments": {each: _exactly(value) for each, value in given.items()}}
 
