@@ -146,7 +146,7 @@ def test_a_streamed_turn_appears_and_its_text_grows(browser: Browser, tmp_path: 
         page.until(f"{said}.startsWith('The first words and the last.')")
         page.until("document.querySelector('.badge.completed')")
         assert page.text(".part.call .name") == "weather"
-        assert page.text("#list .row .outcome") == "completed"
+        page.until("document.querySelector('#list .row .outcome').textContent === 'completed'")
         assert "7" in page.text(".metrics")
         request.join()
 
@@ -247,6 +247,23 @@ def test_a_turn_is_saved_as_a_case(page: Page) -> None:
     case = page.text("dialog .tocopy")
     assert "weather in Bern?" in case
     assert "name: weather" in case
+
+
+def test_a_turn_is_exported_in_three_forms(page: Page) -> None:
+    open_turn(page, "weather in Bern?")
+    page.click(".menu summary")
+    links = page.run("[...document.querySelectorAll('.menulist a')].map((link) => link.getAttribute('href'))")
+    assert len(links) == 3
+    for link in links:
+        kind, text = page.run(
+            f"fetch({json.dumps(link)}).then(async (answer) =>"
+            " [answer.headers.get('content-disposition'), await answer.text()])"
+        )
+        assert kind.startswith("attachment")
+        assert "weather in Bern?" in text
+    page.press("Escape")
+    page.until("!document.querySelector('.menu').open")
+    assert page.run("document.activeElement.tagName") == "SUMMARY"
 
 
 def test_a_running_turn_is_cancelled(browser: Browser, tmp_path: Path) -> None:
@@ -356,7 +373,8 @@ def test_nothing_troubles_a_page_that_stays_open(page: Page, bridge: RunningBrid
     """Turns that come while the list is scrolled do not move what is being read."""
     for number in range(30):
         bridge.post("/responses", {"model": "mock-text", "input": f"one of many {number}"})
-    page.until("document.querySelector('#list .space').offsetHeight >= 34 * 54")
+    newest = "document.querySelector('#list .row').innerText"
+    page.until(f"{newest}.includes('one of many 29') && {newest}.includes('completed')")
     page.run("document.querySelector('#list').scrollTop = 540")
     page.until("document.querySelector('#list').scrollTop === 540")
     top = "document.querySelector('#list').getBoundingClientRect().top"

@@ -12,7 +12,7 @@ const MOST_CHOICES = 200;
 
 // `about` is what the bridge said of itself, `list` the rows in the list, `go` leads elsewhere, `origin` names the turn
 // that this one repeats.
-export function actionBar(turn, viewer, { about, list, go, origin }) {
+export function actionBar(turn, { about, list, go, origin }) {
   const { row, said } = turn;
   const bar = make("div", "actions");
   bar.setAttribute("role", "group");

@@ -1,6 +1,6 @@
 // Requests to the bridge that served this page, and the streams of what happens there.
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -39,7 +39,7 @@ async function request(path, options) {
 export const get = (path, signal) => request(`/page/api/${path}`, { signal });
 
 // `body` is a value, or JSON text, which is sent as it is: numbers in it keep all their digits.
-export function post(path, body) {
+function post(path, body) {
   const headers = { "content-type": "application/json" };
   return request(path, { method: "POST", headers, body: typeof body === "string" ? body : JSON.stringify(body || {}) });
 }

@@ -49,7 +49,7 @@ class App {
     };
     this.viewer = new Viewer({
       go: this.go,
-      actions: (turn, viewer) => actionBar(turn, viewer, {
+      actions: (turn) => actionBar(turn, {
         about: this.about, list: () => this.turns.rows, go: this.go, origin: readAddress().query.get("from"),
       }),
     });
@@ -107,9 +107,7 @@ class App {
     this.viewer.close();
     this.overview.close();
     this.about = null;
-    this.turns.rows = [];
-    this.turns.known.clear();
-    this.turns.virtual.setCount(0);
+    this.turns.forget();
     for (const name of ["turn", "compare", "charts", "about", "link"]) byId(name).replaceChildren();
     for (const name of ["views", "leave", "told"]) byId(name).hidden = true;
     this.only("signin");
@@ -139,6 +137,7 @@ class App {
     } else if (view === "compare" && parts.length > 1) {
       this.only("compare");
       this.comparing = new AbortController();
+      byId("compare").focus();
       showCompare(parts[0], parts[1], this.comparing.signal).catch((error) => {
         if (error.name !== "AbortError") byId("compare").replaceChildren(make("p", "error", error.message));
       });
@@ -155,7 +154,10 @@ class App {
       this.turns.load(filters);
     }
     this.turns.mark(id || null);
-    if (id) this.viewer.open(id, tab || "conversation");
+    if (id) {
+      this.viewer.open(id, tab || "conversation");
+      if (!byId("list").offsetWidth && document.activeElement === byId("list")) byId("turn").focus(); // the list is hidden now
+    }
     else byId("turn").replaceChildren(make("p", "empty start", "Choose a turn to see what was asked, what was answered, and every frame in between."));
   }
 

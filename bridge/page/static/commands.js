@@ -4,7 +4,7 @@ import { CONTROLS, escaped } from "./text.js";
 
 // For shells: nothing within single quotes has a meaning. Text that a terminal could take for a command of its own, such as
 // the end of a paste, is written with escapes, which bash, zsh and ksh read.
-export function quoted(text) {
+function quoted(text) {
   if (/^[\w@%+=:,./-]+$/.test(text)) return text;
   if (!HIDDEN.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
   const safe = text.replaceAll("\\", "\\\\").replaceAll("'", "\\'").replaceAll("\0", "\ufffd");
@@ -76,7 +76,7 @@ function itemOf([role, kind, text, name, callId]) {
 }
 
 // [name, schema] of the functions that a body of any protocol offers.
-export function toolsOf(body) {
+function toolsOf(body) {
   const tools = Array.isArray(body.tools) ? body.tools : [];
   const declared = tools.flatMap((tool) => (tool && (tool.functionDeclarations || tool.function_declarations)) || [tool]);
   return declared.map((tool) => (tool && tool.function) || tool)

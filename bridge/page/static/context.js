@@ -28,7 +28,7 @@ export function costOf({ cost, currency }) {
 }
 
 // Names and values. A value may be anything; what is unknown is left out.
-export function pairs(entries) {
+function pairs(entries) {
   const list = make("dl", "pairs");
   for (const [name, value] of entries) {
     if (value === null || value === undefined || value === "") continue;

@@ -1,6 +1,7 @@
 // Dialogs: modal, closed with Escape, the focus returns to where it was.
 
 import { button, make } from "./dom.js";
+import { readable } from "./text.js";
 
 let count = 0;
 
@@ -29,7 +30,7 @@ export function field(label, control, note) {
 
 // Text to take along: shown, copied with one button, and saved as a file where that makes sense.
 export function textToCopy(text, fileName) {
-  const shown = make("pre", "tocopy", text);
+  const shown = make("pre", "tocopy", readable(text));
   shown.tabIndex = 0;
   const told = make("span", "note");
   told.setAttribute("role", "status");

@@ -8,6 +8,7 @@ import { VirtualList } from "./virtual.js";
 
 const PAGE = 300;
 const NEAR = 100; // rows before the end at which the next page is loaded
+const MOST = 20000; // rows, beyond which the list begins again with the newest
 const PAUSE = 1000; // ms at least between two reloads of a filtered list
 
 export class Turns {
@@ -32,6 +33,17 @@ export class Turns {
 
   get filtered() {
     return [...this.filters].length > 0;
+  }
+
+  // Nothing that is on its way is wanted any more, either.
+  forget() {
+    this.round += 1;
+    this.pending.clear();
+    this.known.clear();
+    clearTimeout(this.timer);
+    Object.assign(this, { rows: [], next: null, chosen: null, loaded: false, timer: null });
+    this.virtual.setCount(0);
+    this.status("");
   }
 
   // From the beginning, with these filters.
@@ -89,6 +101,7 @@ export class Turns {
       return;
     }
     this.change(row);
+    if (this.rows.length > MOST) this.reloadSoon();
   }
 
   change(row) {

@@ -16,12 +16,11 @@ const ALL_TABS = [...TABS, ["context", "Context"]];
 const RUNNING_TABS = ALL_TABS.filter(([name]) => name !== "heard");
 
 export class Viewer {
-  // `go` leads elsewhere; `actions(turn)` makes the bar of actions; `origin(id)` is the turn that this one repeats.
-  constructor({ go, actions, live }) {
+  // `go` leads elsewhere; `actions(turn)` makes the bar of actions.
+  constructor({ go, actions }) {
     this.place = byId("turn");
     this.go = go;
     this.actions = actions;
-    this.live = live;
     this.turn = null;
     this.end = () => {};
   }
@@ -90,7 +89,7 @@ export class Viewer {
       go: this.go,
       times: { items: [], marks: [] },
       facts: [row.key && `key ${row.key}`, costOf(row)].filter(Boolean).map((fact) => oneLine(shorten(String(fact), 100))),
-      below: [this.actions(turn, this), this.neighbours(said), this.cut(said), crash(said)].filter(Boolean),
+      below: [this.actions(turn), this.neighbours(said), this.cut(said), crash(said)].filter(Boolean),
     });
     this.place.scrollTop = scrollTop;
     if (row.running) this.follow(turn);

@@ -111,7 +111,7 @@ function hinted(element, text) {
   return element;
 }
 
-export function errorBox(error, exit) {
+function errorBox(error, exit) {
   const text = typeof error.message === "string" ? error.message : JSON.stringify(error);
   const facts = [error.http_status && `HTTP ${error.http_status}`, error.type, error.param && `parameter ${error.param}`];
   return make("div", "error", make("p", "", make("code", "", oneLine(shorten(String(error.code || "error"), 100))), " ",
