@@ -33,6 +33,10 @@ Send = Callable[[str, dict[str, Any], str, str | None], str]
 Cancel = Callable[[str], bool]
 
 MAX_SMALL_BODY = 16 * 1024
+MAX_CUT = 999_999_999
+"""Characters of a text; none is longer."""
+MAX_DEPTH = 200
+"""Of a value whose texts are cut. What is deeper stays as it is."""
 MARK = "[redacted:"
 """How a removed secret begins."""
 _FILTERS = ("model", "outcome", "since", "until", "tool", "path", "grep", "req")
@@ -96,19 +100,21 @@ class Site:
         return _page({"turns": rows, "next": after})
 
     async def one(self, request: PageRequest) -> Page:
-        """GET /page/api/turns/{id}."""
+        """GET /page/api/turns/{id}?cut=CHARACTERS."""
+        longest = query_number(request.query, "cut", default=MAX_CUT, largest=MAX_CUT)
         row, recording = await self.turns.find(request.path["id"], self.label(request))
         held = self.turns.held(request.path["id"], self.label(request))
-        block = await in_thread(_conversation, recording)
+        block = await in_thread(_conversation, recording, longest)
         block |= {"previous": None, "next": None, "thread": None, "left_out": 0}
         if held is not None and self.turns.ring is not None:
             block |= neighbours(self.turns.ring, held) | {"left_out": held.left_out}
         return _page(block | {"row": row})
 
     async def wire(self, request: PageRequest) -> Page:
-        """GET /page/api/turns/{id}/wire."""
+        """GET /page/api/turns/{id}/wire?cut=CHARACTERS."""
+        longest = query_number(request.query, "cut", default=MAX_CUT, largest=MAX_CUT)
         _, recording = await self.turns.find(request.path["id"], self.label(request))
-        return _page(await in_thread(_wire, recording))
+        return _page(await in_thread(_wire, recording, longest))
 
     # What happens now
 
@@ -248,13 +254,35 @@ async def _send_cookie(request: Request, cookie: str) -> None:
     await request.send(b"", last=True)
 
 
-def _conversation(recording: Recording) -> dict[str, Any]:
+def _conversation(recording: Recording, longest: int) -> dict[str, Any]:
     turn = ExportedTurn(recording)
-    return conversation_block(turn) | {
+    block = conversation_block(turn) | {
         "headers": {"request": None, "answer": turn.recording.headers},
         "instructions": injected_text(turn.recording),
         "stderr": stderr_of(turn.recording),
     }
+    return cut_texts(block, longest)
+
+
+def cut_texts(block: dict[str, Any], longest: int) -> dict[str, Any]:
+    """The block with texts of at most this length; its `cut` says whether one was longer.
+
+    A browser takes half a second for a turn of 5 MB, of which people read the beginning.
+    """
+    was_cut = False
+
+    def cut(value: Any, depth: int) -> Any:
+        nonlocal was_cut
+        if isinstance(value, str) and len(value) > longest:
+            was_cut = True
+            return value[:longest]
+        if isinstance(value, dict) and depth < MAX_DEPTH:
+            return {name: cut(member, depth + 1) for name, member in value.items()}
+        if isinstance(value, list | tuple) and depth < MAX_DEPTH:
+            return [cut(member, depth + 1) for member in value]
+        return value
+
+    return {**cut(block, 0), "cut": was_cut}
 
 
 def _html(recording: Recording) -> bytes:
@@ -271,5 +299,5 @@ _EXPORTS: dict[str, tuple[Callable[[Recording], bytes], bytes]] = {
 """How a turn is exported, and the type of the file: as `turnbridge log export` does."""
 
 
-def _wire(recording: Recording) -> dict[str, Any]:
-    return wire_block(ExportedTurn(recording).recording)
+def _wire(recording: Recording, longest: int) -> dict[str, Any]:
+    return cut_texts(wire_block(ExportedTurn(recording).recording), longest)

@@ -313,6 +313,11 @@ def test_ten_thousand_turns_and_one_of_five_megabytes_stay_usable(browser: Brows
             best = min(best, page.run(opened) - page.run(ANSWERING))
         assert best <= LIMIT
         page.until("document.querySelectorAll('.timeline rect.received').length > 10")
+        # All of it comes when it is asked for.
+        page.click("#turn .notice button")
+        page.until("!document.querySelector('#turn .notice')")
+        page.click(".conversation button.more")
+        page.until(f"document.querySelector('.conversation').textContent.length > {len(text)}")
         page.click("[data-tab=wire]")
         page.until("document.querySelector('#frames .pair')")
         frames = [page.run(scroll.replace("#list", "#frames").replace("1e9", place)) for place in ("1e9", "9000", "0")]
