@@ -17,7 +17,7 @@ from bridge.appserver.connection import CurrentDecoder, LegacyDecoder, LineSplit
 from bridge.log.read import parse_record, request_of
 from bridge.log.record import Recorder
 from bridge.log.recording import EXIT, Recording, read_recordings
-from bridge.page.ring import Entry, Feed, HeldTurn, Read, reads_since
+from bridge.page.ring import Entry, Feed, HeldTurn, Read
 from bridge.redact import Redactor
 
 _DECODERS = (CurrentDecoder(), LegacyDecoder())
@@ -185,6 +185,20 @@ class RecordMaker:
         elif isinstance(rpc_id, int | str) and (call := self._calls.get((feed, rpc_id))) is not None:
             kind = "rpc_response" if message.get("error") is None else "rpc_error"
             self._recorder.rpc("in", kind, line, method=call["method"], rpc_id=rpc_id, req_id=call["req_id"])
+
+
+def reads_since(feed: Feed, since: float, position: int = 0) -> tuple[list[Read], int]:
+    """(the kept reads of a child from this time, and from this position in all of its reads; the position after them).
+
+    Only what is new is visited.
+    """
+    found: list[Read] = []
+    end = feed.gone + len(feed.reads)
+    for at, read in zip(range(end - 1, -1, -1), reversed(feed.reads), strict=False):
+        if at < position or read.at < since:
+            break
+        found.append(read)
+    return found[::-1], end
 
 
 def iso_time(seconds: float) -> str:

@@ -377,20 +377,6 @@ class Ring(_WholeReads, Observer):
         return True
 
 
-def reads_since(feed: Feed, since: float, position: int = 0) -> tuple[list[Read], int]:
-    """(the kept reads of a child from this time, and from this position in all of its reads; the position after them).
-
-    Only what is new is visited.
-    """
-    found: list[Read] = []
-    end = feed.gone + len(feed.reads)
-    for at, read in zip(range(end - 1, -1, -1), reversed(feed.reads), strict=False):
-        if at < position or read.at < since:
-            break
-        found.append(read)
-    return found[::-1], end
-
-
 def size_of(value: Any) -> int:
     """About how many bytes a value takes that was made from JSON. Without recursion: it may be nested deeply."""
     total, stack = 0, [value]
