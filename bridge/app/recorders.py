@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from bridge.appserver.connection import Owner, Tap
-from bridge.core.observer import Observer
+from bridge.core.observer import Observer, Owner, Tap
 from bridge.core.prices import Prices
 
 Note = Callable[[str, dict[str, Any]], None]

@@ -16,7 +16,7 @@ from typing import Any
 from bridge.appserver.current import CurrentTurn
 from bridge.appserver.dialect import dialect_of
 from bridge.appserver.legacy import LegacyTurn
-from bridge.appserver.native import NativeTools
+from bridge.appserver.prompt import NativeTools
 from bridge.appserver.turn import ChildSettings, RunningTurn
 from bridge.core.collect import OpenCall, Output, ReasoningOutput, Result, TextOutput
 from bridge.core.events import Finished, ReasoningDelta, Restarted, ToolCall, TurnEvent, WebSearch
@@ -167,8 +167,8 @@ class AnswerReader:
 def _maker_of(event: dict[str, Any]) -> Callable[[], UpstreamBuffer] | None:
     """What makes the decoder of the protocol that recognizes an event."""
     for protocol in PROTOCOLS.values():
-        if protocol.begins_answer is not None and protocol.begins_answer(event):
-            return protocol.make_decoder
+        if protocol.recorded is not None and protocol.recorded.begins_answer(event):
+            return protocol.recorded.make_decoder
     return None
 
 

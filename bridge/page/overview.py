@@ -18,7 +18,7 @@ from bridge.appserver.supervisor import Pool, Supervisor
 from bridge.page.history import History
 from bridge.page.live import Watchers
 from bridge.page.ring import Ring
-from bridge.telemetry.process import resident_bytes
+from bridge.telemetry import resident_bytes
 
 LIMITS_PATIENCE = 2.0
 """Seconds that the account's limits are waited for."""

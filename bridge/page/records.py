@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from bridge.appserver.connection import CurrentDecoder, LegacyDecoder, LineSplitter, key_of
+from bridge.appserver.connection import CurrentDecoder, LegacyDecoder, LineSplitter
+from bridge.appserver.dialect import key_of
 from bridge.log.read import parse_record, request_of
 from bridge.log.record import Recorder
 from bridge.log.recording import EXIT, Recording, read_recordings

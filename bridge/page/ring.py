@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bridge.app.recorders import Note
-from bridge.appserver.connection import Owner
 from bridge.core.events import Finished, Usage
-from bridge.core.observer import Observer, TurnFacts
+from bridge.core.observer import Observer, Owner, TurnFacts
 from bridge.core.prices import NO_PRICES, Prices
 from bridge.log.record import turn_end, turn_start
 

@@ -13,8 +13,7 @@ from bridge import __version__
 from bridge.errors import ConfigError, Forbidden, InvalidRequest
 from bridge.exact_json import safe_dumps
 from bridge.http.pages import Page, PageRequest, json_page, query_number
-from bridge.http.request import Handler, Request
-from bridge.http.route import Route
+from bridge.http.request import Handler, Request, Route
 from bridge.log.export import ExportedTurn, har_pieces, jsonl_row
 from bridge.log.export.case import case_yaml
 from bridge.log.export.html import PageTurns, conversation_block, page_pieces, wire_block

@@ -20,7 +20,7 @@ from bridge.log.recording import Recording
 from bridge.log.summary import Summary
 from bridge.page.records import RecordMaker, brief_recording, iso_time, read_back
 from bridge.page.ring import HeldTurn, Ring
-from bridge.playback.player import spoken_at
+from bridge.playback.recorded import spoken_at
 from bridge.threads import in_thread
 
 MAX_LISTED = 1000

@@ -68,7 +68,6 @@ class Order:
             await trio.lowlevel.checkpoint()
 
     def leave(self, attempt: int) -> None:
-        """A turn has ended."""
         self._next.pop(attempt, None)
         self._notify()
 
@@ -93,7 +92,8 @@ class ReplayBackend(Backend):
     ) -> None:
         self._start = recording.start or {}
         self.name = str(self._start.get("backend") or "replay")
-        self.takes = Abilities(sampling=True, counts_tokens=self._start.get("counts_tokens") is True, hosted_tools=True)
+        counts_tokens = self._start.get("counts_tokens") is True
+        self.takes = Abilities(sampling=True, counts_tokens=counts_tokens, hosted_tools=True, documents=True)
         self.recording = recording
         self.new_id = new_id
         self.speed = speed
@@ -233,8 +233,6 @@ def recorded_end(recording: Recording) -> Finished:
 
 
 def read_error(record: dict[str, Any]) -> BridgeError:
-    """An error from its record."""
-
     def text(name: str) -> str | None:
         return value if isinstance(value := record.get(name), str) else None
 

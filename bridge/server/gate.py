@@ -47,8 +47,7 @@ HEADERS = b", ".join(
     [
         *(b"accept", b"authorization", b"content-type", b"x-api-key", b"api-key", b"user-agent", b"idempotency-key"),
         *(b"openai-organization", b"openai-project", b"openai-beta", b"x-client-request-id", b"x-request-id"),
-        *(b"anthropic-version", b"anthropic-beta", b"anthropic-dangerous-direct-browser-access"),
-        *(b"x-goog-api-key", b"x-goog-api-client", b"x-server-timeout"),
+        *(name for each in PROTOCOLS.values() for name in each.client_headers),
         *(b"dangerously-allow-browser", b"x-requested-with", b"http-referer", b"x-title"),
         *(b"x-stainless-arch", b"x-stainless-async", b"x-stainless-lang", b"x-stainless-os"),
         *(b"x-stainless-package-version", b"x-stainless-runtime", b"x-stainless-runtime-version"),
@@ -57,7 +56,7 @@ HEADERS = b", ".join(
         *(b"x-stainless-poll-helper", b"x-stainless-custom-poll-interval", b"x-stainless-custom-event-handler"),
     ]
 )
-"""What the clients of OpenAI, Anthropic and Google send; for a preflight that names no headers, or invalid ones."""
+"""What clients send; for a preflight that names no headers, or invalid ones."""
 
 EXPOSED = b", ".join(
     [
@@ -168,6 +167,7 @@ RETRY_AFTER = 2.0
 
 FAREWELL = 1.0
 """Seconds that a WebSocket has to finish after its key was revoked."""
+KEY_ENDED = "The API key was revoked or has expired."
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/health", "/v1/health", "/openapi.json"})
 """Paths without a key: probes, which reveal only the state, and the description of the API."""
@@ -252,7 +252,10 @@ class Gate:
             finally:
                 del self._sockets[serving]
         if serving.cancelled_caught:
-            await socket.close(1008, "The API key was revoked or has expired.")
+            if request.status is None:  # it has not been accepted: the client is still waiting for an answer over HTTP
+                await refuse(request, Unauthorized(KEY_ENDED))
+            else:
+                await socket.close(1008, KEY_ENDED)
 
     def _end_sockets(self, label: str) -> None:
         for serving, key in self._sockets.items():

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import trio
 
 from bridge.app.keys import Keyring
-from bridge.http.connection import Edge
 from bridge.http.listener import Listener
 from bridge.http.sockets import open_sockets
+from bridge.http.wire import Edge
 from bridge.log.log import Log
 from bridge.page.live import Watchers
 from bridge.page.sessions import Sessions
