@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from browser.axe import axe_source, violations
-from browser.chromium import Browser, Page
-from browser.hostile import attacks, hostile_log
+from browser.chromium import QUICK, Browser, Page
+from browser.hostile import attacks, hostile_log, put_markup
 from browser.live import CALL, MODEL, TROUBLE, WEATHER, in_background, live_bridge, live_page, write
 from harness import KEY, RunningBridge
 from log.export.making import LogMaker
@@ -45,14 +45,6 @@ def served_log(path: Path) -> Iterator[str]:
         process.terminate()
         process.wait()
         process.stdout.close()
-
-
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    """A port that would see whatever a page asks for there."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.setblocking(False)
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +98,9 @@ def test_hostile_requests_do_nothing(browser: Browser, tmp_path: Path, listener:
             page.until("!document.querySelector('dialog')")
         page.run(f"location.hash = '#/compare/{listed[0]['id']}/{listed[-1]['id']}'")
         page.until("document.querySelector('#compare .diff')")
-        for text in texts:
+        for text in filter(str.isprintable, texts):
             page.run(f"location.hash = '#/turns?grep=' + encodeURIComponent({json.dumps(text)})")
-            page.until(f"document.querySelector('#filter').value === {json.dumps(text)}.trim()", seconds=3) if (
-                text.isprintable()
-            ) else None
+            page.until(f"document.querySelector('#filter').value === {json.dumps(text)}.trim()")
         leave_nothing_running(page, bridge.root, listener)
 
 
@@ -171,22 +161,7 @@ def test_the_policy_holds_even_if_the_page_were_careless(
     """Markup that gets into the page all the same neither runs nor loads anything."""
     host = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with live_page(browser, bridge, calm=False) as page:
-        assert page.run(
-            "try { document.body.innerHTML = '<b>x</b>'; false } catch (error) { error instanceof TypeError }"
-        )
-        page.run(f"""(() => {{
-          for (const [tag, name, value] of [["img", "src", "{host}/i"], ["link", "href", "{host}/l"]]) {{
-            const element = document.createElement(tag);
-            if (tag === "link") element.rel = "stylesheet";
-            element.setAttribute(name, value);
-            document.body.append(element);
-          }}
-          return fetch("{host}/x").catch(() => null);
-        }})()""")
-        blocked = [
-            entry for entry in page.told("Log.entryAdded") if "Content Security Policy" in entry["entry"]["text"]
-        ]
-        assert len(blocked) >= 3
+        assert put_markup(page, host) >= 3
     with pytest.raises(BlockingIOError):
         listener.accept()
 
@@ -264,12 +239,6 @@ def test_rows_of_a_comparison_are_both_texts(browser: Browser, bridge: RunningBr
 
 # It stays quick
 
-QUICK = """(async (act) => {
-  const start = performance.now();
-  await act();
-  await new Promise(requestAnimationFrame);
-  return performance.now() - start;
-})"""
 LIMIT = 200
 """Milliseconds until something is drawn; the best of three, as other tests run beside this one."""
 
