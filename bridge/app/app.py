@@ -19,6 +19,7 @@ from bridge.app.admission import Admission
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
 from bridge.app.protocol_exchange import served_name
+from bridge.app.recorders import Sink, joined
 from bridge.app.service import Recordings, Service
 from bridge.appserver.backend import AppServerBackend
 from bridge.appserver.codex_home import claim_home, read_codex_home
@@ -80,7 +81,8 @@ class App:
     """Everything that answers requests, from settings that have been checked.
 
     HTTP clients need one of `keys`, or a key in the file `key_store`; a program that holds the App needs none. `player`
-    answers from recordings. `stderr_redactor` is the one whose count of redactions is a metric.
+    answers from recordings, `recent` records beside the event log. `stderr_redactor` is the one whose count of
+    redactions is a metric.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class App:
         stderr_redactor: Redactor | None = None,
         tracing: Tracing | None = None,
         memory: ReadBytes = resident_bytes,
+        recent: Sink | None = None,
     ) -> None:
         config = config or FileConfig()
         self.settings = settings
@@ -105,10 +108,12 @@ class App:
         self.watchdog = Watchdog()
         self.draining = False
         self.runners: list[Runner] = []
-        self._named: dict[str, Runner] = {}
+        self.runners_by_backend: dict[str, Runner] = {}
+        """Those of the backends, by name."""
         self._login: Path | None = None
         """The CODEX_HOME whose login the children use."""
-        self._recorder = self.log.recorder if self.log is not None else None
+        sinks = (self.log.recorder if self.log is not None else None, recent)
+        self._recorder = joined([sink for sink in sinks if sink is not None])
         self._memory = MemoryLimit(settings.max_rss, memory)
         admission = Admission(
             self.keyring if keys or key_store is not None else None,
@@ -263,10 +268,10 @@ class App:
     def _provider(self, plan: Plan) -> Served:
         from bridge.routing.build import build_backend  # its imports are large
 
-        backend, upstream = build_backend(plan, self.settings, self._recorder.upstream if self._recorder else None)
+        backend, upstream = build_backend(plan, self.settings, self._recorder.upstream)
         if upstream is not None:
             self.runners.append(upstream)
-            self._named[plan.name] = upstream
+            self.runners_by_backend[plan.name] = upstream
         return Served(backend, plan.target)
 
     def _codex_backend(self, name: str, configured: Sequence[str], *, on_demand: bool) -> AppServerBackend:
@@ -303,7 +308,7 @@ class App:
         return Metrics(
             Sources(
                 self.counts,
-                self._named,
+                self.runners_by_backend,
                 lambda: not self.draining and not self._memory.is_exceeded and self.router.default.status()[0],
                 self.watchdog,
                 self._memory,
@@ -314,13 +319,13 @@ class App:
         )
 
     def _backend(self, name: str, pool: Pool, **options: Any) -> AppServerBackend:
-        self._named[name] = pool
+        self.runners_by_backend[name] = pool
         return app_server_backend(
             name,
             pool,
             self.settings,
             max_turns=2 * self.settings.max_turns,  # as many again may be ending
-            recorder=self.counts.tool_calls(self._recorder.tool_calls if self._recorder else None),
+            recorder=self.counts.tool_calls(self._recorder.tool_calls),
             **options,
         )
 

@@ -100,6 +100,15 @@ class Keyring:
         """The key with this label, as last read from the store; None if it is not valid."""
         return self._valid.get(label)
 
+    @property
+    def operator(self) -> str | None:
+        """The label of the first key that the operator has set, or that was generated for this machine."""
+        return self._given[0].label if self._given else None
+
+    def is_operator(self, label: str) -> bool:
+        """Whether a key is the operator's, and not one of the key store."""
+        return any(key.label == label for key in self._given)
+
     async def refresh(self) -> None:
         """Read the store again if it has changed. If not, this costs one `stat`."""
         if self._store is None or self._is_known(_mark_of(self._store)):

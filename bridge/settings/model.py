@@ -59,6 +59,7 @@ def _absolute(path: Path | str) -> Path:
 _general = partial(_setting, "General")
 _network = partial(_setting, "Network", flags=SAME)
 _access = partial(_setting, "Access")
+_page = partial(_setting, "Live page", flags=SAME)
 _codex = partial(_setting, "Codex")
 _legacy = partial(_setting, "Dialects of the app-server")
 _models = partial(_setting, "Models and answers")
@@ -127,6 +128,20 @@ class Settings(BaseModel):
         "Host names that clients may use besides `localhost`, such as a reverse proxy's, separated by commas.",
         more="Requests with another name in `Host` are refused. While this is empty, addresses other than loopback "
         "accept every name.",
+    )
+
+    page: bool | None = _page(
+        None,
+        "Serve the live page at /, which shows turns while they run.",
+        flags="--page/--no-page",
+        shown="on, if the bridge listens on loopback",
+        more="On other addresses it needs `PROXY_ALLOWED_HOSTS`. See [page](page.md).",
+    )
+    page_memory: int = _page(
+        16 * 1024 * 1024,
+        "Memory for recent turns, which the page shows without an event log.",
+        unit="bytes",
+        ge=64 * 1024,
     )
 
     codex_bin: str | None = _codex(

@@ -36,6 +36,8 @@ SEED_003 = {
 OTHERS: dict[str, Any] = {
     "PROXY_ALLOWED_ORIGINS": ("app://obsidian.md",),
     "PROXY_ALLOWED_HOSTS": (),
+    "PROXY_PAGE": None,
+    "PROXY_PAGE_MEMORY": 16 * 1024**2,
     "PROXY_CONFIG": None,
     "PROXY_MOCK_ONLY": False,
     "PROXY_CODEX_BASE_URL": "https://chatgpt.com/backend-api/codex",
