@@ -18,7 +18,7 @@ import trio
 from bridge.app.admission import Admission
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
-from bridge.app.openai_exchange import served_name
+from bridge.app.protocol_exchange import served_name
 from bridge.app.service import Recordings, Service
 from bridge.appserver.backend import AppServerBackend
 from bridge.appserver.codex_home import claim_home, read_codex_home
@@ -31,7 +31,7 @@ from bridge.protocols.cap import cap_options
 from bridge.protocols.client import ClientProtocol
 from bridge.protocols.registry import PROTOCOLS
 from bridge.redact import Redactor
-from bridge.routing.plan import Plan, app_server_name, plan_backends, read_aliases, read_rules
+from bridge.routing.plan import Plan, app_server_name, plan_backends, read_aliases, read_prices, read_rules
 from bridge.routing.router import Router, Served, ToolModes
 from bridge.routing.setup import (
     app_server_backend,
@@ -128,6 +128,7 @@ class App:
             policy=settings.unsupported,
             reasoning=settings.reasoning,
             recorder=self._recorder,
+            prices=read_prices(config),
             player=player,
             admission=admission,
             cap=cap_options(settings),

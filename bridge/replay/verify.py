@@ -17,7 +17,7 @@ import trio
 from bridge import exact_json
 from bridge.app.answers import start_answer
 from bridge.app.continuation import find_continuation
-from bridge.app.openai_exchange import OpenAiExchange
+from bridge.app.protocol_exchange import ProtocolExchange
 from bridge.app.service import AnswerSettings, Service
 from bridge.app.tool_loop import MAX_STEPS, answer_calls
 from bridge.cap.endpoint import AssistEndpoint
@@ -124,7 +124,7 @@ class Verifier:
                     await find_continuation(self._store, "", dict(body), enabled=True)
                 except BridgeError:
                     body = with_calls(body)
-            exchange = OpenAiExchange(service, protocol_at(recording.path) or RESPONSES, "", recording.path)
+            exchange = ProtocolExchange(service, protocol_at(recording.path) or RESPONSES, "", recording.path)
             delivery = Delivery(service, exchange, _NoClient())
             try:
                 await delivery.serve(exact_json.dumps(body))

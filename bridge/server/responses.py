@@ -10,7 +10,7 @@ from bridge import exact_json
 from bridge.app.admission import resolve_visible
 from bridge.app.continuation import Continuation, find_continuation
 from bridge.app.exchange import wait_for_model
-from bridge.app.openai_exchange import UNFINISHED, OpenAiExchange, as_interrupted
+from bridge.app.protocol_exchange import UNFINISHED, ProtocolExchange, as_interrupted
 from bridge.app.service import Service
 from bridge.core.events import Usage
 from bridge.core.items import Message
@@ -100,7 +100,7 @@ class ResponsePages:
             "store": False,
             "stream": False,
         }
-        exchange = OpenAiExchange(self._service, RESPONSES, request.key, request.url, request.provider_key)
+        exchange = ProtocolExchange(self._service, RESPONSES, request.key, request.url, request.provider_key)
         try:
             exchange.arrived({"body": data})
             await exchange.open(asked, known)

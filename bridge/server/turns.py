@@ -14,7 +14,7 @@ import trio
 
 from bridge.app.admission import resolve_visible
 from bridge.app.exchange import wait_for_model
-from bridge.app.openai_exchange import OpenAiExchange, run_in_background, served_name
+from bridge.app.protocol_exchange import ProtocolExchange, run_in_background, served_name
 from bridge.app.service import Service
 from bridge.core.events import TextDelta, TurnEvent
 from bridge.core.turn import estimate_input
@@ -55,7 +55,7 @@ class TurnEndpoint:
         self._members = members
 
     async def __call__(self, request: Request) -> None:
-        exchange = OpenAiExchange(self._service, self._protocol, request.key, request.path)
+        exchange = ProtocolExchange(self._service, self._protocol, request.key, request.path)
         answer = Delivery(self._service, exchange, request)
         try:
             exchange.provider_key = provider_key(request)
@@ -79,7 +79,7 @@ class Delivery:
 
     __slots__ = ("_exchange", "_service", "_sink", "handed_over")
 
-    def __init__(self, service: Service, exchange: OpenAiExchange, sink: Sink) -> None:
+    def __init__(self, service: Service, exchange: ProtocolExchange, sink: Sink) -> None:
         self._service = service
         self._exchange = exchange
         self._sink = sink

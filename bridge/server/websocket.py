@@ -14,7 +14,7 @@ import orjson
 import trio
 
 from bridge.app.continuation import Continuation, find_continuation
-from bridge.app.openai_exchange import OpenAiExchange
+from bridge.app.protocol_exchange import ProtocolExchange
 from bridge.app.service import Service
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.http.pages import provider_key
@@ -139,7 +139,7 @@ class _Connection:
                 self._idle.set()
 
     async def _answer(self, data: dict[str, Any], lane: str | None) -> None:
-        exchange = OpenAiExchange(self._service, RESPONSES, self._key, self._url)
+        exchange = ProtocolExchange(self._service, RESPONSES, self._key, self._url)
         try:
             exchange.arrived({"body": data})
             exchange.provider_key = provider_key(self._request)
@@ -165,13 +165,15 @@ class _Connection:
         finally:
             exchange.end()
 
-    async def _fail(self, exchange: OpenAiExchange, error: BridgeError, data: dict[str, Any], lane: str | None) -> None:
+    async def _fail(
+        self, exchange: ProtocolExchange, error: BridgeError, data: dict[str, Any], lane: str | None
+    ) -> None:
         self._forget(data)
         exchange.fail(error)
         exchange.record_json(orjson.dumps(error.body()))
         await self._refuse(error, lane)
 
-    async def _stream(self, exchange: OpenAiExchange, lane: str | None) -> None:
+    async def _stream(self, exchange: ProtocolExchange, lane: str | None) -> None:
         out = await exchange.begin()
         while True:
             exchange.record_sse(out)
@@ -198,7 +200,7 @@ class _Connection:
 
     # Continuation within the connection
 
-    def _remember(self, exchange: OpenAiExchange) -> None:
+    def _remember(self, exchange: ProtocolExchange) -> None:
         encoder = exchange.encoder
         assert isinstance(encoder, ResponsesEncoder)
         try:

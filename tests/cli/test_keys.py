@@ -21,7 +21,7 @@ from cli.running import run_command
 from harness import running_bridge
 from warm import WarmProcess
 
-from bridge.cli.keys import parse_end
+from bridge.cli.clients import parse_end
 from bridge.errors import UsageError
 from bridge.store.key_store import add_key, read_keys
 

@@ -1,7 +1,8 @@
-"""`turnbridge keys`: manages the keys of clients, each with a name and its own limits."""
+"""`turnbridge keys`: the keys of clients, each with a name and its own limits; `turnbridge usage`: their tokens."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,12 +12,12 @@ if TYPE_CHECKING:
 
     from bridge.store.key_store import ClientKey
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 NAME = typer.Argument(metavar="NAME", help="1 to 64 letters, digits, dots, dashes or underscores.")
 
 
-@app.command("add")
+@keys.command("add")
 def add(
     name: Annotated[str, NAME],
     models: Annotated[
@@ -75,7 +76,7 @@ def add(
     say("note", f"the key of {name} ({kept.label}) is not shown again")
 
 
-@app.command("list")
+@keys.command("list")
 def list_keys(json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False) -> None:
     """List the keys made with `keys add`: names, labels and limits.
 
@@ -85,22 +86,22 @@ def list_keys(json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
     import orjson
 
-    from bridge.log.commands.terminal import Screen
     from bridge.settings import key_store_file
     from bridge.store.key_store import read_keys
+    from bridge.terminal import Screen
 
-    keys = read_keys(key_store_file())
+    known = read_keys(key_store_file())
     if json:
-        for key in keys:
+        for key in known:
             typer.echo(orjson.dumps(describe(key)).decode())
         return
-    if not keys:
+    if not known:
         typer.echo("no keys yet; `turnbridge keys add NAME` creates one", err=True)
         return
     # A name is never cut: `keys revoke` needs it.
-    name = max(12, *(len(key.name) for key in keys))
+    name = max(12, *(len(key.name) for key in known))
     typer.echo(f"{'name':{name}}  {'label':16}  {'made':10}  {'ends':10}  may use")
-    for key in keys:
+    for key in known:
         ends = "never" if key.expires is None else f"{_day(key.expires)}"
         shown = "expired" if key.has_expired(time.time()) else ends
         first, *more = _wrapped(describe_allowance(key), Screen().width - name - 44)
@@ -109,7 +110,7 @@ def list_keys(json: Annotated[bool, typer.Option("--json", help="Print one JSON 
             typer.echo(f"{'':{name + 44}}{line}")
 
 
-@app.command("revoke")
+@keys.command("revoke")
 def revoke(name: Annotated[str, NAME]) -> None:
     """Revoke a key. A running bridge refuses its requests at once and ends running ones within two seconds."""
     from bridge.settings import key_store_file
@@ -173,3 +174,63 @@ def _wrapped(text: str, width: int) -> list[str]:
     import textwrap
 
     return textwrap.wrap(text, max(width, 16), break_on_hyphens=False) or [""]
+
+
+def usage(
+    days: Annotated[int, typer.Option(min=1, max=400, help="Number of days to show, up to today.")] = 30,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with prices, as for serve. [PROXY_CONFIG]")
+    ] = None,
+) -> None:
+    """Show the tokens used and their cost, by day, key and model.
+
+    Counts all requests to `serve` that reached a model, with or without an event log. A key is shown by the name that
+    `turnbridge keys add` gave it, or by its label (`key-` and the start of its SHA-256 digest). The cost is that of
+    today's prices: those in the table [prices.models] of the configuration file.
+    """
+    import math
+    import time
+    from datetime import UTC, datetime, timedelta
+
+    import orjson
+    import trio
+
+    from bridge.routing.plan import read_prices
+    from bridge.server.pages import usage_entry
+    from bridge.settings import key_store_file, store_file
+    from bridge.settings.file import load_configuration
+    from bridge.store.key_store import read_keys
+    from bridge.store.sqlite import SqliteStore
+
+    since = (datetime.now(UTC).date() - timedelta(days=days - 1)).isoformat()
+    prices = read_prices(load_configuration(config=config)[1])
+    if not store_file().exists():
+        typer.echo("no usage recorded yet", err=True)
+        return
+    # Reading must not delete anything: nothing is too old, and nothing too much.
+    store = SqliteStore(store_file(), ttl=math.inf, max_bytes=1 << 60, now=time.time)
+
+    async def read() -> list[dict[str, object]]:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            rows = [usage_entry(row, prices) for row in await store.usage(since=since)]
+            nursery.cancel_scope.cancel()
+        return rows
+
+    rows = trio.run(read)
+    names = {key.label: key.name for key in read_keys(key_store_file())}
+    if json:
+        for row in rows:
+            typer.echo(orjson.dumps({**row, "name": names.get(str(row["key"]))}).decode())
+        return
+    cost = f" {prices.currency:>9}" if prices else ""
+    typer.echo(f"{'day':10} {'key':16} {'model':16} {'requests':>8} {'failed':>6} {'input':>9} {'output':>8}{cost}")
+    for row in rows:
+        who = names.get(str(row["key"]), str(row["key"]))
+        if prices:
+            cost = f" {'-':>9}" if row["cost"] is None else f" {row['cost']:>9.4f}"
+        typer.echo(
+            f"{row['day']:10} {who:16.16} {row['model']!s:16.16} {row['requests']:>8} {row['failed']:>6} "
+            f"{row['input_tokens']:>9} {row['output_tokens']:>8}{cost}"
+        )

@@ -29,7 +29,7 @@ log = logging.getLogger("bridge.server")
 UNFINISHED = ("queued", "in_progress")
 
 
-async def run_in_background(service: Service, exchange: OpenAiExchange) -> bytes:
+async def run_in_background(service: Service, exchange: ProtocolExchange) -> bytes:
     """Let the exchange continue by itself. Returns the response object to answer with."""
     nursery = service.background
     if nursery is None:
@@ -40,7 +40,7 @@ async def run_in_background(service: Service, exchange: OpenAiExchange) -> bytes
     return exact_json.dumps(snapshot)
 
 
-async def _run(exchange: OpenAiExchange) -> None:
+async def _run(exchange: ProtocolExchange) -> None:
     try:
         while not exchange.finished:
             await exchange.next()
@@ -56,7 +56,7 @@ def as_interrupted(body: dict[str, Any]) -> dict[str, Any]:
     return body | {"status": "failed", "error": error}
 
 
-class OpenAiExchange(Exchange):
+class ProtocolExchange(Exchange):
     """An exchange in a registered protocol. `open` raises BridgeError when the turn cannot be prepared or begun."""
 
     __slots__ = ("_continued", "_data", "_keeps", "_own_items", "_protocol")
