@@ -55,7 +55,12 @@ class Repository:
         return (self.path / name).read_text(encoding="utf-8")
 
     def release(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, self.path / "scripts/releasing/run.py", *words, "--without-packages"]
+        command: list[str | Path] = [
+            sys.executable,
+            self.path / "scripts/releasing/run.py",
+            *words,
+            "--without-packages",
+        ]
         return subprocess.run(
             command, cwd=self.path, env=self.environment, capture_output=True, text=True, check=False, timeout=120
         )

@@ -104,7 +104,7 @@ def test_templates_ask_for_something() -> None:
 
 def test_published_files_have_no_secrets(tmp_path: Path) -> None:
     """And a secret would be found: its beginning is reported, not the whole."""
-    command = [sys.executable, ROOT / "scripts/secrets"]
+    command: list[str | Path] = [sys.executable, ROOT / "scripts/secrets"]
     published = [path for name in ("fixtures", "docs", "deploy", ".github") for path in (ROOT / name).rglob("*")]
     done = subprocess.run([*command, *published], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
