@@ -177,12 +177,16 @@ def from_checkout(scratch: Path) -> float:
 def from_container(scratch: Path) -> float:
     """The steps of deploy/Dockerfile, then its command as its user on a read-only root, and its health check."""
     found = stages((ROOT / "deploy/Dockerfile").read_text())
+    roots = {
+        stage.name: CleanRoot(scratch / f"container-{stage.name or 'last'}", empty=stage.base == "scratch")
+        for stage in found
+    }
     built: dict[str, Future[CleanRoot]] = {}
     start = time.monotonic()
     # As a container engine does: all stages at once, and a COPY waits for the stage that it copies from.
     with ThreadPoolExecutor(len(found)) as pool:
         for stage in found:
-            built[stage.name] = pool.submit(build_stage, stage, scratch / f"container-{stage.name or 'last'}", built)
+            built[stage.name] = pool.submit(build_stage, stage, roots[stage.name], built)
     image, root = image_of(found[-1]), built[found[-1].name].result()
 
     def inside(words: list[str]) -> list[str]:
@@ -212,8 +216,7 @@ def from_container(scratch: Path) -> float:
     return seconds
 
 
-def build_stage(stage: Stage, path: Path, built: Mapping[str, Future[CleanRoot]]) -> CleanRoot:
-    root = CleanRoot(path, empty=stage.base == "scratch")
+def build_stage(stage: Stage, root: CleanRoot, built: Mapping[str, Future[CleanRoot]]) -> CleanRoot:
     environment: dict[str, str] = {}
     directory = "/"
     for word, rest in stage.steps:

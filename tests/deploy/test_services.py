@@ -92,7 +92,7 @@ def test_the_container_runs_as_a_user_without_rights_and_reports_its_health(dock
     assert "/livez" in image.health[-1]
     compile(image.health[-1], "health check", "exec")
     assert set(image.environment) - {"PYTHONDONTWRITEBYTECODE"} <= VARIABLES
-    assert image.environment["XDG_STATE_HOME"] in image.volumes
+    assert image.volumes == [f"{image.environment['XDG_STATE_HOME']}/turnbridge"]
 
 
 def test_an_instruction_that_cannot_be_run_is_refused(dockerfile: ModuleType) -> None:
