@@ -52,7 +52,7 @@ def _pair(value: Any, info: ValidationInfo) -> Any:
 
 
 def _absolute(path: Path | str) -> Path:
-    # os.path.expanduser leaves `~nobody` as it is, where Path.expanduser raises.
+    # os.path.expanduser leaves `~unknown` as it is, where Path.expanduser raises.
     return Path(os.path.expanduser(path)).absolute()
 
 

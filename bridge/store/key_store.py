@@ -120,7 +120,7 @@ def _read_key(path: Path) -> str | None:
 
 
 def read_keys(path: Path) -> tuple[ClientKey, ...]:
-    """The keys in the file; none if there is no file. Raises ConfigError for one that cannot be trusted or read."""
+    """The keys in the file; an empty list without a file. Raises ConfigError if it cannot be trusted or read."""
     try:
         content = read_whole(path, limit=MAX_FILE, trusted=True)
     except FileNotFoundError:
@@ -167,7 +167,7 @@ def add_key(path: Path, name: str, *, now: datetime, **allowance: object) -> tup
 
 
 def revoke_key(path: Path, name: str) -> ClientKey:
-    """Remove a key and return its entry. Raises UsageError when there is none of this name, or ConfigError."""
+    """Remove a key and return its entry. Raises UsageError for an unknown name, or ConfigError."""
     with _locked(path):
         keys = read_keys(path)
         found = [key for key in keys if key.name == name]

@@ -137,7 +137,7 @@ class SqliteStore:
         self._wakeup, self._hurry = trio.Event(), trio.Event()
 
     async def _write(self) -> bool:
-        """Write one batch; whether the disk is well."""
+        """Write one batch; whether the disk works."""
         batch = self._queue.take(BATCH, 1 if self._one_by_one else None)
         now = self._now()
         bounds = Bounds(now - self._ttl, self._max_bytes, oldest_day(now))
