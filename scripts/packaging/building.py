@@ -50,12 +50,14 @@ def build_twice(scratch: Path, out: Path) -> tuple[Path, Path]:
     """
     say("building the packages twice")
     found: list[dict[str, Path]] = []
+    names, source = tracked(), ROOT
     for number, options in enumerate((["--sdist", "--wheel"], [])):
         copy = scratch / f"copy {number}"
-        for name in tracked():
+        for name in names:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, copy / name)
-            shutil.copymode(ROOT / name, copy / name)
+            shutil.copyfile(source / name, copy / name)
+            shutil.copymode(source / name, copy / name)
+        source = copy  # the checkout may change meanwhile
         target = scratch / f"packages {number}"
         environment = os.environ | {"SOURCE_DATE_EPOCH": commit_time()}
         run([sys.executable, "-m", "build", *options, "--outdir", target, copy], env=environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import plistlib
 import re
 import shutil
@@ -102,3 +103,12 @@ def test_an_instruction_that_cannot_be_run_is_refused(dockerfile: ModuleType) ->
     (stage,) = dockerfile.stages("FROM a\n# why\nRUN one \\\n    # and\n    && two\nENV A=b\n")
     assert [word for word, _ in stage.steps] == ["RUN", "ENV"]
     assert stage.steps[0][1].split() == ["one", "&&", "two"]
+
+
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="caddy is not installed")
+def test_caddy_accepts_its_file(tmp_path: Path) -> None:
+    command: list[str | Path] = ["caddy", "validate", "--adapter", "caddyfile", "--config", DEPLOY / "caddy/Caddyfile"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Valid configuration" in done.stdout + done.stderr
