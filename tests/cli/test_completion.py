@@ -90,11 +90,3 @@ def test_man_renders_the_manual_page(tmp_path: Path) -> None:
     assert "PROXY_LOG_EVENTS" in done.stdout
     # `man` shows a line that begins with a dot as nothing at all.
     assert "-m, --model NAME" in done.stdout
-
-
-def test_what_is_generated_is_current() -> None:
-    """The help in docs/commands.md, the manual page and the completion are those of this code."""
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/reference", "--check"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")

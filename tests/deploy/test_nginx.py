@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import socket
-import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,8 +14,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from edge.test_tls import Pair, make_pair
-from edge.test_websocket import HANDSHAKE, TEXT, Frame
+from edge.test_tls import Pair, ask_by_websocket, make_pair, trusting
 from harness import KEY, ROOT, read_sse, running_bridge, scripted_codex, turns
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
@@ -41,10 +38,6 @@ class Proxy:
             trust_env=False,
             timeout=30,
         )
-
-
-def trusting(pair: Pair) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(pair.certificate))
 
 
 @contextmanager
@@ -129,21 +122,11 @@ def test_a_stream_arrives_while_it_is_written(proxy: Proxy) -> None:
 
 
 def test_a_websocket(proxy: Proxy) -> None:
-    request = json.dumps({"type": "response.create", "model": "mock-echo", "input": "hello"}).encode()
-    head = HANDSHAKE.replace(b"/echo", b"/v1/responses").replace(
-        b"Host: a", f"Host: {NAME}\r\nX-Api-Key: {KEY}".encode()
-    )
     with (
         socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as connection,
         trusting(proxy.pair).wrap_socket(connection, server_hostname="127.0.0.1") as client,
     ):
-        client.sendall(head + Frame(TEXT, request).masked())
-        received = b""
-        while b'"type":"response.completed"' not in received:
-            data = client.recv(65536)
-            assert data, received
-            received += data
-    assert received.startswith(b"HTTP/1.1 101 ")
+        assert ask_by_websocket(client, NAME).startswith(b"HTTP/1.1 101 ")
 
 
 def test_a_large_body_reaches_the_bridge_which_refuses_a_larger_one(proxy: Proxy) -> None:
