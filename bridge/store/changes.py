@@ -269,6 +269,10 @@ class Changes:
         """Whether the file must be read to tell what a conversation is now."""
         return key not in self._conversations or not self._conversations[key][0].is_whole
 
+    def changes_conversation(self, key: Key) -> bool:
+        """Whether a change of a conversation waits to be written, and not only its use."""
+        return any(not change.is_use for change in self._conversations.get(key, ()))
+
     def conversation(self, key: Key, in_file: ConversationEntry | None) -> ConversationEntry | None:
         for change in self._conversations.get(key, ()):
             in_file = change.apply(in_file)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import orjson
 
 from bridge.store.base import Conversation, StoredResponse, UsageRow
 from bridge.store.changes import Batch, Change, ConversationEntry, Key, ResponseChange, ResponseEntry
 from bridge.store.database import transaction
+from bridge.store.engine import Bounds
 
 CLEANED = 500
 """How many rows of a table one transaction removes, at least, before it leaves the rest to the next."""
@@ -19,16 +20,6 @@ ROWS = 1_000
 """How many rows one statement writes. SQLite accepts 32,766 values at a time."""
 SHRUNK = 2_500
 """How many free pages are returned to the file system at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What may stay in the file; the rest is removed."""
-
-    used_after: float
-    """Responses and conversations that were not used since then have expired."""
-    max_bytes: int
-    first_day: str
 
 
 # Reading

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bridge.core.events import Finished, Usage
 from bridge.counts import MAX_ROWS, OTHER, Tally, Timings, as_name
 from bridge.errors import BridgeError, Overloaded, SlowClient, UpstreamError
-from bridge.store.sqlite import UNAVAILABLE
+from bridge.store.queued import UNAVAILABLE
 
 if TYPE_CHECKING:
     from bridge.tools.stage import Record

@@ -1,0 +1,181 @@
+"""Connections to a PostgreSQL server: opened when they are needed, kept, replaced when they break, never waited for
+without a limit. Everything here blocks and runs in worker threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from bridge.errors import ConfigError
+from bridge.store.engine import Unavailable
+
+try:
+    import psycopg
+    from psycopg import errors
+    from psycopg.pq import TransactionStatus
+except ImportError as error:
+    raise ConfigError(
+        "PROXY_STORE=postgresql://… needs PostgreSQL's driver. Install it with: pip install 'turnbridge[postgres]'."
+    ) from error
+
+T = TypeVar("T")
+
+CONNECTIONS = 8
+"""How many one process opens at most: with more, a database that is behind falls further behind."""
+CONNECT_SECONDS = 3
+LIMIT = 10.0
+"""Seconds for one piece of work. The server ends a statement a little earlier, and a transaction that waits for us."""
+ATTEMPTS = 4
+"""How often work is repeated that lost a conflict with another bridge."""
+
+SESSION = """
+SET statement_timeout = '8s';
+SET lock_timeout = '4s';
+SET idle_in_transaction_session_timeout = '10s';
+SET client_min_messages = warning;
+"""
+NETWORK: dict[str, Any] = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 8_000,
+}
+"""A server that has vanished is noticed within about ten seconds."""
+
+CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
+OUR_DATA = (psycopg.DataError, psycopg.IntegrityError)
+"""A change that the server will never accept. Any other failure may pass."""
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose waits end. psycopg waits as long as the server's kernel answers, even for a frozen server."""
+
+    deadline = 0.0
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
+        return super().wait(_limited(gen, self.deadline), *args, **options)
+
+
+def _limited(waiting: Generator[Any, Any, T], deadline: float) -> Generator[Any, Any, T]:
+    """What psycopg waits for. psycopg wakes it ten times a second while nothing arrives."""
+    try:
+        state = next(waiting)
+        while True:
+            ready = yield state
+            if not ready and time.monotonic() > deadline:
+                raise psycopg.OperationalError(f"PostgreSQL has not answered for {LIMIT:g} s")
+            state = waiting.send(ready)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+class Server:
+    """Runs work on a connection to the database of a URL. Safe to use from several threads.
+
+    `prepare` is called with the first connection, and with the next ones until it has succeeded. The URL may contain a
+    password: it is in no message and in no repr.
+    """
+
+    def __init__(self, url: str, prepare: Callable[[Connection], object] | None = None) -> None:
+        self._url = url
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._closed = False
+
+    def close(self) -> None:
+        """Close the idle connections, and every other when its work is done."""
+        with self._lock:
+            idle, self._idle, self._closed = self._idle, [], True
+        for connection in idle:
+            connection.close()
+
+    def do(self, work: Callable[[Connection], T]) -> T:
+        """Call `work` with a connection. `Unavailable` when the database cannot do it now.
+
+        `work` is repeated when it lost a conflict, or when a connection that was idle turns out to be broken. So it
+        must do no harm when the server has done it before.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            connection, was_idle = self._take()
+            try:
+                return work(connection)
+            except CONFLICTS as error:
+                if attempt == ATTEMPTS:
+                    if isinstance(error, OUR_DATA):
+                        raise
+                    raise Unavailable(reason_of(error)) from error
+            except OUR_DATA:
+                raise
+            except psycopg.Error as error:
+                if not (was_idle and connection.broken) or attempt == ATTEMPTS:
+                    raise Unavailable(reason_of(error)) from error
+                self._drop_idle()  # the server was probably restarted: the others are broken, too
+            finally:
+                self._give_back(connection)
+        raise AssertionError
+
+    def _take(self) -> tuple[Connection, bool]:
+        """A connection, and whether it was idle before."""
+        with self._lock:
+            found = self._idle.pop() if self._idle else None
+        connection = found or self._connect()
+        connection.deadline = time.monotonic() + LIMIT
+        return connection, found is not None
+
+    def _give_back(self, connection: Connection) -> None:
+        """Keep a connection, unless work on it was cut short: closing it ends the transaction."""
+        if connection.closed or connection.pgconn.transaction_status != TransactionStatus.IDLE:
+            connection.close()
+            return
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _drop_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _connect(self) -> Connection:
+        try:
+            connection = Connection.connect(
+                self._url,
+                autocommit=True,
+                # Prepared statements do not survive a pooler such as PgBouncer between us and the server.
+                prepare_threshold=None,
+                connect_timeout=CONNECT_SECONDS,
+                application_name="turnbridge",
+                client_encoding="utf8",
+                **NETWORK,
+            )
+        except (psycopg.Error, OSError) as error:
+            raise Unavailable(reason_of(error)) from None
+        try:
+            connection.deadline = time.monotonic() + LIMIT
+            connection.execute(SESSION)
+            with self._lock:
+                prepare = self._prepare
+            if prepare is not None:
+                prepare(connection)
+                self._prepare = None
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, psycopg.Error):
+                raise Unavailable(reason_of(error)) from error
+            raise
+        return connection
+
+
+def reason_of(error: Exception) -> str:
+    """What PostgreSQL or its driver says, in one line, without the data that it is about."""
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    text = primary or str(error).strip() or type(error).__name__
+    return text.splitlines()[0].removeprefix("connection failed: ").strip()[:300]
