@@ -44,7 +44,8 @@ from bridge.routing.setup import (
 from bridge.settings import Settings, store_file
 from bridge.settings.file import FileConfig
 from bridge.store.base import Store
-from bridge.store.sqlite import SqliteStore
+from bridge.store.key_store import KeyStore
+from bridge.store.opening import open_store
 from bridge.telemetry.counts import Counts
 from bridge.telemetry.process import MEMORY_PRESSURE, MemoryLimit, ReadBytes, Watchdog, resident_bytes
 
@@ -75,7 +76,7 @@ class Runner(Protocol):
 class App:
     """Everything that answers requests, from settings that have been checked.
 
-    HTTP clients need one of `keys`, or a key in the file `key_store`; a program that holds the App needs none. `player`
+    HTTP clients need one of `keys`, or a key in the `key_store`; a program that holds the App needs none. `player`
     answers from recordings. `stderr_redactor` is the one whose count of redactions is a metric.
     """
 
@@ -85,7 +86,7 @@ class App:
         config: FileConfig | None = None,
         *,
         keys: tuple[str, ...] = (),
-        key_store: Path | None = None,
+        key_store: KeyStore | None = None,
         player: Recordings | None = None,
         stderr_redactor: Redactor | None = None,
         tracing: Tracing | None = None,
@@ -356,11 +357,12 @@ def open_log(settings: Settings, keys: tuple[str, ...]) -> EventLog | None:
 def make_store(settings: Settings) -> Store:
     """The configured store of responses, conversations and usage."""
     options: dict[str, Any] = {"ttl": settings.store_ttl, "max_bytes": settings.store_max_bytes, "now": time.time}
+    where = None if settings.store == "memory" else settings.database_url or store_file()
     try:
-        return SqliteStore(None if settings.store == "memory" else store_file(), **options)
+        return open_store(where, **options)
     except ConfigError as error:
-        if settings.store == "sqlite":
+        if settings.store != "off":
             raise
         # With PROXY_STORE=off only usage is counted: not worth refusing to start.
         log.warning("usage is counted in memory only: %s", error.message)
-        return SqliteStore(None, **options)
+        return open_store(None, **options)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bridge.cli.flags import Flags, setting_flags
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from bridge.store.key_store import ClientKey
+    from bridge.store.key_store import ClientKey, KeyStore
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -17,7 +19,9 @@ NAME = typer.Argument(metavar="NAME", help="1 to 64 letters, digits, dots, dashe
 
 
 @app.command("add")
+@setting_flags(["config"])
 def add(
+    flags: Flags,
     name: Annotated[str, NAME],
     models: Annotated[
         list[str] | None,
@@ -52,13 +56,10 @@ def add(
 
     import orjson
 
-    from bridge.settings import key_store_file
-    from bridge.store.key_store import add_key
     from bridge.terminal import say
 
     now = datetime.now(UTC).replace(microsecond=0)
-    key, kept = add_key(
-        key_store_file(),
+    key, kept = configured_keys(flags).add(
         name,
         now=now,
         expires=None if expires is None else parse_end(expires, now),
@@ -76,7 +77,10 @@ def add(
 
 
 @app.command("list")
-def list_keys(json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False) -> None:
+@setting_flags(["config"])
+def list_keys(
+    flags: Flags, json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False
+) -> None:
     """List the keys made with `keys add`: names, labels and limits.
 
     The keys themselves are not stored.
@@ -86,10 +90,8 @@ def list_keys(json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     import orjson
 
     from bridge.log.commands.terminal import Screen
-    from bridge.settings import key_store_file
-    from bridge.store.key_store import read_keys
 
-    keys = read_keys(key_store_file())
+    keys = configured_keys(flags).read()
     if json:
         for key in keys:
             typer.echo(orjson.dumps(describe(key)).decode())
@@ -110,13 +112,19 @@ def list_keys(json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
 
 @app.command("revoke")
-def revoke(name: Annotated[str, NAME]) -> None:
+@setting_flags(["config"])
+def revoke(flags: Flags, name: Annotated[str, NAME]) -> None:
     """Revoke a key. A running bridge refuses its requests at once and ends running ones within two seconds."""
-    from bridge.settings import key_store_file
-    from bridge.store.key_store import revoke_key
-
-    revoked = revoke_key(key_store_file(), name)
+    revoked = configured_keys(flags).revoke(name)
     typer.echo(f"revoked {revoked.name} ({revoked.label})")
+
+
+def configured_keys(flags: Flags) -> KeyStore:
+    """The keys, where the configuration has them: in the database of PROXY_STORE, or in a file."""
+    from bridge.settings.file import load_configuration
+    from bridge.store.key_store import open_keys
+
+    return open_keys(load_configuration(**flags)[0])
 
 
 def describe(key: ClientKey) -> dict[str, Any]:

@@ -52,6 +52,10 @@ class ConversationEntry:
         metadata = orjson.dumps(dict(self.conversation.metadata))
         return ROW_SIZE + len(metadata) + sum(map(len, self.items.values()))
 
+    def as_change(self) -> Change:
+        """The change that makes this conversation."""
+        return Change(self.used, create=self.conversation, items=tuple(self.items.items()))
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -206,6 +210,12 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.responses) + _count(self.conversations) + len(self.usage)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory its texts take."""
+        changes = (change for changes in self.conversations.values() for change in changes)
+        return sum(map(_size, self.responses.values())) + sum(change.size for change in changes)
 
 
 class Changes:

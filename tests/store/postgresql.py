@@ -87,7 +87,8 @@ class Postgresql:
         if self._process is None:
             return
         if number is signal.SIGKILL:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            for pid in _family(self._process.pid):
+                os.kill(pid, signal.SIGKILL)
         else:
             self._process.send_signal(number)
         self._process.wait(PATIENCE)
@@ -97,13 +98,13 @@ class Postgresql:
     def frozen(self) -> Iterator[None]:
         """All its processes stand still. The kernel continues to accept connections and data for them."""
         assert self._process is not None
-        group = self._process.pid
-        for pid in _session(group):
+        family = _family(self._process.pid)
+        for pid in family:
             os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in _session(group):
+            for pid in family:
                 os.kill(pid, signal.SIGCONT)
 
     def new_database(self) -> str:
@@ -138,14 +139,15 @@ class Postgresql:
         assert done.returncode == 0, done.stderr
 
 
-def _session(group: int) -> list[int]:
-    """The processes of a session: each of PostgreSQL's makes itself a group of its own."""
-    return [int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _session_of(stat) == group]
+def _family(postmaster: int) -> list[int]:
+    """The postmaster and its children, each of which leads a session of its own."""
+    found = [int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _parent_of(stat) == postmaster]
+    return [postmaster, *found]
 
 
-def _session_of(stat: Path) -> int | None:
+def _parent_of(stat: Path) -> int | None:
     try:
-        return int(stat.read_text().rpartition(")")[2].split()[3])
+        return int(stat.read_text().rpartition(")")[2].split()[1])
     except (OSError, IndexError):  # it has ended
         return None
 

@@ -12,7 +12,7 @@ from psycopg import errors
 
 from bridge.errors import ConfigError
 from bridge.store.engine import Unavailable
-from bridge.store.postgres.server import Connection, reason_of
+from bridge.store.postgres.server import Connection, Server, reason_of
 
 LOCK = 0x7475726E62
 """The number of the advisory lock under which migrations are applied ("turnb")."""
@@ -143,3 +143,12 @@ def migrate(connection: Connection) -> int:
     except psycopg.Error as error:
         raise Unavailable(f"The tables cannot be created: {reason_of(error)}") from error
     return LATEST - version
+
+
+def migrate_server(url: str) -> tuple[int, int]:
+    """Apply what is missing in the database of a URL: (how many migrations, the version now). Raises ConfigError."""
+    try:
+        with Server(url).connection() as connection:
+            return migrate(connection), read_version(connection)
+    except Unavailable as error:
+        raise ConfigError(f"PostgreSQL cannot be used: {error}.") from None

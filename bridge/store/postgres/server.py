@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from bridge.errors import ConfigError
@@ -66,7 +67,7 @@ def _limited(waiting: Generator[Any, Any, T], deadline: float) -> Generator[Any,
         while True:
             ready = yield state
             if not ready and time.monotonic() > deadline:
-                raise psycopg.OperationalError(f"PostgreSQL has not answered for {LIMIT:g} s")
+                raise psycopg.OperationalError("PostgreSQL does not answer")
             state = waiting.send(ready)
     except StopIteration as end:
         value: T = end.value
@@ -80,12 +81,18 @@ class Server:
     password: it is in no message and in no repr.
     """
 
-    def __init__(self, url: str, prepare: Callable[[Connection], object] | None = None) -> None:
+    def __init__(
+        self, url: str, prepare: Callable[[Connection], object] | None = None, *, limit: float = LIMIT
+    ) -> None:
         self._url = url
+        self._limit = limit
         self._prepare = prepare
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._closed = False
+
+    def __del__(self) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the idle connections, and every other when its work is done."""
@@ -119,12 +126,21 @@ class Server:
                 self._give_back(connection)
         raise AssertionError
 
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection for a longer piece of work, which is never repeated."""
+        connection, _ = self._take()
+        try:
+            yield connection
+        finally:
+            self._give_back(connection)
+
     def _take(self) -> tuple[Connection, bool]:
         """A connection, and whether it was idle before."""
         with self._lock:
             found = self._idle.pop() if self._idle else None
         connection = found or self._connect()
-        connection.deadline = time.monotonic() + LIMIT
+        connection.deadline = time.monotonic() + self._limit
         return connection, found is not None
 
     def _give_back(self, connection: Connection) -> None:
@@ -159,7 +175,7 @@ class Server:
         except (psycopg.Error, OSError) as error:
             raise Unavailable(reason_of(error)) from None
         try:
-            connection.deadline = time.monotonic() + LIMIT
+            connection.deadline = time.monotonic() + self._limit
             connection.execute(SESSION)
             with self._lock:
                 prepare = self._prepare

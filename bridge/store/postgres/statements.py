@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from bridge.store.changes import (
     Key,
     ResponseChange,
     ResponseEntry,
+    make_entry,
 )
 from bridge.store.engine import Bounds
 from bridge.store.postgres.server import Connection
@@ -112,6 +113,39 @@ def read_usage(connection: Connection, since: str) -> list[UsageRow]:
     return [UsageRow(_text(day), _text(key), _text(model), *counts) for day, key, model, *counts in rows]
 
 
+def read_all(connection: Connection) -> Iterator[Batch]:
+    """Everything, oldest first, as batches that write it to an empty database. In a transaction that has begun."""
+    with connection.cursor("turnbridge_copy", binary=True) as cursor:
+        cursor.itersize = 100
+        cursor.execute(
+            b"""SELECT scope, id, created_at, previous, conversation, used, body, input
+            FROM turnbridge.response ORDER BY number"""
+        )
+        for scope, *row in cursor:
+            entry = _response(tuple(row))
+            whole = make_entry(entry.response, entry.used)
+            yield Batch(responses={(_text(scope), entry.response.id): whole})
+    for scope, id in _rows(connection, "SELECT scope, id FROM turnbridge.conversation ORDER BY number"):
+        key = _text(scope), _text(id)
+        found = read_conversation(connection, *key, items=True)
+        assert found is not None
+        yield Batch(conversations={key: [found.as_change()]})
+    yield Batch(usage=read_usage(connection, ""))
+
+
+def count_rows(connection: Connection) -> dict[str, int]:
+    """How many rows the tables have."""
+    tables = ("response", "conversation", "usage")
+    counts = f"SELECT {', '.join(f'(SELECT count(*) FROM turnbridge.{table})' for table in tables)}"  # noqa: S608
+    return dict(zip(tables, _rows(connection, counts)[0], strict=True))
+
+
+def delete_all(connection: Connection) -> None:
+    """Empty the tables, in a transaction that has begun."""
+    for table in ("response", "conversation", "usage"):
+        connection.execute(f"DELETE FROM turnbridge.{table}".encode())  # noqa: S608 — our names
+
+
 def _rows(connection: Connection, statement: str, *values: object) -> list[tuple[Any, ...]]:
     """The rows of a statement. Values and rows are binary: text takes twice as many bytes, and time."""
     return connection.execute(statement.encode(), values, binary=True).fetchall()
@@ -143,10 +177,15 @@ def write(connection: Connection, writer: bytes, number: int, batch: Batch) -> N
         number,
     )
     if is_new:
-        _write_responses(connection, batch.responses)
-        _write_conversations(connection, batch.conversations)
-        write_usage(connection, batch.usage)
+        add(connection, batch)
     connection.execute("COMMIT")
+
+
+def add(connection: Connection, batch: Batch) -> None:
+    """Write a batch in a transaction that has begun."""
+    _write_responses(connection, batch.responses)
+    _write_conversations(connection, batch.conversations)
+    _write_usage(connection, batch.usage)
 
 
 def _write_responses(connection: Connection, changes: Mapping[Key, ResponseChange]) -> None:
@@ -170,10 +209,10 @@ def _write_responses(connection: Connection, changes: Mapping[Key, ResponseChang
     if replaced:
         connection.execute("DELETE FROM turnbridge.response WHERE key = ANY(%b)", (replaced,))
     put = [(keys[key], key[0], change) for key, change in changes.items() if isinstance(change, ResponseEntry)]
-    insert_responses(connection, put)
+    _insert_responses(connection, put)
 
 
-def insert_responses(connection: Connection, put: Sequence[tuple[bytes, str, ResponseEntry]]) -> None:
+def _insert_responses(connection: Connection, put: Sequence[tuple[bytes, str, ResponseEntry]]) -> None:
     """Add responses that are not there yet: (digest, scope, entry) of each."""
     rows, items = [], []
     for key, scope, entry in put:
@@ -258,7 +297,7 @@ def _apply(connection: Connection, key: bytes, scope: str, change: Change) -> No
         )
 
 
-def write_usage(connection: Connection, rows: Sequence[UsageRow]) -> None:
+def _write_usage(connection: Connection, rows: Sequence[UsageRow]) -> None:
     """Add to the rows."""
     if not rows:
         return

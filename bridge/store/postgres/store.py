@@ -15,7 +15,7 @@ from bridge.store.changes import Batch, ConversationEntry, Key, ResponseEntry
 from bridge.store.engine import Bounds, Unavailable, Uncertain
 from bridge.store.postgres import statements
 from bridge.store.postgres.migrations import migrate
-from bridge.store.postgres.server import CONNECTIONS, Connection, Server
+from bridge.store.postgres.server import CONNECTIONS, LIMIT, Connection, Server
 from bridge.store.queued import CLEANUP, UNAVAILABLE, QueuedStore
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class PostgresStore(QueuedStore):
     It raises `ConfigError` for tables of a newer version, and if it may not create any. A server that does not answer
     is a `fault`.
 
-    A change is committed before the call returns, so that another bridge finds it; `put` gives up after `PATIENCE`
+    A change is committed before the call returns, so that another bridge finds it; `put` gives up after `patience`
     seconds, and the response stays queued. A change that has not been committed is shown to no one but while the
     database fails: then what is queued here is all that can be read. Everything else raises `NotReady` without
     waiting, until the task that writes has reached the database again.
@@ -40,8 +40,9 @@ class PostgresStore(QueuedStore):
 
     backoff = (0.1, 2.0)
 
-    def __init__(self, url: str, **options: Any) -> None:
-        server = Server(url, migrate)
+    def __init__(self, url: str, *, patience: float = PATIENCE, limit: float = LIMIT, **options: Any) -> None:
+        server = Server(url, migrate, limit=limit)
+        self._patience = patience
         super().__init__(PostgresDatabase(server), trio.CapacityLimiter(CONNECTIONS), **options)
         try:
             server.do(lambda connection: None)
@@ -122,13 +123,13 @@ class PostgresStore(QueuedStore):
 
     async def _commit(self, is_waiting: Callable[[], bool]) -> bool:
         """Wait until a change has been written; False while the database fails, or if that takes too long."""
-        with trio.move_on_after(PATIENCE):
+        with trio.move_on_after(self._patience):
             while is_waiting() and self.fault is None:
                 self._wakeup.set()
                 self._hurry.set()
                 await self._tried.wait()
             return not is_waiting()
-        self._fail(f"PostgreSQL has not stored anything for {PATIENCE:g} s")
+        self._fail(f"PostgreSQL has not stored anything for {self._patience:g} s")
         return False
 
     def _require_database(self) -> None:
@@ -138,10 +139,10 @@ class PostgresStore(QueuedStore):
     async def _read(self, work: Callable[[], T]) -> T:
         if self.fault is None:
             try:
-                # This limits the wait for a connection. With one, `server.LIMIT` does.
-                with trio.move_on_after(PATIENCE):
+                # This limits the wait for a connection. With one, `limit` does.
+                with trio.move_on_after(self._patience):
                     return await self._in_thread(work)
-                self._fail(f"no connection to PostgreSQL was free for {PATIENCE:g} s")
+                self._fail(f"no connection to PostgreSQL was free for {self._patience:g} s")
             except Unavailable as error:
                 self._fail(str(error))
             # The task that writes finds out when this is over.
