@@ -94,8 +94,12 @@ LATEST = len(MIGRATIONS)
 
 def read_version(connection: Connection) -> int:
     """How many migrations the database has; 0 if it has no tables of ours."""
-    found = connection.execute("SELECT to_regclass('turnbridge.schema_version')").fetchone()
-    if found is None or found[0] is None:
+    # Not `to_regclass`: after a wait for the lock it would answer from a cache of before.
+    found = connection.execute(
+        """SELECT 1 FROM pg_catalog.pg_class found JOIN pg_catalog.pg_namespace schema ON schema.oid = relnamespace
+        WHERE nspname = 'turnbridge' AND relname = 'schema_version'"""
+    ).fetchone()
+    if found is None:
         return 0
     row = connection.execute("SELECT max(version) FROM turnbridge.schema_version").fetchone()
     return int(row[0]) if row and row[0] else 0
