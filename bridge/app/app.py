@@ -31,7 +31,7 @@ from bridge.protocols.cap import cap_options
 from bridge.protocols.client import ClientProtocol
 from bridge.protocols.registry import PROTOCOLS
 from bridge.redact import Redactor
-from bridge.routing.plan import Plan, app_server_name, plan_backends, read_aliases, read_rules
+from bridge.routing.plan import Plan, app_server_name, plan_backends, read_aliases, read_prices, read_rules
 from bridge.routing.router import Router, Served, ToolModes
 from bridge.routing.setup import (
     app_server_backend,
@@ -129,6 +129,7 @@ class App:
             policy=settings.unsupported,
             reasoning=settings.reasoning,
             recorder=self._recorder,
+            prices=read_prices(config),
             player=player,
             admission=admission,
             cap=cap_options(settings),

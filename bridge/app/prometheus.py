@@ -64,6 +64,8 @@ def _turns(sources: Sources) -> Iterator[Metric]:
     yield _counters("key_turns", "Turns that have ended, by the label of the key.", ("key", "outcome"), counts.keys)
     yield _counters("failures", "Requests for a turn that got no answer.", ("code", "side"), counts.failures)
     yield _counters("tokens", "Tokens, as the provider counts them.", ("model", "kind"), counts.tokens)
+    costs = {row: cost / 10**12 for row, cost in counts.costs.items()}
+    yield _counters("cost", "Cost of the tokens, in the currency of [prices].", ("model",), costs)
     yield _histograms("first_event_seconds", "From arrival to the first event.", ("backend",), counts.first_event)
     running: dict[Row, int] = {(name,): runner.turns for name, runner in sources.runners.items()}
     yield _gauges("turns_in_flight", "Turns that run.", ("backend",), running)
@@ -140,7 +142,7 @@ def _bridge(sources: Sources) -> Iterator[Metric]:
 # Families of samples
 
 
-def _counters(name: str, text: str, labels: Row, values: Mapping[Row, int]) -> Metric:
+def _counters(name: str, text: str, labels: Row, values: Mapping[Row, float]) -> Metric:
     family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=labels)
     for row, value in values.items():
         family.add_metric(row, value)

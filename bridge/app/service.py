@@ -14,6 +14,7 @@ from bridge.app.admission import Admission
 from bridge.app.metrics import Metrics
 from bridge.core.events import Finished, Usage
 from bridge.core.observer import Observer, TurnFacts
+from bridge.core.prices import NO_PRICES, Prices
 from bridge.log.record import LogObserver, Recorder, invalid_arguments
 from bridge.protocols.cap import CapOptions, ConversationState
 from bridge.protocols.client import ReasoningDisplay
@@ -90,6 +91,7 @@ class Service(AnswerSettings):
     tool_modes: ToolModes = field(default_factory=ToolModes)
     """How tools are offered, by model and key."""
     recorder: Recorder | None = None
+    prices: Prices = NO_PRICES
     player: Player | None = None
     running: dict[tuple[str, str], ProtocolExchange] = field(default_factory=dict)
     """The responses in progress, by key and id."""
@@ -106,18 +108,21 @@ class Service(AnswerSettings):
     """Metrics, and traces and the event log if they are enabled."""
 
     def __post_init__(self) -> None:
-        log = None if self.recorder is None else LogObserver(self.recorder)
-        wanted = (Meter(self.counts, self.store, lambda: self.router.models()), self.tracing, log)
+        log = None if self.recorder is None else LogObserver(self.recorder, self.prices)
+        wanted = (Meter(self.counts, self.store, lambda: self.router.models(), self.prices), self.tracing, log)
         self.observers = tuple(each for each in wanted if each is not None)
 
 
 class Meter(Observer):
     """Counts requests for the metrics, and their usage for the store."""
 
-    def __init__(self, counts: Counts, store: Store, models: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, counts: Counts, store: Store, models: Callable[[], Iterable[str]], prices: Prices = NO_PRICES
+    ) -> None:
         self._counts = counts
         self._store = store
         self._models = models
+        self._prices = prices
 
     def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
         self._counts.waiting += 1
@@ -141,7 +146,10 @@ class Meter(Observer):
         if turn is None:
             return
         usage = usage or Usage()
-        counts.ended(facts.protocol, facts.key, counts.known_model(turn.model, self._models), end, usage)
+        model = counts.known_model(turn.model, self._models)
+        counts.ended(facts.protocol, facts.key, model, end, usage)
+        if cost := self._prices.cost(turn.model, usage):
+            counts.costs.add(model, by=cost)
         tokens = usage.input, usage.cached, usage.output, usage.reasoning
         day = datetime.now(UTC).date().isoformat()
         self._store.count(UsageRow(day, facts.key, turn.model, 1, int(end.outcome == "failed"), *tokens))

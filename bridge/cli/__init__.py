@@ -38,14 +38,22 @@ COMMANDS = {
 }
 """The commands and their short help, in the order in which --help lists them."""
 
-_MODULES = {
-    "cap": "bridge.cap.commands",
-    "lab": "bridge.lab.commands",
-    "log": "bridge.log.commands",
-    "record": "bridge.replay.record_command",
-    "replay": "bridge.replay.replay_command",
+_DEFINED_IN = {
+    "serve": "bridge.cli.serve:serve",
+    "exec": "bridge.cli.exec:command",
+    "record": "bridge.replay.record_command:command",
+    "replay": "bridge.replay.replay_command:command",
+    "app-server": "bridge.cli.serve:app_server",
+    "doctor": "bridge.cli.installation:doctor",
+    "models": "bridge.cli.installation:models",
+    "usage": "bridge.cli.clients:usage",
+    "auth": "bridge.cli.installation:auth",
+    "cap": "bridge.cap.commands:app",
+    "keys": "bridge.cli.clients:keys",
+    "lab": "bridge.lab.commands:app",
+    "log": "bridge.log.commands:app",
 }
-"""Commands that belong to a feature; the others are modules of this package."""
+"""The module of each command, and the function or the group of commands in it."""
 
 
 class Command(TyperCommand):
@@ -91,19 +99,19 @@ class _Commands(Group):
 
 def load_command(name: str) -> Any:
     """A command or group of commands, imported now."""
-    module = import_module(_MODULES.get(name) or f"bridge.cli.{name.replace('-', '_')}")
-    app: typer.Typer
-    if hasattr(module, "app"):
-        app = module.app
-        app.info.cls = Group
-        for command in app.registered_commands:
+    where, _, attribute = _DEFINED_IN[name].partition(":")
+    module = import_module(where)
+    defined = getattr(module, attribute)
+    if isinstance(defined, typer.Typer):
+        defined.info.cls = Group
+        for command in defined.registered_commands:
             command.cls = Command
-        found: Any = get_group(app)
+        found: Any = get_group(defined)
         found.help = COMMANDS[name]
     else:
-        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        app.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(module.command)
-        found = get_command(app)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        single.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(defined)
+        found = get_command(single)
     found.name, found.short_help = name, COMMANDS[name]
     return found
 

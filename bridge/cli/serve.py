@@ -1,13 +1,15 @@
-"""`turnbridge serve`: the proxy."""
+"""`turnbridge serve`, the proxy; and `turnbridge app-server`, the stand-in for Codex or a recorded one."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @setting_flags(grouped=True)
-def command(
+def serve(
     flags: Flags,
     check: Annotated[
         bool,
@@ -63,11 +65,11 @@ def run(settings: Settings, file: FileConfig, redactor: Redactor) -> int:
     import trio
 
     from bridge.errors import LogFailed
-    from bridge.server.run import serve
+    from bridge.server.run import serve as serve_all
     from bridge.terminal import say
 
     try:
-        trio.run(serve, settings, file, announce, redactor)
+        trio.run(serve_all, settings, file, announce, redactor)
     except LogFailed as error:
         say("error", f"{error.message} Use --log-on-error drop to continue without the log.")
         return 1
@@ -81,3 +83,94 @@ def announce(line: str) -> None:
     except BrokenPipeError:
         # Python would report what is left in the buffer at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def app_server(
+    mode: Annotated[
+        str,
+        typer.Option(metavar="[echo|text|tool-call|tool-loop]", help="What to answer; a mock-* model overrides it."),
+    ] = "echo",
+    script: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Perform this JSON script of turns and faults (docs/standin.md)."),
+    ] = None,
+    dialect: Annotated[str, typer.Option(metavar="[both|current|legacy]", help="Methods to offer.")] = "both",
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOG", help="Play the app-server of this event log: a file, a directory or a JSON-RPC transcript."
+        ),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(metavar="FACTOR", help="With --replay: 1 as recorded, 2 twice as fast, 0 without delays.")
+    ] = 0.0,
+    on_miss: Annotated[
+        str,
+        typer.Option(
+            metavar="[error|nearest]",
+            help="With --replay, the answer to a turn that was not recorded: an error, or the most similar one.",
+        ),
+    ] = "error",
+    config: Annotated[
+        list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="Accepted and ignored.")
+    ] = None,
+) -> None:
+    """Simulate a Codex app-server, without Codex or an account.
+
+    Speaks the protocol (JSON-RPC, one message per line) over stdin and stdout. It answers the mock models of `serve`,
+    and replaces Codex in tests. To use it instead of Codex, point CODEX_BIN at a program that runs this.
+    """
+    from bridge.appserver.standin.script import MODES, parse_script
+    from bridge.errors import ConfigError
+
+    if mode not in MODES:
+        raise ConfigError(f"--mode {mode}: choose one of {', '.join(MODES)}")
+    if dialect not in ("both", "current", "legacy"):
+        raise ConfigError(f"--dialect {dialect}: choose both, current or legacy")
+    if replay is not None:
+        if script is not None:
+            raise ConfigError("use either --replay or --script, not both")
+        _replay(replay, speed, on_miss)
+        return
+    try:
+        parsed = parse_script(script.read_bytes()) if script else None
+    except OSError as error:
+        raise ConfigError(f"--script {script}: {error.strerror}") from error
+
+    import trio
+
+    from bridge.appserver.standin.server import Standin, StandinDialect
+
+    async def run() -> None:
+        await Standin(mode=mode, dialect=cast("StandinDialect", dialect), script=parsed).run()
+
+    trio.run(run)
+
+
+def _replay(path: Path, speed: float, on_miss: str) -> None:
+    from bridge.errors import ConfigError
+
+    if not (speed >= 0 and math.isfinite(speed)):
+        raise ConfigError(f"--speed {speed:g}: use a number, 0 or more")
+    if on_miss not in ("error", "nearest"):
+        raise ConfigError(f"--on-miss {on_miss}: choose error or nearest")
+
+    from bridge.log.child_side import read_child
+    from bridge.log.read import RecordReader, played_files
+    from bridge.terminal import say
+
+    reader = RecordReader(played_files(path))
+    child = read_child(reader)
+    for sentence in reader.trouble.sentences():
+        say("warning", sentence)
+    if not child.threads:
+        raise ConfigError(f"{path} contains no turn of an app-server to replay.")
+
+    import trio
+
+    from bridge.appserver.standin.replay import OnMiss, ReplayServer
+
+    async def run() -> None:
+        await ReplayServer(child, speed=speed, on_miss=cast("OnMiss", on_miss)).run()
+
+    trio.run(run)

@@ -221,8 +221,7 @@ def report(
 @dataclass_flags(Choice)
 def cases(suite: SuitePath, flags: Flags) -> None:
     """Check a suite and list its cases: category, id, tools and expected calls. No model is asked."""
-    from bridge.log.commands.terminal import fit, printing
-    from bridge.terminal import escape_line
+    from bridge.terminal import escape_line, fit, printing
 
     chosen = Choice(**flags).cases(suite).values()
     with printing() as screen:
@@ -250,8 +249,7 @@ def render(
     from bridge.core.turn import estimate_text
     from bridge.lab.case import some
     from bridge.lab.variant import find_variant
-    from bridge.log.commands.terminal import BROKEN_PIPE
-    from bridge.terminal import STDOUT, StdoutClosed, say, write_stdout
+    from bridge.terminal import BROKEN_PIPE, STDOUT, StdoutClosed, say, write_stdout
 
     chosen, found = Choice(**flags).cases(suite).values(), find_variant(variant)
     texts: dict[str, list[str]] = {}

@@ -24,7 +24,7 @@ from bridge.appserver.standin.recorded import (
     is_refusal,
     key_in,
 )
-from bridge.log.json_access import member, text_of
+from bridge.exact_json import member, text_of
 from bridge.log.transcript import hashable_id
 from bridge.redact import Redactor
 

@@ -21,7 +21,7 @@ from bridge.core.collect import OpenCall, Output, ReasoningOutput, Result, TextO
 from bridge.core.events import Finished, ReasoningDelta, Restarted, ToolCall, TurnEvent, WebSearch
 from bridge.core.items import full_name
 from bridge.core.turn import Turn
-from bridge.log.json_access import dumps, loads, member, text_of
+from bridge.exact_json import member, safe_dumps, text_of, try_loads
 from bridge.log.recording import Recording
 from bridge.log.request import Part, with_words
 from bridge.protocols.cap.decoder import WEB_SEARCH, CapDecoder, Shown, kind_of
@@ -78,7 +78,7 @@ def sent_values(kind: str, payload: Any) -> Iterator[Any]:
             # An event has its data after its name; a packet of CAP may be the line itself.
             if line.startswith(("data:", "{")):
                 data = line.removeprefix("data:")
-                event = loads(data)
+                event = try_loads(data)
                 yield data.strip() if event is None else event
 
 
@@ -325,7 +325,7 @@ def _cap_part(event: TurnEvent | Shown) -> Part | None:
         return None
     data = event.data
     if event.kind == "citation_block":
-        return Part("assistant", "other", dumps(data.get("items")), event.kind)
+        return Part("assistant", "other", safe_dumps(data.get("items")).decode(), event.kind)
     return Part("assistant", "other", text_of(data.get("message") or data.get("content") or data), event.kind)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
 from bridge.errors import UsageError
-from bridge.log.json_access import dumps, member
-from bridge.log.log import begins_with
+from bridge.exact_json import member, text_of
+from bridge.log.log import Log, begins_with
 from bridge.log.summary import OUTCOMES, Summary
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)")
@@ -65,6 +65,16 @@ class Filters:
         if time is None:
             return False
         return (self.since is None or time >= self.since) and (self.until is None or time <= self.until)
+
+
+def chosen(log: Log, filters: Filters) -> Iterator[Summary]:
+    """The requests that match the filters."""
+    if filters.are_none:
+        yield from log.summaries()
+        return
+    for summary in log.summaries(filters.wants_id):
+        if filters.accepts(summary, log.records):
+            yield summary
 
 
 def parse_filters(
@@ -133,7 +143,7 @@ def contains(records: Iterable[dict[str, Any]], text: str) -> bool:
         kind, payload = record["kind"], record.get("payload")
         if kind == "client_request" and isinstance(payload, dict):
             body = payload.get("body")
-            if wanted in dumps(body).casefold():
+            if wanted in text_of(body).casefold():
                 return True
             messages = messages_from_body(body) if isinstance(body, dict) else ()
             if any(wanted in part.text.casefold() for message in messages for part in message):
@@ -142,7 +152,7 @@ def contains(records: Iterable[dict[str, Any]], text: str) -> bool:
             if not backend.has_begun:  # else the client got the same text
                 for value in sent_values(kind, payload):
                     client.take(value)
-        elif kind == "turn_end" and wanted in dumps(member(payload, "error")).casefold():
+        elif kind == "turn_end" and wanted in text_of(member(payload, "error")).casefold():
             return True
         else:
             backend.add(kind, payload)

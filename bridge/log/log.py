@@ -41,7 +41,7 @@ from bridge.log.recording import AFTER, EXIT, ends_turn, is_crash
 from bridge.log.summary import Run, Scanner, Span, Summary, summary_from_json
 
 _EXIT = f'"kind":"{EXIT}"'.encode()
-VERSION = 5
+VERSION = 6
 WORTH_KEEPING = 4 * 1024 * 1024
 """A smaller file is read again as quickly."""
 BLOCK = 1024 * 1024

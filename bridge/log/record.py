@@ -11,8 +11,9 @@ from bridge import __version__, exact_json
 from bridge.appserver.connection import Owner
 from bridge.core.events import Choice, Finished, Rerouted, ToolCall, TurnEvent, Usage
 from bridge.core.observer import Observer, TurnFacts
+from bridge.core.prices import NO_PRICES, Prices, amount
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized, UpstreamError
-from bridge.log.json_access import is_json
+from bridge.exact_json import is_json
 from bridge.redact import POLICY, Redactor
 
 FORMAT = 2
@@ -214,8 +215,9 @@ def _head(phase: str, direction: str, kind: str, req_id: str | None, **more: Any
 class LogObserver(Observer):
     """Records the arrival, start and end of each request: `client_request`, `turn_start` and `turn_end`."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, prices: Prices = NO_PRICES) -> None:
         self._recorder = recorder
+        self._prices = prices
 
     def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
         self._recorder.event("http_ingress", "in", "client_request", facts.id, request)
@@ -224,7 +226,11 @@ class LogObserver(Observer):
         self._recorder.event("turn", "none", "turn_start", facts.id, turn_start(facts))
 
     def ended(self, facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -> None:
-        self._recorder.event("turn", "none", "turn_end", facts.id, turn_end(facts, end, usage, now))
+        payload = turn_end(facts, end, usage, now)
+        if facts.turn is not None and usage is not None:
+            cost = amount(self._prices.cost(facts.turn.model, usage))
+            payload |= {} if cost is None else {"cost": cost, "currency": self._prices.currency}
+        self._recorder.event("turn", "none", "turn_end", facts.id, payload)
 
 
 def turn_start(facts: TurnFacts) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from bridge import exact_json
 from bridge.appserver.dialect import PARTS, PROMPTS, STOPS
-from bridge.log.json_access import member, text_of
+from bridge.exact_json import member, text_of
 from bridge.log.read import request_of
 from bridge.log.transcript import COUNTS, body_from_calls, total_used
 

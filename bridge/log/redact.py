@@ -1,9 +1,7 @@
-"""Removes more from a recorded log than was removed when it was written, so that a copy can be shared. Pure.
+"""Copies of a log with more removed than when it was written, to be shared.
 
-A model writes token by token, so a secret may be split over the texts of many records. `SplitSecretFinder` joins the
-texts that follow each other and finds what spans several of them; `Remover` makes the records of the copy; `find_leaks`
-searches the copy with the same finder. A secret that is found late in a log is also in earlier records, therefore a log
-is searched as a whole before the first record is written.
+A secret that is found late in a log is also in earlier records, so a log is searched as a whole before the first record
+is copied (`bridge.log.split_secrets`); `Remover` makes the records of the copy; `find_leaks` searches the copy.
 
 A removed secret leaves a digest, as `bridge.redact` does, so that equal secrets stay equal. A removed text leaves as
 many characters as it had. Its digest is made with a key that is thrown away, and a short text leaves none: otherwise
@@ -15,233 +13,40 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, NamedTuple
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any
 
 import orjson
 
 from bridge import __version__, exact_json
-from bridge.log.read import is_record
+from bridge.errors import ConfigError, UsageError
+from bridge.exact_json import safe_dumps
+from bridge.log.filters import Filters, chosen
+from bridge.log.log import Log
+from bridge.log.read import RecordReader, Trouble, is_record, log_files, parse_line, read_lines, request_of
 from bridge.log.record import FORMAT
-from bridge.log.record_texts import Cut, Key, RecordTexts
-from bridge.redact import mark, secret_forms, secrets_in
+from bridge.log.split_secrets import KEPT, SHORTEST, Forms, RecordTexts, SplitSecretFinder
+from bridge.redact import mark
+from bridge.terminal import Progress, refuse_input, unfinished
 
-SHORTEST = 4
-"""A secret of fewer characters would be found everywhere."""
-LONGEST = 2_000
-"""A longer secret is reported in parts of this many characters."""
-MOST_HELD = 1_000_000
-"""Characters of a text that are held to be searched; its end is searched again with what follows."""
-MOST_HELD_OF_WORDS = 20_000
-"""The same for values of members like `type` and `id`, which follow each other but are not a text."""
-MOST_ENDED = 100
-"""Requests whose texts may continue after their end."""
+MOST_SPLIT = 1_000
+"""How many distinct secrets that span several records can be removed."""
 DEEPEST = 200
 
 FIXED = frozenset({"ts", "mono", "run", "seq", "chunk", "phase", "direction", "kind", "format"})
 """Members of a record that the log itself writes."""
-KEPT = frozenset(
-    {
-        "action", "backend", "call_id", "callId", "calls", "cause", "code", "conversationId", "conversation_id",
-        "dialect", "direction", "dropped", "effort", "ended_requests", "event", "finish_reason", "headers", "id",
-        "invalid_arguments", "item_id", "itemId", "jsonrpc", "kind", "method", "model", "modelProvider", "name",
-        "object", "outcome", "param", "path", "phase", "program", "reason", "redaction", "repairs", "req_id",
-        "requested_model", "response_id", "role", "rpc_id", "service_tier", "sandbox", "severity", "status", "store",
-        "threadId", "tool_call_id", "tool_choice", "truncation", "turnId", "turn_id", "type", "unsupported", "version",
-        # CAP's
-        "created_at", "domain", "events", "form", "op", "parent_request_id", "request_id", "resets_at",
-        "root_request_id", "state", "timestamp", "tool",
-        # Those of the Messages API
-        "stop_reason", "tool_use_id",
-    }
-)  # fmt: skip
-"""Names whose values are identifiers and words of a protocol, not content."""
 _CONTENT = frozenset(
     {"arguments", "const", "default", "enum", "example", "examples", "input", "metadata", "source", "user"}
 )
 """Names under which everything is content, at any depth. A request's `input` is a list, so it is not meant."""
-_WHOLE = frozenset({"http_ingress", "backend_submission"})
-"""Phases that are not recorded in pieces: secrets with a known shape were removed when they were written."""
 _WORD = re.compile(r"[A-Za-z0-9_.:/#@+=-]{1,200}")
 _NAME = re.compile(r"[A-Za-z0-9_.$:/-]{1,64}")
 _HASHED = 16
 """Texts of at least this length leave a digest."""
-
-
-class Forms:
-    """Every form of some secrets as one pattern, the longest first: one may contain another."""
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        self.plain = {form: secret for secret in secrets for form in secret_forms(secret)}
-        forms = sorted(self.plain, key=lambda form: (-len(form), form))
-        self.pattern = re.compile("|".join(map(re.escape, forms))) if forms else None
-        self.longest = max(map(len, forms), default=0)
-
-    def spans(self, text: str) -> Iterator[tuple[str, int, int]]:
-        """(secret, start, end) of the secrets in a text. Different secrets that overlap are one span of the first.
-
-        `finditer` would skip a secret that begins within another one, and its end would remain.
-        """
-        first, last, start, end, position = "", "", 0, 0, 0
-        while self.pattern is not None and (found := self.pattern.search(text, position)):
-            position, secret = found.start() + 1, self.plain[found[0]]
-            if found.start() >= end:
-                if first:
-                    yield first, start, end
-                first, last, start, end = secret, secret, found.start(), found.end()
-            elif secret != last and found.end() > end:
-                last, end = secret, found.end()
-        if first:
-            yield first, start, end
-
-    def in_json(self, *, nested: bool) -> re.Pattern[bytes] | None:
-        """Matches them in a line, which is JSON itself; with `nested`, also what the line's JSON escapes once more."""
-        forms = set(self.plain)
-        if nested:
-            forms |= {written for form in self.plain for written in secret_forms(form)}
-        return re.compile(b"|".join(re.escape(form.encode()) for form in sorted(forms))) if forms else None
-
-
-class _Piece(NamedTuple):
-    record: int
-    slot: int
-    start: int
-    """How many characters of the record's text come before this piece."""
-    text: str
-
-
-@dataclass(slots=True)
-class _Text:
-    key: Key
-    is_content: bool
-    pieces: list[_Piece]
-    size: int = 0
-
-    def shorten(self, length: int) -> None:
-        """Keep the last `length` characters."""
-        kept: list[_Piece] = []
-        self.size = 0
-        while self.pieces and self.size < length:
-            record, slot, start, text = self.pieces.pop()
-            skipped = max(0, len(text) - (length - self.size))
-            kept.append(_Piece(record, slot, start + skipped, text[skipped:]))
-            self.size += len(text) - skipped
-        self.pieces = kept[::-1]
-
-
-class SplitSecretFinder:
-    """Reads numbered records in order, and searches each text when its request ends; `end` ends all requests.
-
-    The ends of the texts of the last `MOST_ENDED` requests are searched again with what is recorded after `turn_end`.
-
-    It locates `secrets` and `fragments` where they span several records. With `discover`, it also finds what has the
-    shape of a secret, and what the patterns match across pieces, in texts that were recorded in pieces.
-    """
-
-    def __init__(
-        self,
-        secrets: Sequence[str] = (),
-        patterns: Sequence[re.Pattern[str]] = (),
-        fragments: Sequence[str] = (),
-        *,
-        discover: bool = True,
-    ) -> None:
-        self.shaped: dict[str, None] = {}
-        """Texts with the shape of a secret. They are secrets wherever they occur."""
-        self.matched: dict[str, None] = {}
-        """What a pattern matches across pieces. Elsewhere it may be part of a word."""
-        self.cuts: defaultdict[int, dict[Cut, None]] = defaultdict(dict)
-        """What has to be replaced in each record. The mark replaces the share of the first piece."""
-        self.splits: dict[tuple[int, int, int], tuple[int, Key]] = {}
-        """(record, text, position) where a secret begins: the record where it ends, and the key of its text."""
-        self._forms = Forms([*secrets, *fragments])
-        self._patterns = tuple(patterns)
-        self._discover = discover
-        self._kept = max(LONGEST, self._forms.longest)
-        self._texts: defaultdict[str, dict[Key, _Text]] = defaultdict(dict)
-        self._ended: deque[str] = deque()
-
-    def feed(self, number: int, record: dict[str, Any]) -> None:
-        """Read the next record, which has this number."""
-        request = str(record.get("req_id")).partition("#")[0]
-        texts = self._texts[request]
-        in_pieces = self._discover and record.get("phase") not in _WHOLE
-        for index, (key, holder, name, _) in enumerate(RecordTexts(record).slots):
-            is_content = in_pieces and key[-1] not in KEPT
-            piece = holder[name]
-            if piece and (is_content or self._forms.pattern is not None):
-                text = texts.get(key) or texts.setdefault(key, _Text(key, is_content, []))
-                text.pieces.append(_Piece(number, index, 0, piece))
-                text.size += len(piece)
-                if text.size > max(MOST_HELD if is_content else MOST_HELD_OF_WORDS, 2 * self._kept):
-                    self._search(text)
-                    text.shorten(self._kept)
-        if record.get("kind") == "turn_end":
-            # A child that was interrupted may still send deltas.
-            for text in texts.values():
-                self._search(text)
-                text.shorten(self._kept)
-            self._ended.append(request)
-            if len(self._ended) > MOST_ENDED:
-                self._end(self._ended.popleft())
-
-    def end(self) -> SplitSecretFinder:
-        """Search what has not ended."""
-        for request in list(self._texts):
-            self._end(request)
-        return self
-
-    def _end(self, request: str) -> None:
-        for text in self._texts.pop(request, {}).values():
-            self._search(text)
-
-    def _search(self, text: _Text) -> None:
-        joined = "".join(piece.text for piece in text.pieces)
-        if text.is_content:
-            for secret in secrets_in(joined):
-                self.shaped.update(dict.fromkeys(_parts(secret)))
-        in_events = text.key[3] == "event"
-        if len(text.pieces) < 2 and not in_events:
-            return
-        ends = list(accumulate(len(piece.text) for piece in text.pieces))
-        for pattern in self._patterns if text.is_content else ():
-            for found in pattern.finditer(joined):
-                if _is_split(ends, *found.span()):
-                    self.matched.update(dict.fromkeys(_parts(found[0])))
-                elif in_events:
-                    # Within one piece the pattern is applied directly, but there to an event stream, which is escaped.
-                    self._locate(text, ends, found[0], *found.span())
-        for secret, start, stop in self._forms.spans(joined):
-            if _is_split(ends, start, stop):
-                self._locate(text, ends, secret, start, stop)
-
-    def _locate(self, text: _Text, ends: list[int], secret: str, begin: int, finish: int) -> None:
-        first, last = bisect_right(ends, begin), bisect_right(ends, finish - 1)
-        replacement = mark(secret)
-        for piece, end in zip(text.pieces[first : last + 1], ends[first : last + 1], strict=True):
-            before = end - len(piece.text) - piece.start  # of the record's text in the joined one
-            start, stop = max(begin - before, piece.start), min(finish, end) - before
-            if replacement:
-                self.splits[piece.record, piece.slot, start] = text.pieces[last].record, text.key
-            self.cuts[piece.record][piece.slot, start, stop, replacement] = None
-            replacement = ""
-
-
-def _is_split(ends: list[int], start: int, stop: int) -> bool:
-    return bisect_right(ends, start) != bisect_right(ends, stop - 1)
-
-
-def _parts(secret: str) -> Iterator[str]:
-    """A secret in parts of limited length; the last part is never only a few characters."""
-    while len(secret) >= 2 * LONGEST:
-        yield secret[:LONGEST]
-        secret = secret[LONGEST:]
-    if len(secret) >= SHORTEST:
-        yield secret
 
 
 class Remover:
@@ -400,3 +205,142 @@ def find_leaks(lines: Iterable[bytes], secrets: Sequence[str], fragments: Sequen
 
 def _leak(line: int, req_id: Any, kind: Any, first: int | None = None) -> Leak:
     return Leak(line, req_id if isinstance(req_id, str) else None, str(kind or "transcript"), first)
+
+
+# Copying
+
+Selection = dict[str, str]
+"""The requests to copy, each with its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The outcome of `copy_log`."""
+
+    records: int
+    """Without the header."""
+    removed: dict[str, int]
+    leaks: list[Leak]
+    """Where secrets remain. Then there is no copy."""
+    trouble: Trouble
+
+
+def copy_log(
+    log: Path,
+    output: Path,
+    secrets: Sequence[str],
+    patterns: Sequence[re.Pattern[str]],
+    *,
+    texts: bool,
+    filters: Filters,
+    progress: Progress,
+) -> Copied:
+    """Copy the requests that match the filters. Raises ConfigError or UsageError."""
+    files = log_files(log)
+    refuse_input(output, files)
+    if log.is_dir() and output.resolve().parent == log.resolve():
+        raise ConfigError(f"{output} would become part of the log. Write the copy outside of {log}.")
+    for path in files:
+        if not path.is_file():
+            raise ConfigError(f"{path} is not a regular file. Save it to one: a log is read twice.")
+    selection = None if filters.are_none else _selection(log, filters)
+    # What is appended meanwhile is not copied: nothing has searched it.
+    sizes = {path: path.stat().st_size for path in files}
+    progress.size = sum(sizes.values()) * (1 if texts else 2)
+
+    def reader() -> RecordReader:
+        return RecordReader(files, on_read=progress.advance)
+
+    known, found = list(secrets), list[str]()
+    split, source, count = SplitSecretFinder(), reader(), -1  # the header does not count
+    with unfinished(output) as copy:
+        while not texts:
+            # What is discovered at the end of the log may be split in its beginning: the second time, all is known.
+            split = SplitSecretFinder(known, patterns, found)
+            for number, (_, entry) in enumerate(_entries(reader(), sizes, selection)):
+                split.feed(number, entry)
+            split.end()
+            shaped, matched = split.shaped.keys() - set(known), split.matched.keys() - set(found)
+            if len(shaped) + len(matched) > MOST_SPLIT:
+                raise UsageError(
+                    f"Over {MOST_SPLIT:,} distinct secrets span several records. Use --texts to remove all content."
+                )
+            if not shaped and not matched:
+                break
+            known, found = [*known, *sorted(shaped)], [*found, *sorted(matched)]
+        remover = Remover(known, patterns, texts=texts, key=token_bytes(32), split=split)
+        with copy.open("wb") as file:
+            for count, entry in enumerate(remover.copy(_entries(source, sizes, selection))):  # noqa: B007
+                file.write(safe_dumps(entry) + b"\n")
+        with copy.open("rb") as lines:
+            leaks = find_leaks(lines, known, found)
+        if not leaks:
+            copy.replace(output)
+    return Copied(max(count, 0), remover.removed, leaks, source.trouble)
+
+
+def _selection(log: Path, filters: Filters) -> Selection:
+    """The requests that match. Raises UsageError when none does."""
+    found = {summary.id: summary.run for summary in chosen(Log(log), filters)}
+    if not found:
+        raise UsageError(f"No request in {log} matches the filters.")
+    return found
+
+
+def _entries(
+    reader: RecordReader, sizes: dict[Path, int], selection: Selection | None
+) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Each line to copy, with its JSON, up to these sizes. The records of a selection are numbered without gaps.
+
+    Lines of transcripts are copied as they are, for whole files: the reader would turn them into records. So are the
+    records of a run that belong to no request: they may explain its answers.
+    """
+    numbers: Counter[str] = Counter()
+    runs = set(selection.values()) if selection is not None else set()
+    for path in reader.files:
+        transcript = selection is None or any(name.startswith(f"{path.stem}-") for name in selection)
+        for offset, line in read_lines(path, reader.trouble, end=sizes[path]):
+            reader.on_read(len(line) + 1)
+            entry = parse_line(line)
+            if is_record(entry):
+                reader.check(entry)
+                if selection is not None:
+                    name, run = entry["req_id"], entry.get("run", "")
+                    if run not in runs or (name is not None and request_of(name)[0] not in selection):
+                        continue
+                    entry["seq"] = numbers[run]
+                    numbers[run] += 1
+                yield line, entry
+            elif not is_transcript_line(entry):
+                reader.trouble.note_foreign(path.name, offset)
+            elif transcript:
+                yield line, entry
+
+
+def read_secrets(given: Sequence[str], files: Sequence[Path]) -> list[str]:
+    """The secrets to remove: those given, and each line of the files. Raises ConfigError or UsageError."""
+    found = list(given)
+    for path in files:
+        try:
+            found += [line for line in path.read_text().splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}.") from error
+    if any("\ud800" <= character <= "\udfff" for text in found for character in text):
+        raise UsageError("A secret is not valid UTF-8, so no log can contain it.")
+    short = sum(len(text) < SHORTEST for text in found)
+    if short:
+        raise UsageError(f"{short} secret(s) have fewer than {SHORTEST} characters and would be found everywhere.")
+    return list(dict.fromkeys(found))
+
+
+def parse_patterns(given: Sequence[str]) -> list[re.Pattern[str]]:
+    """The patterns to remove. Raises UsageError."""
+    found = []
+    for text in given:
+        try:
+            found.append(re.compile(text))
+        except re.error as error:
+            raise UsageError(f"Invalid --pattern {text}: {error}.") from None
+        if found[-1].search(""):
+            raise UsageError(f"--pattern {text} matches an empty text and would be found everywhere.")
+    return found

@@ -13,7 +13,7 @@ from typing import Any
 from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Item, Message, RawItem, Text
 from bridge.core.items import Part as ContentPart
 from bridge.errors import InvalidRequest
-from bridge.log.json_access import dumps, member, objects, text_of
+from bridge.exact_json import member, objects, safe_dumps, text_of
 from bridge.protocols.cap.decoder import effective_meta
 from bridge.protocols.items import EntryReader, read_parts
 from bridge.protocols.registry import PROTOCOLS
@@ -108,7 +108,7 @@ def _entry(entry: Any, reader: EntryReader) -> Iterator[Part]:
     elif entry.get("role") and not entry.get("content"):
         yield Part(text_of(entry["role"]), "text", "")
     else:
-        yield Part("user", "other", dumps(entry), text_of(entry.get("type") or "item"))
+        yield Part("user", "other", text_of(entry), text_of(entry.get("type") or "item"))
 
 
 def _foreign_items(entry: Any) -> list[Item]:
@@ -131,7 +131,7 @@ def _item(item: Item) -> Iterator[Part]:
     elif item.type == "reasoning":
         yield Part("assistant", "reasoning", _thought(item))
     else:
-        yield Part("assistant" if item.type.endswith("_call") else "user", "other", dumps(item.data), item.type)
+        yield Part("assistant" if item.type.endswith("_call") else "user", "other", text_of(item.data), item.type)
 
 
 def _thought(item: RawItem) -> str:
@@ -151,13 +151,13 @@ def _content(role: str, part: Any) -> Part:
         (read,) = read_parts([part], "content")
     except InvalidRequest:
         media = "image" in kind or "audio" in kind or "file" in kind
-        return Part(role, "media" if media else "other", dumps(part), kind)
+        return Part(role, "media" if media else "other", safe_dumps(part).decode(), kind)
     return Part(role, "text", read.text) if isinstance(read, Text) else _image(role, read.url)
 
 
 def _image(role: str, url: str) -> Part:
-    return Part(role, "media", dumps({"type": "input_image", "image_url": url}), "input_image")
+    return Part(role, "media", text_of({"type": "input_image", "image_url": url}), "input_image")
 
 
 def _words(part: ContentPart) -> str:
-    return part.text if isinstance(part, Text) else dumps({"type": "input_image", "image_url": part.url})
+    return part.text if isinstance(part, Text) else text_of({"type": "input_image", "image_url": part.url})

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.appserver.dialect import PROMPTS
-from bridge.log.json_access import member
+from bridge.exact_json import member
 from bridge.log.read import Trouble, continues, parse_record, request_of
 from bridge.log.transcript import COUNTS, TranscriptReader, total_used
 from bridge.protocols.cap.decoder import effective_meta
@@ -65,6 +65,8 @@ class Summary:
     cached_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cost: float | None = None
+    currency: str | None = None
     first_event_s: float | None = None
     total_s: float | None = None
     calls: list[str] = field(default_factory=list)
@@ -110,6 +112,8 @@ class Summary:
             for name in _TOKENS:
                 count = usage.get(name)
                 setattr(self, name, count if isinstance(count, int) and not isinstance(count, bool) else None)
+        self.cost = _seconds(payload.get("cost"))
+        self.currency = _text(payload.get("currency"))[:3] or None
         self.first_event_s = _seconds(payload.get("first_event_s"))
         self.total_s = _seconds(payload.get("total_s"))
         for name in ("calls", "repairs", "invalid_arguments"):

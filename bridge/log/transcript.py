@@ -12,7 +12,7 @@ from typing import Any
 from bridge.appserver.connection import key_of
 from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, Dialect
 from bridge.appserver.standin.recorded import key_in
-from bridge.log.json_access import dumps, member, objects
+from bridge.exact_json import member, objects, safe_dumps
 from bridge.log.read import parse_line
 
 _STARTED = ("turn/started", "codex/event/task_started")
@@ -156,7 +156,7 @@ def body_from_calls(calls: list[dict[str, Any]], thread: dict[str, Any] | None =
         elif method in PARTS or method in PROMPTS:
             items += _input_items(params.get("items") or params.get("input"))
             if method == "review/start":
-                items.append({"role": "user", "content": f"review/start {dumps(params.get('target'))}"})
+                items.append({"role": "user", "content": f"review/start {safe_dumps(params.get('target')).decode()}"})
     if not items:
         return None
     settings |= thread or {}

@@ -14,7 +14,7 @@ import orjson
 
 from bridge import exact_json
 from bridge.errors import UsageError
-from bridge.log.json_access import member
+from bridge.exact_json import member
 from bridge.protocols.cap.decoder import effective_meta
 from bridge.protocols.reading import shape_of
 

@@ -18,7 +18,7 @@ from bridge.core.backend import Backend, EventStream
 from bridge.core.models import ModelChoice
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError, ConfigError
-from bridge.log.json_access import member
+from bridge.exact_json import member
 from bridge.log.read import RecordReader, played_files
 from bridge.log.recording import Recording, read_recordings
 from bridge.log.request import tools_offered

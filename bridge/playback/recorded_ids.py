@@ -12,8 +12,8 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
+from bridge.exact_json import member
 from bridge.log.content import sent_values
-from bridge.log.json_access import member
 from bridge.log.recording import Recording
 from bridge.protocols.cap.decoder import clock_readings
 

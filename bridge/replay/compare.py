@@ -15,7 +15,7 @@ import orjson
 
 from bridge import exact_json
 from bridge.errors import ConfigError
-from bridge.log.json_access import member
+from bridge.exact_json import member
 from bridge.log.read import parse_record
 from bridge.log.recording import EGRESS, Assembler, Piece, Recording
 from bridge.log.transcript import TranscriptReader

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.log.commands.options import Filters, LogPath, filtered
+from bridge.log.commands import Filters, LogPath, filtered
 
 if TYPE_CHECKING:
-    from bridge.log.commands.terminal import Screen
     from bridge.log.recording import Recording
     from bridge.replay.compare import Comparison
+    from bridge.terminal import Screen
 
 
 @filtered
@@ -61,11 +61,10 @@ def run_verify(log: Path, filters: Filters, *, update: bool, verbose: bool) -> N
     """Compare every answer and report differences. Exits with 1 if there are any, or nothing was compared."""
     import trio
 
-    from bridge.log.commands.terminal import printing
     from bridge.log.read import log_files
     from bridge.replay.compare import update_log
     from bridge.replay.verify import Verifier
-    from bridge.terminal import say
+    from bridge.terminal import printing, say
 
     counts: Counter[str] = Counter()
     changed: list[tuple[Recording, Recording]] = []
@@ -129,9 +128,8 @@ def _print(log: Path, filters: Filters, wanted: str | None) -> None:
     import trio
 
     from bridge.errors import BridgeError
-    from bridge.log.commands.terminal import printing
     from bridge.replay.verify import Verifier, translate
-    from bridge.terminal import say
+    from bridge.terminal import printing, say
 
     verifier, code = Verifier(), 0
     with printing() as screen:

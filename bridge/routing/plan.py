@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bridge.core.models import MOCK, Rule, Table, Target, make_rule
+from bridge.core.prices import Price, Prices
 from bridge.protocols.chat.presets import PRESETS, Preset
 from bridge.settings import Settings
 from bridge.settings.file import BackendConfig, FileConfig
@@ -112,3 +113,19 @@ def route(model: str, config: FileConfig, settings: Settings, plans: Sequence[Pl
     name, _ = table.unalias(model)
     backend = table.known_at_once(name, keyed=False) or table.known_at_once(name, keyed=True)
     return backend, (name if name != model else None)
+
+
+def read_prices(config: FileConfig) -> Prices:
+    """The operator's prices. By default cached input costs as much as other input, and reasoning as other output."""
+    return Prices(
+        {
+            pattern: Price(
+                price.input,
+                price.output,
+                price.input if price.cached is None else price.cached,
+                price.output if price.reasoning is None else price.reasoning,
+            )
+            for pattern, price in config.prices.models.items()
+        },
+        config.prices.currency,
+    )

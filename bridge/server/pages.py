@@ -14,6 +14,8 @@ from bridge import APP, __version__
 from bridge.app.admission import resolve_visible, visible_models
 from bridge.app.rate_limits import limits_object
 from bridge.app.service import Service
+from bridge.core.events import Usage
+from bridge.core.prices import Prices, amount
 from bridge.errors import ModelNotFound
 from bridge.http.pages import Page, PageRequest, json_page, query_number
 from bridge.protocols.client import ClientProtocol
@@ -34,6 +36,7 @@ class Pages:
         self._router = service.router
         self._lists_aliases = service.lists_aliases
         self._store = service.store
+        self._prices = service.prices
         self._admission = service.admission
         self._fault = fault
         self._started_at = started_at
@@ -86,12 +89,15 @@ class Pages:
         today = datetime.fromtimestamp(self._now(), UTC).date()
         since = (today - timedelta(days=days - 1)).isoformat()
         rows = [row for row in await self._store.usage(since=since) if row.key == request.key]
+        prices = self._prices
+        costs = [cost for row in rows if (cost := cost_of(row, prices)) is not None]
         return json_page(
             {
                 "object": "list",
                 "since": since,
-                "data": [usage_entry(row) for row in rows],
-                "total": _total(rows),
+                "currency": prices.currency if prices else None,
+                "data": [usage_entry(row, prices) for row in rows],
+                "total": _total(rows) | {"cost": amount(sum(costs)) if costs else None},
             }
         )
 
@@ -142,9 +148,14 @@ class Pages:
         return entry
 
 
-def usage_entry(row: UsageRow) -> dict[str, Any]:
+def usage_entry(row: UsageRow, prices: Prices) -> dict[str, Any]:
     """One row of GET /v1/usage."""
-    return {"day": row.day, "key": row.key, "model": row.model, **_counts(row)}
+    return {"day": row.day, "key": row.key, "model": row.model, **_counts(row), "cost": amount(cost_of(row, prices))}
+
+
+def cost_of(row: UsageRow, prices: Prices) -> int | None:
+    """What a row costs at today's prices, whenever its tokens were used."""
+    return prices.cost(row.model, Usage(row.input, row.cached, row.output, row.reasoning))
 
 
 def _total(rows: list[UsageRow]) -> dict[str, int]:

@@ -140,12 +140,41 @@ class ToolModesConfig(_Table):
     keys: dict[str, Literal["text", "native"]] = {}
 
 
+_Amount = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class PriceConfig(_Table):
+    """One entry of `[prices.models]`: the price of a million tokens."""
+
+    input: _Amount
+    output: _Amount
+    cached: _Amount | None = None
+    """By default as `input`."""
+    reasoning: _Amount | None = None
+    """By default as `output`."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class PricesConfig(_Table):
+    """`[prices]`: what models cost, by patterns of their names."""
+
+    currency: Annotated[str, _rule(re.compile(r"[A-Z]{3}").fullmatch, "must be three capital letters, such as USD")] = (
+        "USD"
+    )
+    models: dict[str, PriceConfig] = {}
+
+
 class FileConfig(_Table):
     """The whole file."""
 
     backends: dict[str, BackendConfig] = {}
     routing: RoutingConfig = RoutingConfig()
     tool_modes: ToolModesConfig = ToolModesConfig()
+    prices: PricesConfig = PricesConfig()
     settings: dict[str, Any] = Field(default_factory=dict, repr=False)
 
 
@@ -261,6 +290,7 @@ def _explain(fault: ErrorDetails) -> str:
         "backends": BackendConfig,
         "routing": RoutingConfig,
         "tool_modes": ToolModesConfig,
+        "prices": PricesConfig,
     }
     known = models[tables[0]].model_fields if tables else FileConfig.model_fields
     return f"unknown key{_suggest(key, known)}"

@@ -61,6 +61,8 @@ class Counts:
     keepalives: int = 0
     ignored: int = 0
     """Fields of requests that had no effect."""
+    costs: Tally = field(default_factory=Tally)
+    """What models have cost, as `Prices.cost` counts it."""
     repairs: Tally = field(default_factory=Tally)
     """Repairs of tool calls, by name."""
     rejections: Tally = field(default_factory=Tally)

@@ -21,7 +21,7 @@ from cli.running import run_command
 from harness import running_bridge
 from warm import WarmProcess
 
-from bridge.cli.keys import parse_end
+from bridge.cli.clients import parse_end
 from bridge.errors import UsageError
 from bridge.store.key_store import KeyFile
 
@@ -84,7 +84,9 @@ def test_the_list_fits_on_a_screen(keys: Run, tmp_path: Path) -> None:
     KeyFile(path).add("laptop", now=now)
     KeyFile(path).add("old", now=now, expires=now + timedelta(days=1))
     many = ("gpt-5*", "claude-sonnet-4-5", "mock-echo")
-    KeyFile(path).add("ci", now=now, models=many, max_turns=2, max_requests=60, expires=datetime(2099, 1, 31, tzinfo=UTC))
+    KeyFile(path).add(
+        "ci", now=now, models=many, max_turns=2, max_requests=60, expires=datetime(2099, 1, 31, tzinfo=UTC)
+    )
     shown = [re.sub(r"key-[0-9a-f]{12}", "key-0123456789ab", line) for line in keys("list").stdout.splitlines()]
     assert shown == [
         "name          label             made        ends        may use",

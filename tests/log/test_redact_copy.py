@@ -11,7 +11,7 @@ import pytest
 
 from bridge.cli import build_app
 from bridge.errors import ConfigError
-from bridge.log.redact import SplitSecretFinder
+from bridge.log.split_secrets import SplitSecretFinder
 
 KEY = b"sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from security.test_canaries import SHAPES, TAIL
 
-from bridge.log import redact
-from bridge.log.redact import LONGEST, Remover, SplitSecretFinder
+from bridge.log import split_secrets
+from bridge.log.redact import Remover
+from bridge.log.split_secrets import LONGEST, SplitSecretFinder
 from bridge.redact import mark, secrets_in
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
@@ -75,7 +76,7 @@ def test_requests_are_kept_apart_and_forgotten_at_their_end() -> None:
 
 
 def test_a_text_without_end_is_held_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redact, "MOST_HELD", 3 * LONGEST)
+    monkeypatch.setattr(split_secrets, "MOST_HELD", 3 * LONGEST)
     for before in range(3 * LONGEST - 60, 3 * LONGEST + 10, 7):
         assert KEY in list(found([*cut("x" * before, 9), *cut(f" {KEY} ", 3), "y" * LONGEST]).shaped)
 

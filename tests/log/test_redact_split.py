@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.log import redact
-from bridge.log.record_texts import RecordTexts
-from bridge.log.redact import Remover, SplitSecretFinder, find_leaks
+from bridge.log import split_secrets
+from bridge.log.redact import Remover, find_leaks
+from bridge.log.split_secrets import RecordTexts, SplitSecretFinder
 from bridge.redact import mark
 
 SECRET = "abracadabra"
@@ -70,8 +70,8 @@ def test_a_secret_known_from_a_later_record_is_cut_from_earlier_ones() -> None:
     words = [" abra", "cad", "abra "] * 3
     records = [delta(text) for text in (*words, *["x" * 100] * 30, *words)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(redact, "MOST_HELD", 400)
-        patched.setattr(redact, "LONGEST", 50)
+        patched.setattr(split_secrets, "MOST_HELD", 400)
+        patched.setattr(split_secrets, "LONGEST", 50)
         out = passed(records, SECRET)
     assert "".join(said(out)).count(mark(SECRET)) == 6
     assert "abra" not in "".join(said(out))

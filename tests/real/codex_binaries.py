@@ -24,9 +24,9 @@ def find(version: str) -> Path | str:
     variable = "TURNBRIDGE_CODEX_" + "_".join(version.split(".")[:2])
     if override := os.environ.get(variable):
         return Path(override) if os.access(override, os.X_OK) else f"{variable}={override} is not executable"
-    binary = cache_dir() / version / _INSIDE[version]
-    if os.access(binary, os.X_OK):
-        return binary
+    for binary in (cache_dir() / version).glob(_INSIDE.get(version, "[bc]*/codex")):
+        if os.access(binary, os.X_OK):
+            return binary
     try:
         return f"Codex {version}: " + (cache_dir() / f"{version}.reason").read_text().strip()
     except OSError:

@@ -15,8 +15,8 @@ from cli.running import run_command
 from log.replayed import recordings_in
 from real.rig import CHAT, CURRENT, LEGACY, LOOK, RESPONSES, Rig, Target, said, start_rig
 
+from bridge.log.export import ExportedTurn
 from bridge.log.export.html import conversation_block
-from bridge.log.export.turn import ExportedTurn
 from bridge.log.recording import Recording, is_crash
 
 Json = dict[str, Any]

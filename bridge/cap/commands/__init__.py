@@ -84,9 +84,8 @@ def schema(
     """Print the JSON Schema of a model, or one object with the schemas of all models by name."""
     import orjson
 
-    from bridge.log.commands.terminal import BROKEN_PIPE
-    from bridge.protocols.cap.contract import MODELS, model_schema
-    from bridge.terminal import StdoutClosed, write_stdout
+    from bridge.protocols.cap.stream import MODELS, model_schema
+    from bridge.terminal import BROKEN_PIPE, StdoutClosed, write_stdout
 
     if model is not None:
         _model(model)
@@ -98,7 +97,7 @@ def schema(
 
 
 def _model(name: str) -> TypeAdapter[Any]:
-    from bridge.protocols.cap.contract import MODELS
+    from bridge.protocols.cap.stream import MODELS
 
     if name not in MODELS:
         raise UsageError(f"Unknown model {name[:80]!r}. Choose one of {', '.join(sorted(MODELS))}.")

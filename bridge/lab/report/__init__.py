@@ -16,8 +16,7 @@ from bridge.lab.report.exports import FORMAT, csv_pieces, json_report, junit_pie
 from bridge.lab.report.summary import Column, Share, Summary, summarise
 from bridge.lab.result import CountedResults, Only, ResultFile
 from bridge.lab.variant import SHIPPED, LabVariant
-from bridge.log.commands.terminal import printing
-from bridge.terminal import WriteFailed, say, write_pieces
+from bridge.terminal import WriteFailed, printing, say, write_pieces
 
 if TYPE_CHECKING:
     from bridge.lab.commands import Reports

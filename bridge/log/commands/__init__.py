@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from bridge.log.commands import export, redact
-from bridge.log.commands.options import Filters, Json, LogPath, NoIndex, filtered
+from bridge.cli.flags import text_flags
+
+if TYPE_CHECKING:
+    from bridge.log.filters import Filters as Filters
+else:
+    Filters: TypeAlias = Any
+    """typer evaluates the annotations of commands. The module itself would load with every `--help`."""
+
+LogPath = Annotated[
+    Path, typer.Argument(metavar="LOG", help="An event log: a file, or a directory of them.", show_default=False)
+]
+NoIndex = Annotated[bool, typer.Option("--no-index", help="Do not use or write an index.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
+
+_FILTERS: dict[str, Any] = {
+    "model": typer.Option("--model", metavar="NAME", help="Only this model; * and ? are wildcards."),
+    "outcome": typer.Option(
+        "--outcome", metavar="OUTCOME", help="completed, incomplete, failed, cancelled, unfinished, or failed:CODE."
+    ),
+    "since": typer.Option("--since", metavar="TIME", help="Not before: 2026-03-01, 08:30, or 10m, 2h, 3d ago."),
+    "until": typer.Option("--until", metavar="TIME", help="Not after; same forms as --since."),
+    "tool": typer.Option("--tool", metavar="NAME", help="Only requests whose answer called this tool."),
+    "req": typer.Option("--req", metavar="ID", help="Only requests whose id starts with this; req_ is optional."),
+    "path": typer.Option("--path", metavar="PATH", help="Only paths that contain this, or exec."),
+    "grep": typer.Option("--grep", metavar="TEXT", help="Only requests with this text in input or answer."),
+}
+
+
+def _parse_filters(typed: dict[str, Any]) -> Filters:
+    from datetime import datetime
+
+    from bridge.log.filters import parse_filters
+
+    return parse_filters(datetime.now().astimezone(), **typed)
+
+
+filtered = text_flags(_FILTERS, _parse_filters, "filters")
+"""Decorates a command: it gets the options of all filters, and its parameter `filters`."""
+
+
+SHOWN_LEAKS = 10
+"""How many remaining secrets `redact` reports."""
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.command("export")(export.command)
-app.command("redact")(redact.command)
 
 
 @app.command()
@@ -23,7 +63,8 @@ def ls(log: LogPath, json: Json = False, no_index: NoIndex = False, *, filters: 
     arguments are not valid JSON) and the number of repairs to them. A wider terminal shows more. Use `log show LOG
     REQUEST` to see one request.
     """
-    from bridge.log.commands.requests import Table, chosen, reading, report_none
+    from bridge.log.commands.requests import Table, reading, report_none
+    from bridge.log.filters import chosen
 
     count = 0
     with reading(log, no_index=no_index) as (screen, [opened]):
@@ -116,8 +157,9 @@ def stats(
     filters: Filters,
 ) -> None:
     """Count the requests of a log by outcome, model, error and tool, with tokens, latencies and times."""
-    from bridge.log.commands.requests import chosen, reading
+    from bridge.log.commands.requests import reading
     from bridge.log.commands.stats import Totals, show_totals
+    from bridge.log.filters import chosen
 
     with reading(log, no_index=no_index) as (screen, [opened]):
         totals = Totals()
@@ -177,3 +219,101 @@ def verify(
     from bridge.replay.replay_command import run_verify
 
     run_verify(log, filters, update=update, verbose=verbose)
+
+
+@app.command()
+@filtered
+def export(
+    log: LogPath,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="One page that needs nothing else; opens in any browser.")
+    ] = None,
+    har: Annotated[Path | None, typer.Option(metavar="FILE", help="HAR 1.2, for browsers and HTTP tools.")] = None,
+    jsonl: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="One JSON object per request, with the final answer.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the last N requests.")] = None,
+    *,
+    filters: Filters,
+) -> None:
+    """Write a log in another form. A FILE that is - is stdout.
+
+    The page holds at most 200 MB of records, the latest ones, and says so when there were more; filters choose others.
+    Secrets that were removed from the log stay removed, and keys that a model spelled out in pieces are removed too;
+    `turnbridge log redact` removes more.
+    """
+    from bridge.errors import UsageError
+    from bridge.log.commands.requests import MatchingRecordings, report, report_none
+    from bridge.log.export import har_pieces, jsonl_row
+    from bridge.log.export.html import MAX_BYTES, PageTurns, page_pieces
+    from bridge.terminal import printing, say, write_pieces
+
+    target = html or har or jsonl
+    if target is None or [html, har, jsonl].count(None) != 2:
+        raise UsageError("Give one of --html FILE, --har FILE and --jsonl FILE.")
+    turns = PageTurns(limit)
+    with printing() as screen:
+        matching = MatchingRecordings(log, filters, screen)
+        trouble = matching.reader.trouble
+        if html is not None:
+            turns.take(matching)
+            pieces = page_pieces(turns, name=log.resolve().name, notes=trouble.sentences())
+        else:
+            found = matching if limit is None else deque(matching, maxlen=limit)
+            pieces = har_pieces(found) if har is not None else map(jsonl_row, found)
+        write_pieces(target, pieces, instead_of=matching.reader.files)
+        report(screen, trouble)
+    if not matching.count:
+        report_none(filters)
+    if turns.left_out:
+        why = "--limit" if limit is not None and len(turns) >= limit else f"a page holds {MAX_BYTES // 1_000_000} MB"
+        say("note", f"{turns.left_out} earlier request(s) left out ({why}); filters like --since choose others.")
+
+
+@app.command()
+@filtered
+def redact(
+    log: LogPath,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="File to write the copy to.", show_default=False)],
+    secret: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Remove this text everywhere. May be repeated.")
+    ] = None,
+    secret_file: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Remove each line of this file; unlike --secret, hidden from other users."),
+    ] = None,
+    pattern: Annotated[
+        list[str] | None, typer.Option(metavar="REGEX", help="Remove what this matches. May be repeated.")
+    ] = None,
+    texts: Annotated[
+        bool, typer.Option("--texts", help="Remove all content; keep times and the shapes of events.")
+    ] = False,
+    *,
+    filters: Filters,
+) -> None:
+    """Copy a log, or some of its requests, with more removed.
+
+    What is removed leaves a digest. Secrets, pattern matches and keys of a known shape are also removed where they are
+    split into deltas. Then the copy is searched for them. If one remains, its location is reported, no copy is kept,
+    and the exit code is 1.
+    """
+    from bridge.errors import UsageError
+    from bridge.log.redact import copy_log, parse_patterns, read_secrets
+    from bridge.terminal import Progress, say
+
+    secrets, patterns = read_secrets(secret or [], secret_file or []), parse_patterns(pattern or [])
+    if not (secrets or patterns or texts) and filters.are_none:
+        raise UsageError("Specify what to remove (--secret, --secret-file, --pattern, --texts) or filters to select.")
+    progress = Progress()
+    copied = copy_log(log, output, secrets, patterns, texts=texts, filters=filters, progress=progress)
+    progress.clear()
+    for sentence in copied.trouble.sentences():
+        say("note", sentence + ".")
+    if leaks := copied.leaks:
+        for leak in leaks[:SHOWN_LEAKS]:
+            say("error", f"a secret remains: {leak}")
+        more = f" ({len(leaks) - SHOWN_LEAKS} more locations)" if len(leaks) > SHOWN_LEAKS else ""
+        say("error", f"no copy was written{more}; use --texts to remove all content")
+        raise typer.Exit(1)
+    removed = ", ".join(f"{number} {what}" for what, number in copied.removed.items() if number) or "nothing"
+    typer.echo(f"{output}: {copied.records} records, removed {removed}", err=True)

@@ -14,15 +14,14 @@ from typing import Any
 import orjson
 
 from bridge import exact_json
-from bridge.log.commands.requests import chosen, find_request
+from bridge.log.commands.requests import find_request
 from bridge.log.commands.show import Conversation
-from bridge.log.commands.terminal import Screen
 from bridge.log.content import sent_values
-from bridge.log.filters import Filters
+from bridge.log.filters import Filters, chosen
 from bridge.log.log import Log
 from bridge.log.request import Part
 from bridge.log.summary import Summary
-from bridge.terminal import escape_block, escape_line
+from bridge.terminal import Screen, escape_block, escape_line
 
 MAX_LINES = 4000
 """Longer texts are compared only this far, from the first line that differs."""

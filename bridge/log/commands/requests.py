@@ -10,13 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from bridge.errors import UsageError
-from bridge.log.commands.terminal import Screen, fit, printing, show_count, show_seconds
-from bridge.log.filters import Filters, parse_log_time
+from bridge.log.filters import Filters, chosen, parse_log_time
 from bridge.log.log import Log, cache_dir
 from bridge.log.read import RecordReader, Trouble, log_files, refuse_other_files
 from bridge.log.recording import Recording, read_recordings
 from bridge.log.summary import Summary
-from bridge.terminal import escape_line, say
+from bridge.terminal import Screen, escape_line, fit, printing, say
 
 NO_FILTERS = Filters()
 LISTED = 12
@@ -53,16 +52,6 @@ def report_none(filters: Filters) -> None:
     say("note", "the log contains no requests." if filters.are_none else "no request matches the filters.")
 
 
-def chosen(log: Log, filters: Filters) -> Iterator[Summary]:
-    """The requests that match the filters."""
-    if filters.are_none:
-        yield from log.summaries()
-        return
-    for summary in log.summaries(filters.wants_id):
-        if filters.accepts(summary, log.records):
-            yield summary
-
-
 class MatchingRecordings:
     """The requests of a log that match the filters, whole, in the order in which they ended.
 
@@ -76,7 +65,7 @@ class MatchingRecordings:
         self._path, self._filters, self._screen = path, filters, screen
 
     def __iter__(self) -> Iterator[Recording]:
-        from bridge.log.export.turn import records_of, summary_of
+        from bridge.log.export import records_of, summary_of
 
         reader, filters, progress = self.reader, self._filters, self._screen.progress
         progress.size = sum(file.stat().st_size for file in reader.files)
@@ -197,3 +186,31 @@ def local_time(text: str) -> datetime | None:
         return time.astimezone() if time is not None else None
     except (OverflowError, ValueError):
         return time.astimezone(UTC) if time is not None else None
+
+
+def show_count(count: int | None) -> str:
+    """A number in at most four characters; empty for none."""
+    if count is None:
+        return ""
+    value = float(count)
+    for unit in ("", "k", "M", "G"):
+        if value < 999.5:
+            return f"{value:.1f}{unit}" if unit and value < 9.95 else f"{value:.0f}{unit}"
+        value /= 1000
+    return "huge"
+
+
+def show_seconds(seconds: float | None) -> str:
+    """A duration in at most five characters; empty for none."""
+    if seconds is None:
+        return ""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f}ms"
+    for limit, digits in ((9.995, 2), (99.95, 1), (999.5, 0)):
+        if seconds < limit:
+            return f"{seconds:.{digits}f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, of_hour = divmod(minutes, 60)
+    if minutes < 100:
+        return f"{minutes}m{rest:02}"
+    return f"{hours}h{of_hour:02}" if hours < 100 else f"{hours // 24}d"

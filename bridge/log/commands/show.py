@@ -9,15 +9,14 @@ from itertools import groupby
 from typing import Any
 
 from bridge import exact_json
+from bridge.exact_json import is_json, member, text_of, try_loads
 from bridge.log.commands.requests import local_time, show_outcome, show_time
-from bridge.log.commands.terminal import Screen, cells, fit
 from bridge.log.content import backend_answers, client_answer
-from bridge.log.json_access import dumps, is_json, loads, member
 from bridge.log.log import Log
 from bridge.log.recording import EXIT, Recording, exit_cause, last_words, read_recordings
 from bridge.log.request import Part, messages_from_body, tools_offered
 from bridge.log.summary import Summary
-from bridge.terminal import escape_block, escape_line
+from bridge.terminal import Screen, cells, escape_block, escape_line, fit
 from bridge.tools.payload import CLOSE_TAG, OPEN_TAG
 
 _REPAIRS = {
@@ -144,7 +143,7 @@ def _show_head(screen: Screen, conversation: Conversation) -> None:
 def _show_asked(screen: Screen, conversation: Conversation) -> None:
     body, request = conversation.body, conversation.request
     messages, names = list(_messages(body)), tools_offered(body)
-    for label, text in messages or ([("body", dumps(body))] if body and not names else []):
+    for label, text in messages or ([("body", text_of(body))] if body and not names else []):
         screen.line(screen.style(f"[{escape_line(label)}]", _ROLES.get(label, "dim")))
         _text(screen, text)
     if names:
@@ -173,7 +172,7 @@ def _asked(part: Part) -> str:
         return f"{part.name}({part.text})"
     if part.kind != "media":
         return _FILE.sub(lambda found: _shortened(found[0]), part.text) if part.kind == "output" else part.text
-    source = member(loads(part.text), "image_url")
+    source = member(try_loads(part.text), "image_url")
     source = source.get("url") if isinstance(source, dict) else source
     return f"[{part.name}: {_shortened(source)}]" if isinstance(source, str) else f"[{part.name}]"
 
@@ -253,6 +252,7 @@ def _show_end(screen: Screen, conversation: Conversation) -> None:
         screen.line(
             f"tokens: {summary.input_tokens or 0:,} in ({summary.cached_tokens or 0:,} cached), "
             f"{summary.output_tokens or 0:,} out ({summary.reasoning_tokens or 0:,} reasoning)"
+            + ("" if summary.cost is None else f", {summary.cost:.6f} {summary.currency or ''}".rstrip())
         )
     error, exit = conversation.end.get("error"), conversation.recording.exit
     if isinstance(error, dict):

@@ -13,10 +13,10 @@ from typing import Any
 
 from rich.table import Table
 
-from bridge.log.commands.terminal import Screen, show_seconds
+from bridge.log.commands.requests import show_seconds
 from bridge.log.filters import parse_log_time
 from bridge.log.summary import Summary
-from bridge.terminal import escape_line
+from bridge.terminal import Screen, escape_line
 
 PERCENTILES = (50, 90, 99)
 SHOWN = 8
@@ -71,6 +71,8 @@ class Totals:
         self.count = 0
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in _COUNTED}
         self.tokens: Counter[str] = Counter()
+        self.costs: Counter[str] = Counter()
+        """In billionths, by currency: whole numbers add up exactly."""
         self.rejects = 0
         self.first, self.total = Latency(), Latency()
         self.minutes: Counter[int] = Counter()
@@ -88,6 +90,8 @@ class Totals:
         self.rejects += summary.rejects
         for name in _TOKENS:
             self.tokens[name] += getattr(summary, name) or 0
+        if summary.cost is not None:
+            self.costs[summary.currency or "?"] += round(summary.cost * 10**9)
         self.first.add(summary.first_event_s)
         self.total.add(summary.total_s)
         if (time := parse_log_time(summary.time)) is not None:
@@ -104,6 +108,7 @@ class Totals:
             "requests": self.count,
             **{name: dict(counter.most_common()) for name, counter in self.counts.items()},
             "tokens": dict(self.tokens),
+            "costs": {currency: cost / 10**9 for currency, cost in self.costs.items()},
             "first_event_s": self.first.as_json(),
             "total_s": self.total.as_json(),
             "rejects": self.rejects,
@@ -136,6 +141,8 @@ def show_totals(screen: Screen, totals: Totals) -> None:
     screen.line(screen.style("\ntokens", "dim"))
     screen.line(f"{tokens['input_tokens']:,} in, {tokens['cached_tokens']:,} of them cached")
     screen.line(f"{tokens['output_tokens']:,} out, {tokens['reasoning_tokens']:,} of them for reasoning")
+    for currency, cost in totals.costs.items():
+        screen.line(f"{cost / 10**9:.6f} {currency}")
     names = [*(f"p{share}" for share in PERCENTILES), "max"]
     table = _table("latency", "requests", *names)
     for label, latency in (("first event", totals.first), ("total", totals.total)):

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from bridge.errors import ConfigError
-from bridge.log.commands.requests import Table, chosen, local_time
+from bridge.log.commands.requests import Table, local_time
 from bridge.log.commands.show import show_record
-from bridge.log.commands.terminal import Screen
-from bridge.log.filters import Filters
+from bridge.log.filters import Filters, chosen
 from bridge.log.log import Log, timed
 from bridge.log.read import log_files, parse_record
 from bridge.log.summary import Scanner, Summary
+from bridge.terminal import Screen
 
 PAUSE = 0.2
 """Seconds until a file that nothing was written to is read again."""

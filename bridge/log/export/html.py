@@ -16,9 +16,9 @@ from importlib.resources import files
 from typing import Any
 
 from bridge import __version__
+from bridge.exact_json import safe_dumps, text_of
 from bridge.log.content import backend_messages
-from bridge.log.export.turn import ExportedTurn
-from bridge.log.json_access import dump, text_of
+from bridge.log.export import ExportedTurn
 from bridge.log.recording import Recording, exit_cause, last_words
 from bridge.log.request import Part, messages_from_body, tools_offered, with_words
 
@@ -94,7 +94,7 @@ def script_safe(value: Any) -> bytes:
 
     These characters occur in JSON within strings only, where their escapes mean the same.
     """
-    data = dump(value)
+    data = safe_dumps(value)
     for character, escape in _ESCAPES.items():
         data = data.replace(character, escape)
     return data

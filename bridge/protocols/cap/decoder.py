@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from bridge import exact_json
 from bridge.core.events import (
     Finished,
     ReasoningDelta,
@@ -24,6 +23,7 @@ from bridge.core.events import (
     WebSearch,
 )
 from bridge.errors import UpstreamError
+from bridge.exact_json import member, objects, text_of
 
 MESSAGE = "message"
 """The item of all text: packets do not say which message they belong to."""
@@ -108,11 +108,11 @@ class CapDecoder:
 
     def _response(self, output: dict[str, Any], metrics: Any) -> list[TurnEvent | Shown]:
         parts = [
-            *(("thought_trace", data) for data in _objects(output.get("reasoning"))),
-            *(("tool_call", data) for data in _objects(output.get("tool_calls"))),
+            *(("thought_trace", data) for data in objects(output.get("reasoning"))),
+            *(("tool_call", data) for data in objects(output.get("tool_calls"))),
         ]
         after = [("citation_block", {"items": output["citations"]})] if output.get("citations") else []
-        after += [("user_error", data) for data in _objects(output.get("notices"))]
+        after += [("user_error", data) for data in objects(output.get("notices"))]
         after += [("metrics", metrics)] if isinstance(metrics, dict) else []
         events = [event for kind, data in parts for event in self._event(kind, data) or ()]
         if isinstance(text := output.get("text"), str) and text:
@@ -142,7 +142,7 @@ class CapDecoder:
         text = data.get("thought")
         if not isinstance(text, str):
             return None
-        key = _text(data.get("item_id")), _whole_number(data.get("index")), data.get("kind") == "raw"
+        key = text_of(data.get("item_id")), _whole_number(data.get("index")), data.get("kind") == "raw"
         if data.get("final") is False:
             self._thoughts.setdefault(key, []).append(text)
             return []
@@ -151,7 +151,7 @@ class CapDecoder:
         return [ReasoningDelta(item, index, [text], raw)]
 
     def _call(self, data: dict[str, Any]) -> list[TurnEvent | Shown] | None:
-        name, call_id, arguments = data.get("tool"), _text(data.get("call_id")), data.get("arguments")
+        name, call_id, arguments = data.get("tool"), text_of(data.get("call_id")), data.get("arguments")
         if not isinstance(name, str):
             return None
         if data.get("state") == "running":
@@ -159,10 +159,10 @@ class CapDecoder:
         kind = data.get("kind", name)
         if kind == WEB_SEARCH:
             return [WebSearch(call_id, arguments if isinstance(arguments, dict) else {})]
-        return [ToolCall(call_id, call_id, name, _text(arguments), custom=kind == "custom")]
+        return [ToolCall(call_id, call_id, name, text_of(arguments), custom=kind == "custom")]
 
     def _progress(self, data: dict[str, Any]) -> list[TurnEvent | Shown]:
-        label, status = _text(data.get("label")), data.get("status")
+        label, status = text_of(data.get("label")), data.get("status")
         if label == RECONNECTING:
             return [Restarted(RECONNECTING)]
         if not label.startswith(TOOL_LABEL) or status != "complete":
@@ -179,7 +179,7 @@ class CapDecoder:
         wait = details.get("retry_after") if isinstance(details, dict) else None
         failure = UpstreamError(
             message,
-            code=_text(error.get("code")) or None,
+            code=text_of(error.get("code")) or None,
             severity="transient" if severity == "transient" else "fatal",
             retry_after=wait if _is_number(wait) else None,
         )
@@ -233,14 +233,14 @@ def clock_readings(sent: list[dict[str, Any]], end: dict[str, Any] | None) -> li
 def _event_times(sent: list[dict[str, Any]], first: float, ended: float) -> Iterator[float]:
     shown = over = False
     for packet in sent:
-        at_the_end = _member(packet, "p", "type") in _AT_THE_END or packet.get("op") in ("error", "close")
-        if not shown and not at_the_end and _member(packet, "p", "data", "label") != RECONNECTING:
+        at_the_end = member(packet, "p", "type") in _AT_THE_END or packet.get("op") in ("error", "close")
+        if not shown and not at_the_end and member(packet, "p", "data", "label") != RECONNECTING:
             shown = True
             yield first
         if not over and at_the_end:
             over = True
             yield ended
-        time = _time(_member(packet, "p", "timestamp"))
+        time = _time(member(packet, "p", "timestamp"))
         if packet.get("op") == "event" and time is not None:
             yield time
 
@@ -248,22 +248,22 @@ def _event_times(sent: list[dict[str, Any]], first: float, ended: float) -> Iter
 def _ended(sent: list[dict[str, Any]], end: dict[str, Any] | None) -> float | None:
     """When the turn ended: from the end itself, or else from the last event."""
     for message in sent:
-        resets = _time(_member(message.get("p", message), "details", "resets_at"))
-        wait = _member(end, "error", "retry_after")
+        resets = _time(member(message.get("p", message), "details", "resets_at"))
+        wait = member(end, "error", "retry_after")
         if resets is not None and _is_number(wait):
             return resets - float(wait) + _ROUNDING
         if "op" not in message and (created := _time(message.get("created_at"))) is not None:
             return created
-        if _member(message, "p", "type") in _AT_THE_END:
-            return _time(_member(message, "p", "timestamp"))
-    times = [time for message in sent if (time := _time(_member(message, "p", "timestamp"))) is not None]
+        if member(message, "p", "type") in _AT_THE_END:
+            return _time(member(message, "p", "timestamp"))
+    times = [time for message in sent if (time := _time(member(message, "p", "timestamp"))) is not None]
     return times[-1] if times else None
 
 
 def _metrics(sent: list[dict[str, Any]]) -> dict[str, Any]:
     for message in sent:
-        is_event = _member(message, "p", "type") == "metrics"
-        found = _member(message, "p", "data") if is_event else message.get("metrics")
+        is_event = member(message, "p", "type") == "metrics"
+        found = member(message, "p", "data") if is_event else message.get("metrics")
         if isinstance(found, dict):
             return found
     return {}
@@ -288,25 +288,3 @@ def _is_number(value: Any) -> bool:
 
 def _whole_number(value: Any) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _text(value: Any) -> str:
-    """A string as it is, null as nothing, other JSON as text."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    try:
-        return exact_json.dumps(value).decode()
-    except TypeError:  # nested deeper than JSON can be written
-        return ""
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
-
-
-def _member(value: Any, *names: str) -> Any:
-    for name in names:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(name)
-    return value

@@ -1,4 +1,4 @@
-"""The packets of a stream: their models, how they are framed, and what a whole stream amounts to."""
+"""The packets of a stream: their models, their framing, and what a whole stream amounts to; a service's contract."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_serializer
 
 from bridge import exact_json
 from bridge.errors import UpstreamError
-from bridge.protocols.cap import ConversationState
+from bridge.protocols.cap import ConversationState, models
 from bridge.protocols.cap.models import CapModel, dumped
+from bridge.protocols.openapi import inlined
 from bridge.protocols.sse import MAX_EVENT, SseReader, join_events
 
 # Packets: one class per `op`
@@ -182,3 +183,50 @@ def fold_packets(
     about = {} if conversation is None else {"conversation_id": conversation[0], "conversation": conversation[1]}
     present = {name: found for name, found in lists.items() if found}
     return {"text": "".join(text), **about, "status": status, **present}, metrics
+
+
+# The contract: the models by name, their JSON Schemas, and the Path Item of a service for an OpenAPI document
+
+_NAMES = (
+    *("ServiceRequest", "SessionContext", "Identity", "AgentRequest", "ServiceResponse", "HealthCheckResponse"),
+    *("ChatMessage", "CitationBlock", "CitationItem", "ProgressUpdate", "MediaCarousel", "MediaItem", "MarkdownBlock"),
+    *("UserError", "ThoughtTrace"),
+)
+MODELS: dict[str, TypeAdapter[Any]] = {
+    **{name: TypeAdapter(getattr(models, name)) for name in _NAMES},
+    "StreamError": TypeAdapter(StreamError),
+    "StreamPacket": PACKET,
+    "PresentationEvent": models.EVENT,
+}
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def model_schema(name: str) -> dict[str, Any]:
+    """The self-contained JSON Schema of one model. Raises KeyError for an unknown name."""
+    return {"$schema": DIALECT, "title": name, **MODELS[name].json_schema()}
+
+
+def components() -> dict[str, Any]:
+    """The schemas of all models for `components.schemas` of a document, where they refer to each other."""
+    inputs: list[tuple[str, Any, TypeAdapter[Any]]] = [(name, "validation", each) for name, each in MODELS.items()]
+    schemas, definitions = TypeAdapter.json_schemas(inputs, ref_template="#/components/schemas/{model}")
+    found = {str(name): schema for (name, _), schema in schemas.items()}
+    return {**found, **definitions.get("$defs", {})}
+
+
+class ServiceContract:
+    """The operation of a CAP service in OpenAPI 3.1, under the name that the specification gives it."""
+
+    @staticmethod
+    def generate_openapi() -> dict[str, Any]:
+        """A bare Path Item: one POST with a ServiceRequest that returns a ServiceResponse.
+
+        The schemas are inlined: a reference would resolve differently depending on the document around it.
+        """
+        body, answer = (
+            {"content": {"application/json": {"schema": inlined(model.model_json_schema())}}}
+            for model in (models.ServiceRequest, models.ServiceResponse)
+        )
+        answered = {"200": {"description": "Successful Response", **answer}}
+        return {"post": {"summary": "Invoke Agent", "requestBody": body, "responses": answered}}

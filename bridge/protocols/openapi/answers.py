@@ -32,6 +32,7 @@ _NUMBER = or_null({"type": "number"})
 _DAY: Json = {"type": "string", "format": "date"}
 _COUNTED = ("requests", "failed", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "total_tokens")
 _COUNTS = dict.fromkeys(_COUNTED, COUNT)
+_COST = {**_NUMBER, "description": "At today's prices; null if the model has none."}
 _WINDOW = or_null(
     closed(used_percent=_NUMBER, window_minutes=_NUMBER, resets_at=_NUMBER, resets_in_seconds=or_null(COUNT))
 )
@@ -67,8 +68,11 @@ _PAGES: dict[str, Json] = {
         "The usage of a key.",
         object="list",
         since=_DAY,
-        data=list_of(closed(day=_DAY, key=text("A label of the key, never the key itself."), model=STRING, **_COUNTS)),
-        total=closed(**_COUNTS),
+        currency=or_null(text("Of the costs; null if the operator has set no prices.")),
+        data=list_of(
+            closed(day=_DAY, key=text("A label of the key, never the key itself."), model=STRING, **_COUNTS, cost=_COST)
+        ),
+        total=closed(**_COUNTS, cost=_COST),
     ),
     "RateLimits": closed(
         "The account's quota, as far as Codex reports it.",

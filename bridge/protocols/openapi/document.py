@@ -12,7 +12,7 @@ from typing import get_args
 
 from bridge.http.route import Parameter, Route
 from bridge.protocols.cap import ConversationState
-from bridge.protocols.cap.contract import components
+from bridge.protocols.cap.stream import components
 from bridge.protocols.messages.failures import OVERLOADED
 from bridge.protocols.openapi import STRING, Json, answers, closed, gemini, messages, opt, ref, requests
 

@@ -10,9 +10,8 @@ import pytest
 from log.export.making import LogMaker, recordings
 
 from bridge.log.content import backend_text
-from bridge.log.export.har import har_pieces
+from bridge.log.export import cleaned, har_pieces, jsonl_row
 from bridge.log.export.html import PageTurns
-from bridge.log.export.turn import cleaned, jsonl_row
 from bridge.redact import mark
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"

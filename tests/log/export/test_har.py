@@ -11,7 +11,7 @@ import pytest
 from harness import ROOT
 from log.export.making import LogMaker, recordings
 
-from bridge.log.export.har import har_pieces
+from bridge.log.export import har_pieces
 
 SCHEMA = jsonschema_rs.validator_for(json.loads(Path(__file__).with_name("har.schema.json").read_text()))
 

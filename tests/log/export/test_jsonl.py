@@ -9,7 +9,7 @@ from typing import Any
 from harness import ROOT
 from log.export.making import LogMaker, recordings
 
-from bridge.log.export.turn import jsonl_row
+from bridge.log.export import jsonl_row
 
 MEMBERS = [
     "id", "ts", "path", "model", "requested_model", "effort", "backend", "status", "streamed", "outcome", "reason",

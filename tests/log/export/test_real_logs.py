@@ -11,9 +11,8 @@ from harness import ROOT
 from log.export.making import recordings
 
 from bridge.log.content import backend_text
-from bridge.log.export.har import har_pieces
+from bridge.log.export import har_pieces, jsonl_row
 from bridge.log.export.html import PageTurns
-from bridge.log.export.turn import jsonl_row
 
 LOGS = sorted((ROOT / "fixtures/logs").glob("*.ndjson"))
 HAR = jsonschema_rs.validator_for(json.loads(Path(__file__).with_name("har.schema.json").read_text()))

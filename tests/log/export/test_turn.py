@@ -7,7 +7,7 @@ from pathlib import Path
 from harness import ROOT
 from log.export.making import LogMaker, recordings
 
-from bridge.log.export.turn import collect_answer
+from bridge.log.export import collect_answer
 
 
 def test_an_error_is_the_one_of_the_turn(tmp_path: Path) -> None:

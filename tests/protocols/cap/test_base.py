@@ -10,7 +10,6 @@ import pytest
 from protocols.cap.samples import OTHER_ID, REQUEST_ID, SEED, WHOLE, request_body, seed_example
 from pydantic import TypeAdapter, ValidationError
 
-from bridge.protocols.cap.contract import MODELS
 from bridge.protocols.cap.models import (
     AgentRequest,
     ChatMessage,
@@ -22,6 +21,7 @@ from bridge.protocols.cap.models import (
     ServiceResponse,
     SessionContext,
 )
+from bridge.protocols.cap.stream import MODELS
 
 EVERYTHING = [
     pytest.param(name, data, id=f"{name}-{at}") for name, found in WHOLE.items() for at, data in enumerate(found)

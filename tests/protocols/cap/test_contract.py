@@ -11,7 +11,7 @@ import pytest
 from protocols.cap.samples import WHOLE, request_body, seed_example
 from pydantic import ValidationError
 
-from bridge.protocols.cap.contract import DIALECT, MODELS, ServiceContract, components, model_schema
+from bridge.protocols.cap.stream import DIALECT, MODELS, ServiceContract, components, model_schema
 
 WRONG: list[Any] = [None, [], "x", 1, {}, {"op": "open", "p": None}, {"type": "x", "data": {}}]
 

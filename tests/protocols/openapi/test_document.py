@@ -11,7 +11,7 @@ from openapi_spec_validator import validate
 
 from bridge.app.app import App
 from bridge.http.route import Route
-from bridge.protocols.cap.contract import components
+from bridge.protocols.cap.stream import components
 from bridge.protocols.openapi import answers, requests
 from bridge.protocols.openapi.document import document
 from bridge.server.conversations import MAX_ITEMS

@@ -1,7 +1,8 @@
-"""`turnbridge keys`: manages the keys of clients, each with a name and its own limits."""
+"""`turnbridge keys`: the keys of clients, each with a name and its own limits; `turnbridge usage`: their tokens."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 
     from bridge.store.key_store import ClientKey, KeyStore
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 NAME = typer.Argument(metavar="NAME", help="1 to 64 letters, digits, dots, dashes or underscores.")
 
 
-@app.command("add")
+@keys.command("add")
 @setting_flags(["config"])
 def add(
     flags: Flags,
@@ -76,7 +77,7 @@ def add(
     say("note", f"the key of {name} ({kept.label}) is not shown again")
 
 
-@app.command("list")
+@keys.command("list")
 @setting_flags(["config"])
 def list_keys(
     flags: Flags, json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False
@@ -89,20 +90,20 @@ def list_keys(
 
     import orjson
 
-    from bridge.log.commands.terminal import Screen
+    from bridge.terminal import Screen
 
-    keys = configured_keys(flags).read()
+    known = configured_keys(flags).read()
     if json:
-        for key in keys:
+        for key in known:
             typer.echo(orjson.dumps(describe(key)).decode())
         return
-    if not keys:
+    if not known:
         typer.echo("no keys yet; `turnbridge keys add NAME` creates one", err=True)
         return
     # A name is never cut: `keys revoke` needs it.
-    name = max(12, *(len(key.name) for key in keys))
+    name = max(12, *(len(key.name) for key in known))
     typer.echo(f"{'name':{name}}  {'label':16}  {'made':10}  {'ends':10}  may use")
-    for key in keys:
+    for key in known:
         ends = "never" if key.expires is None else f"{_day(key.expires)}"
         shown = "expired" if key.has_expired(time.time()) else ends
         first, *more = _wrapped(describe_allowance(key), Screen().width - name - 44)
@@ -111,7 +112,7 @@ def list_keys(
             typer.echo(f"{'':{name + 44}}{line}")
 
 
-@app.command("revoke")
+@keys.command("revoke")
 @setting_flags(["config"])
 def revoke(flags: Flags, name: Annotated[str, NAME]) -> None:
     """Revoke a key. A running bridge refuses its requests at once and ends running ones within two seconds."""
@@ -181,3 +182,50 @@ def _wrapped(text: str, width: int) -> list[str]:
     import textwrap
 
     return textwrap.wrap(text, max(width, 16), break_on_hyphens=False) or [""]
+
+
+def usage(
+    days: Annotated[int, typer.Option(min=1, max=400, help="Number of days to show, up to today.")] = 30,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with prices, as for serve. [PROXY_CONFIG]")
+    ] = None,
+) -> None:
+    """Show the tokens used and their cost, by day, key and model.
+
+    Counts all requests to `serve` that reached a model, with or without an event log. A key is shown by the name that
+    `turnbridge keys add` gave it, or by its label (`key-` and the start of its SHA-256 digest). The cost is that of
+    today's prices: those in the table [prices.models] of the configuration file.
+    """
+    from datetime import UTC, datetime, timedelta
+
+    import orjson
+
+    from bridge.routing.plan import read_prices
+    from bridge.server.pages import usage_entry
+    from bridge.settings.file import load_configuration
+    from bridge.store.copying import configured_place
+
+    settings, file = load_configuration(config=config)
+    place, prices = configured_place(settings), read_prices(file)
+    since = (datetime.now(UTC).date() - timedelta(days=days - 1)).isoformat()
+    if not place.exists():
+        typer.echo("no usage recorded yet", err=True)
+        return
+    with place.contents(create=False) as contents:
+        rows = [usage_entry(row, prices) for row in sorted(contents.usage(since))]
+    names = {key.label: key.name for key in place.keys.read()}
+    if json:
+        for row in rows:
+            typer.echo(orjson.dumps({**row, "name": names.get(str(row["key"]))}).decode())
+        return
+    cost = f" {prices.currency:>9}" if prices else ""
+    typer.echo(f"{'day':10} {'key':16} {'model':16} {'requests':>8} {'failed':>6} {'input':>9} {'output':>8}{cost}")
+    for row in rows:
+        who = names.get(str(row["key"]), str(row["key"]))
+        if prices:
+            cost = f" {'-':>9}" if row["cost"] is None else f" {row['cost']:>9.4f}"
+        typer.echo(
+            f"{row['day']:10} {who:16.16} {row['model']!s:16.16} {row['requests']:>8} {row['failed']:>6} "
+            f"{row['input_tokens']:>9} {row['output_tokens']:>8}{cost}"
+        )

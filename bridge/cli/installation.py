@@ -1,4 +1,4 @@
-"""`turnbridge doctor`: checks the installation; each line says ok or what to fix."""
+"""What is installed and configured: `turnbridge doctor` checks it, `models` lists models, `auth` shows the login."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,10 +15,11 @@ from bridge.cli.flags import Flags, setting_flags
 if TYPE_CHECKING:
     from bridge.appserver.dialect import ChildInfo
     from bridge.settings import Settings
+    from bridge.settings.file import FileConfig
 
 
 @setting_flags(["codex_bin", "codex_home", "port"])
-def command(flags: Flags) -> None:
+def doctor(flags: Flags) -> None:
     """Check the installation and say what to fix.
 
     Checks the Codex binary with its version, dialect and login, CODEX_HOME and its provider's key, the port and the
@@ -151,3 +152,122 @@ async def _ask_codex(settings: Settings) -> list[Check]:
             checks.append(("models", None, models or "none listed"))
         nursery.cancel_scope.cancel()
     return checks
+
+
+@setting_flags(["config", "codex_bin", "codex_home", "mock_only"])
+def models(flags: Flags, json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """List the models that requests can name, and their backends.
+
+    Queries the backends as `serve` does: it starts Codex, and calls backends with discovery. After the models it lists
+    the patterns, and the backends that are off or do not answer, with the reason.
+    """
+    import orjson
+    import trio
+
+    from bridge.settings.file import load_configuration
+
+    settings, file = load_configuration(**flags)
+    found = trio.run(_list_models, settings, file)
+    if json:
+        typer.echo(orjson.dumps(found).decode())
+        return
+    _show_models(found)
+
+
+async def _list_models(settings: Settings, config: FileConfig) -> dict[str, Any]:
+    """What `serve` would serve: models with their backends, patterns, and the backends that are off."""
+    from bridge.app.app import open_app
+
+    unused = {"log_events": None, "store": "memory"}
+    async with open_app(settings.model_copy(update=unused), config) as app:
+        await app.router.wait_until_known(settings.rpc_timeout)
+        return app.router.describe()
+
+
+def _show_models(found: dict[str, Any]) -> None:
+    width = max([len(entry["model"]) for entry in found["models"]], default=0)
+    for entry in found["models"]:
+        typer.echo(f"{entry['model']:{width}}  {entry['backend']}")
+    if found["patterns"]:
+        typer.echo("\npatterns")
+        for entry in found["patterns"]:
+            where = f"alias of {entry['model']}" if "model" in entry else entry["backend"]
+            typer.echo(f"  {entry['pattern']:{max(width - 2, 12)}}  {where}")
+    if found["off"]:
+        typer.echo("\nnot available")
+        for name, reason in found["off"].items():
+            typer.echo(f"  {name}: {reason}")
+
+
+auth = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@auth.command("status")
+@setting_flags(["codex_home"])
+def status(flags: Flags, json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """Show the login: account, plan and expiry. Tokens are never shown.
+
+    Exit code 0 when logged in, 1 when not.
+    """
+    import datetime
+    import textwrap
+
+    import orjson
+
+    from bridge.settings import load_settings
+    from bridge.upstream.codex_login import FILE, NotLoggedIn, describe_auth
+
+    path = load_settings(**flags).codex_home_path / "auth.json"
+    shown = os.fsencode(path).decode("utf-8", "replace")
+    try:
+        about: dict[str, Any] = describe_auth(FILE.read(path), datetime.datetime.now(datetime.UTC))
+    except NotLoggedIn as error:
+        if json:
+            typer.echo(orjson.dumps({"logged_in": False, "file": shown, "message": error.message}).decode())
+        else:
+            typer.echo(f"{textwrap.fill(error.message, 80, break_on_hyphens=False)}\n({shown})")
+        raise typer.Exit(1) from None
+    about = {"logged_in": True, "file": shown} | about
+    if json:
+        typer.echo(orjson.dumps(about).decode())
+        return
+    typer.echo("logged in with ChatGPT" if about["mode"] == "chatgpt" else "logged in with an API key")
+    for name in ("account_id", "plan", "expires", "last_refresh", "file"):
+        if about.get(name) is not None:
+            # The file may contain escape sequences for the terminal.
+            value = "".join(char for char in str(about[name]) if char.isprintable())
+            typer.echo(f"  {name.replace('_', ' '):13} {value}")
+
+
+@auth.command("login")
+@setting_flags(["codex_bin", "codex_home"])
+def login(
+    flags: Flags,
+    device_auth: Annotated[
+        bool, typer.Option("--device-auth", help="Log in with a code; for a machine without a browser.")
+    ] = False,
+    with_api_key: Annotated[bool, typer.Option("--with-api-key", help="Read an API key from stdin.")] = False,
+) -> None:
+    """Log in: runs `codex login`."""
+    from bridge.appserver.launch import NO_CODEX, find_codex
+    from bridge.errors import ConfigError, UsageError
+    from bridge.settings import load_settings
+
+    if device_auth and with_api_key:
+        raise UsageError("Use either --device-auth or --with-api-key, not both.")
+    settings = load_settings(**flags)
+    binary = find_codex(settings.codex_bin)
+    if binary is None:
+        raise ConfigError(NO_CODEX)
+    options = [*(["--device-auth"] if device_auth else []), *(["--with-api-key"] if with_api_key else [])]
+    environment = dict(os.environ)
+    if settings.codex_home is not None:
+        try:
+            settings.codex_home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"CODEX_HOME {settings.codex_home} cannot be created: {error.strerror}.") from None
+        environment["CODEX_HOME"] = str(settings.codex_home)
+    try:
+        os.execve(binary, [binary, "login", *options], environment)  # noqa: S606 — the user asked for it
+    except OSError as error:
+        raise ConfigError(f"{binary} cannot be run: {error.strerror}. Set CODEX_BIN to one that can.") from None
