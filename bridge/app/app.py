@@ -123,6 +123,7 @@ class App:
             self.store,
             hold=settings.status_hold,
             keeps_responses=settings.store != "off",
+            shared_for=0 if settings.database_url is None else settings.turn_timeout,
             stream_default=settings.stream_default,
             lists_aliases=settings.list_models == "all",
             tool_modes=ToolModes(config.tool_modes.models, config.tool_modes.keys),

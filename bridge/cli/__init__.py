@@ -50,6 +50,7 @@ _DEFINED_IN = {
     "auth": "bridge.cli.installation:auth",
     "cap": "bridge.cap.commands:app",
     "keys": "bridge.cli.clients:keys",
+    "store": "bridge.cli.store:app",
     "lab": "bridge.lab.commands:app",
     "log": "bridge.log.commands:app",
 }

@@ -63,7 +63,7 @@ async def test_the_list_of_models_is_built_once_for_each_change_and_kind_of_key(
     mock.name, mock.listed = "mock", ()
     router = Router(mock, [Served(backend, Target(backend.name))], default="growing")
     store = SqliteStore(None, ttl=60, max_bytes=1024, now=lambda: 0.0)
-    service = Service(router, new_id, 1000, 15, store, admission=Admission(Keyring((), file)))
+    service = Service(router, new_id, 1000, 15, store, admission=Admission(Keyring((), KeyFile(file))))
     pages = Pages(service, lambda: None, 0, lambda: 0.0)
 
     async def shown(label: str) -> tuple[bytes, list[str]]:

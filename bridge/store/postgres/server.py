@@ -10,17 +10,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from bridge.errors import ConfigError
-from bridge.store.engine import Unavailable
+import psycopg
+from psycopg import errors
+from psycopg.pq import TransactionStatus
 
-try:
-    import psycopg
-    from psycopg import errors
-    from psycopg.pq import TransactionStatus
-except ImportError as error:
-    raise ConfigError(
-        "PROXY_STORE=postgresql://… needs PostgreSQL's driver. Install it with: pip install 'turnbridge[postgres]'."
-    ) from error
+from bridge.store.engine import Unavailable
 
 T = TypeVar("T")
 

@@ -74,7 +74,7 @@ async def test_a_key_at_its_limit_can_still_cancel(tmp_path: Path) -> None:
     """All other requests of the key have to wait."""
     store = tmp_path / "keys"
     key, _ = KeyFile(store).add("laptop", now=datetime.now(UTC), max_connections=1)
-    keyring = Keyring((), store)
+    keyring = Keyring((), KeyFile(store))
     await keyring.refresh()
     async with open_desk(keyring=keyring) as desk:
         call = desk.ask(request(), key=key)
@@ -91,7 +91,7 @@ async def test_a_key_that_is_revoked(tmp_path: Path, is_read: bool) -> None:
     # Not on a clock that jumps: files are looked at in threads.
     store = tmp_path / "keys"
     key, _ = KeyFile(store).add("laptop", now=datetime.now(UTC))
-    keyring = Keyring((), store)
+    keyring = Keyring((), KeyFile(store))
     await keyring.refresh()
     async with open_desk(keyring=keyring, admission=Admission(keyring)) as desk:
         call = desk.ask(request(), key=key, slow=not is_read)
