@@ -31,7 +31,7 @@ class Hall:
     """An admission, and how its requests fare."""
 
     def __init__(self, path: Path | None = None, **options: float) -> None:
-        self.keyring = Keyring([FREE], KeyFile(path))
+        self.keyring = Keyring([FREE], KeyFile(path) if path else None)
         settings: dict[str, float] = {"max_turns": 2, "max_queue": 8, "patience": 10, **options}
         self.admission = Admission(self.keyring, **settings)  # type: ignore[arg-type]
         self.cut: list[BridgeError] = []

@@ -67,11 +67,11 @@ class Postgresql:
         options = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
         arguments = [each for name, value in options.items() for each in ("-c", f"{name}={value}")]
         with (self._directory / "log").open("ab") as log:
-            command = [self._programs / "postgres", "-D", self._data, *arguments]
+            command = [str(self._programs / "postgres"), "-D", self._data, *arguments]
             self._process = subprocess.Popen(
                 [*_as_user(), *command], stdout=log, stderr=log, cwd=self._directory, start_new_session=True
             )
-        ready = [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port), "-d", "postgres"]
+        ready = [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port), "-d", "postgres"]
         for _ in range(PATIENCE * 10):
             if subprocess.run(ready, timeout=PATIENCE).returncode == 0:
                 return
