@@ -103,7 +103,11 @@ class Keyring:
         found = self._find(digest)
         if found is None and key and self._store is not None and self._store.is_remote:
             # It may have been added a moment ago. Wrong keys must not keep the database busy.
-            if trio.current_time() >= self._again:
+            if self._reading.locked():
+                async with self._reading:
+                    pass  # whoever is reading them reads them for this request, too
+                found = self._find(digest)
+            elif trio.current_time() >= self._again:
                 self._again = trio.current_time() + SOON
                 await self._check_database(self._store)
                 found = self._find(digest)

@@ -228,6 +228,8 @@ class Changes:
     def __init__(self) -> None:
         self.size = 0
         """About how many bytes of memory they take."""
+        self.dropped = 0
+        """How many responses have been dropped so far."""
         self._responses: dict[Key, ResponseChange] = {}
         self._conversations: dict[Key, list[Change]] = {}
         self._usage = UsageTable()
@@ -349,6 +351,7 @@ class Changes:
                 if isinstance(change, ResponseEntry) and self.size > limit:
                     self._drop_response(key)
                     dropped += 1
+        self.dropped += dropped
         return dropped
 
     def _drop_response(self, key: Key) -> None:

@@ -114,9 +114,10 @@ def test_what_a_client_has_heard_the_end_of_survives_its_bridge(start: Start) ->
     assert missing == []
 
 
-def test_answers_continue_while_the_database_is_gone(start: Start, postgresql: Postgresql) -> None:
+def test_answers_continue_while_the_database_is_gone(start: Start, postgresql: Postgresql, tmp_path: Path) -> None:
     """They say that they are not stored, and health says why; later they are."""
-    one, other = start(), start()
+    log = tmp_path / "events.ndjson"
+    one, other = start("--mock-only", f"--log-events={log}"), start()
     with one.client() as client, other.client() as elsewhere:
         first = create(client, "before")
         postgresql.stop(signal.SIGKILL)
@@ -139,6 +140,8 @@ def test_answers_continue_while_the_database_is_gone(start: Start, postgresql: P
             wait_for(lambda bridge=bridge: health(bridge)[0] == "ok", "health")  # type: ignore[misc]
         for response in (first, *unstored, follower):
             assert text_of(ok(elsewhere.get(f"/responses/{response['id']}"))) == text_of(response)
+    assert json.loads(log.read_text().partition("\n")[0])["settings"]["store"] == "postgresql"
+    assert PASSWORD not in log.read_text()
     stderr = one.stderr.read_text()
     assert "store: cannot write" in stderr
     assert "store: writing again" in stderr

@@ -16,6 +16,7 @@ from store.stores import Clock, conversation, ids, item, item_ids, json_items, p
 
 from bridge.errors import ConfigError, NotReady
 from bridge.store.postgres.migrations import LATEST, migrate_server
+from bridge.store.postgres.server import Server
 from bridge.store.postgres.store import PostgresStore
 
 DAY = "2026-11-16"
@@ -108,6 +109,19 @@ async def test_several_bridges_may_create_the_tables_together(postgresql: Postgr
     assert postgresql.execute("SELECT version FROM turnbridge.schema_version ORDER BY version", new) == [
         (number,) for number in range(1, LATEST + 1)
     ]
+
+
+async def test_a_bridge_that_freezes_in_a_transaction_holds_no_other_up(url: str, clock: Clock) -> None:
+    """Its locks are gone before another one gives up waiting for them."""
+    async with postgres_store(url, clock) as store:
+        assert await store.put("s", response("r1"))
+        await store.flush()
+        with Server(url).connection() as frozen:
+            frozen.execute("BEGIN")
+            frozen.execute("SELECT 1 FROM turnbridge.response FOR UPDATE")
+            assert await store.put("s", response("r1", size=1_000))
+            assert store.fault is None
+        assert await store.get("s", "r1") == response("r1", size=1_000)
 
 
 # Tables

@@ -26,10 +26,11 @@ LIMIT = 10.0
 ATTEMPTS = 4
 """How often work is repeated that lost a conflict with another bridge."""
 
+# A bridge that freezes in a transaction loses its locks before others give up waiting for them.
 SESSION = """
 SET statement_timeout = '8s';
 SET lock_timeout = '4s';
-SET idle_in_transaction_session_timeout = '10s';
+SET idle_in_transaction_session_timeout = '3s';
 SET client_min_messages = warning;
 """
 NETWORK: dict[str, Any] = {

@@ -123,12 +123,13 @@ class PostgresStore(QueuedStore):
 
     async def _commit(self, is_waiting: Callable[[], bool]) -> bool:
         """Wait until a change has been written; False while the database fails, or if that takes too long."""
+        dropped = self._queue.dropped
         with trio.move_on_after(self._patience):
             while is_waiting() and self.fault is None:
                 self._wakeup.set()
                 self._hurry.set()
                 await self._tried.wait()
-            return not is_waiting()
+            return not is_waiting() and self._queue.dropped == dropped
         self._fail(f"PostgreSQL has not stored anything for {self._patience:g} s")
         return False
 
