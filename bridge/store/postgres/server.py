@@ -4,6 +4,8 @@ without a limit. Everything here blocks and runs in worker threads.
 
 from __future__ import annotations
 
+import math
+import select
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -13,6 +15,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors
 from psycopg.pq import TransactionStatus
+from psycopg.waiting import Ready, Wait
 
 from bridge.store.engine import Unavailable
 
@@ -52,21 +55,28 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     deadline = 0.0
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
-        return super().wait(_limited(gen, self.deadline), *args, **options)
+        poller = select.poll()
+        try:
+            state = next(gen)
+            while True:
+                poller.register(self.pgconn.socket, _EVENTS[state])
+                left = max(self.deadline - time.monotonic(), 0)
+                ready = poller.poll(None if left == math.inf else left * 1000)
+                if not ready:
+                    raise psycopg.OperationalError("PostgreSQL does not answer")
+                state = gen.send(_ready(state, ready[0][1]))
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
-def _limited(waiting: Generator[Any, Any, T], deadline: float) -> Generator[Any, Any, T]:
-    """What psycopg waits for. psycopg wakes it ten times a second while nothing arrives."""
-    try:
-        state = next(waiting)
-        while True:
-            ready = yield state
-            if not ready and time.monotonic() > deadline:
-                raise psycopg.OperationalError("PostgreSQL does not answer")
-            state = waiting.send(ready)
-    except StopIteration as end:
-        value: T = end.value
-        return value
+_EVENTS = {Wait.R: select.POLLIN, Wait.W: select.POLLOUT, Wait.RW: select.POLLIN | select.POLLOUT}
+
+
+def _ready(state: int, events: int) -> int:
+    """What psycopg calls these events of a socket. After an error, reading or writing tells which one it was."""
+    ready = (Ready.R if events & select.POLLIN else 0) | (Ready.W if events & select.POLLOUT else 0)
+    return ready & state or state
 
 
 class Server:
