@@ -86,8 +86,8 @@ def try_loads(text: str | bytes) -> Any:
         return None
 
 
-def is_json(text: str) -> bool:
-    return try_loads(text) is not None or text.strip() == "null"
+def is_json(text: str | bytes) -> bool:
+    return try_loads(text) is not None or text.strip() in ("null", b"null")
 
 
 def safe_dumps(value: Any) -> bytes:

@@ -14,7 +14,6 @@ import io
 import os
 import re
 import select
-import shutil
 import sys
 import threading
 import time
@@ -42,7 +41,7 @@ class OutputError(BridgeError):
 
 
 class StdoutClosed(OutputError):
-    """The reader of stdout has gone, so there is no one to report an error to."""
+    """The reader of stdout has gone, so an error cannot be reported there."""
 
 
 class WriteFailed(BridgeError):
@@ -230,6 +229,8 @@ class Screen:
     """Stdout. It has colours only on a terminal, and not with NO_COLOR."""
 
     def __init__(self) -> None:
+        import shutil  # loads every compressor, for few commands
+
         self.on_terminal = sys.stdout.isatty()
         self.coloured = self.on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self.width = max(40, shutil.get_terminal_size((80, 24)).columns)

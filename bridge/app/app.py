@@ -166,7 +166,7 @@ class App:
     async def sole_use_of_login(self) -> AsyncIterator[None]:
         """Mark this login as in use, and warn if another bridge already uses it.
 
-        Both continue: with an API key there is no conflict.
+        Both continue: with an API key they do not conflict.
         """
         if self._login is None:
             yield
@@ -181,7 +181,7 @@ class App:
             yield
 
     async def warn_of_stray_aliases(self) -> None:
-        """When the models are known, warn about aliases of others, and report names that the default stands in for."""
+        """When the models are known, warn about aliases of others, and report names that the default model answers."""
         if self.settings.mock_only:
             return
         for protocol in PROTOCOLS.values():

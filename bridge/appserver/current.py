@@ -138,7 +138,7 @@ class CurrentTurn(RunningTurn):
         try:
             yield from self._prompt(thread["thread"]["id"], items, new_input)
         except RpcError:
-            # If Codex refuses the items, the turn has begun all the same: it is interrupted once this one has failed.
+            # If Codex refuses the items, the turn has still begun: it is interrupted once this one has failed.
             if AHEAD not in thread or self._turn_id is not None:
                 raise
             # Codex has forgotten a thread that was started ahead. A new one will do.

@@ -45,8 +45,21 @@ PROMPTS = frozenset(
 STOPS = frozenset({"turn/interrupt", "interruptConversation"})
 """Calls that interrupt a turn."""
 
+STARTS = frozenset({"turn/started", "codex/event/task_started"})
 ENDS = frozenset({"turn/completed", "codex/event/task_complete", "codex/event/turn_aborted"})
-"""Notifications that end a turn."""
+"""Notifications that begin a turn, and that end it."""
+
+COUNTS = frozenset({"thread/tokenUsage/updated", "codex/event/token_count", "resumeConversation"})
+"""Notifications, and a reply, with the number of tokens that a thread has used."""
+
+_LEGACY = frozenset({"addConversationListener", "sendUserTurn", "sendUserMessage"})
+
+
+def dialect_of(method: str) -> Dialect:
+    """The dialect of a call or a notification about a turn."""
+    is_legacy = method in _LEGACY or method.startswith("codex/event")
+    return BEGINS.get(method, "legacy" if is_legacy else "current")
+
 
 TOOL_CALL = "item/tool/call"
 """The child's request for the output of a client's function."""

@@ -113,7 +113,7 @@ COMPACTED = InvalidRequest(
     "stopped. Send a shorter conversation.",
     code="context_length_exceeded",
 )
-"""The windows in the child's catalog prevent compaction. If a Codex compacts all the same, the turn fails."""
+"""The windows in the child's catalog prevent compaction. If Codex still compacts, the turn fails."""
 
 
 def finished_from_error(message: str, info: object, details: object = None) -> Finished:

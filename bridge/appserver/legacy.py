@@ -141,14 +141,7 @@ class LegacyTurn(RunningTurn):
         if info is None:
             return
         # A conversation counts from its beginning.
-        counts = info.get("total_token_usage") or info["last_token_usage"]
-        usage = usage_from(
-            counts["input_tokens"],
-            counts.get("cached_input_tokens", 0),
-            counts["output_tokens"],
-            counts.get("reasoning_output_tokens", 0),
-        )
-        self.usage(UsageUpdate(usage - self._used))
+        self.usage(UsageUpdate(read_counts(info.get("total_token_usage") or info["last_token_usage"]) - self._used))
 
     def _error(self, message: dict[str, Any]) -> None:
         self.fail_later(finished_from_error(str(message.get("message")), message.get("codex_error_info")))
@@ -183,6 +176,16 @@ _EVENTS: dict[str, Callable[[LegacyTurn, dict[str, Any]], None]] = {
     "task_complete": LegacyTurn._task_complete,
 }
 """Every event that a turn reads."""
+
+
+def read_counts(counts: dict[str, Any]) -> Usage:
+    """Usage as Codex counts it for a conversation. Raises KeyError or TypeError for anything else."""
+    return usage_from(
+        counts["input_tokens"],
+        counts.get("cached_input_tokens", 0),
+        counts["output_tokens"],
+        counts.get("reasoning_output_tokens", 0),
+    )
 
 
 def choose_sends(

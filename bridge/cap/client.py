@@ -44,7 +44,7 @@ GATEWAYS = (408, 425, 429, 502, 503, 504)
 
 
 class ClientError(Exception):
-    """Why there is no answer, or no complete one."""
+    """Why an answer is missing or incomplete."""
 
 
 class AssistFailed(ClientError):
@@ -84,7 +84,7 @@ class CapClient:
 
     Lost connections and transient errors before the first packet are retried. The pauses are 0.5 s, doubling to 30 s,
     or `retry_after`. After `tries` attempts in a row without a new packet, or if the service asks to wait for more
-    than `patience` seconds, the last error is raised. There is no other time limit: use `trio.move_on_after`.
+    than `patience` seconds, the last error is raised. For any other time limit use `trio.move_on_after`.
 
     Raises ValueError for an invalid URL or key. Plain http to another machine needs `insecure_http`. A client given
     as `http` is not closed. `on_retry` is called with each error and the pause in seconds before the next attempt.

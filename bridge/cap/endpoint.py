@@ -52,8 +52,8 @@ def choose_form(accept: bytes | None, *, streams: bool, default: Form) -> tuple[
     """
     served = {kind: form for kind, form in _FORMS.items() if not streams or form[0] != "json"}
     usual = next(kind for kind, (form, _) in served.items() if form == default)
-    # `max` returns the first of equals: the default, then the others in the order of the table. Of two types of equal
-    # weight, the one that is named precedes the one that a wildcard admits.
+    # `max` returns the first of several maxima: the default, then the others in the order of the table. Of two types
+    # with the same weight, the one that is named precedes the one that a wildcard admits.
     order = sorted(served, key=lambda kind: kind != usual)
     chosen = max(order, key=lambda kind: _quality(kind, accept))
     if not _quality(chosen, accept)[0]:

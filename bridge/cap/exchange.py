@@ -51,7 +51,7 @@ class Ring:
 
     @property
     def first(self) -> int:
-        """The number of the oldest packet that is kept; if there is none, of the next packet."""
+        """The number of the oldest packet that is kept, or of the next packet if the ring is empty."""
         return self.last - len(self._packets) + 1
 
     @property

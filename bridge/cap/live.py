@@ -44,7 +44,7 @@ class LiveAssist:
         self.ring = exchange.ring
         self.fingerprint = exchange.request.compute_hash()
         self.refused: BridgeError | None = None
-        """Why there is no answer: the turn failed before its first packet."""
+        """Why the turn failed before its first packet."""
         self.over = False
         """No more packets will come."""
         self.left = False
@@ -256,7 +256,7 @@ class Assists:
         """How many turns of a request have sent packets and failed, for the most recent requests."""
 
     def find(self, key: str, request_id: UUID) -> LiveAssist:
-        """The turn of a request that runs or is kept. Raises Expired if there is none."""
+        """The turn of a request that runs or is kept. Raises Expired for any other request."""
         live = self._find((key, request_id))
         if live is None:
             raise Expired("Unknown or expired request id. Send the request again.")

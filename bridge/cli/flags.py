@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_origin, get_typ
 
 import typer
 
+from bridge.errors import UsageError
+
 if TYPE_CHECKING:
     from bridge.settings import Setting
 
@@ -32,6 +34,12 @@ def setting_flags(names: Sequence[str] = (), *, grouped: bool = False) -> Callab
         return {name: _SWITCHED.get(name, value) if value else value for name, value in typed.items()}
 
     return lambda command: _with_flags(command, [_setting(SETTINGS[name], grouped) for name in wanted], values)
+
+
+def check_choice(option: str, value: str | None, choices: Sequence[str]) -> None:
+    """Raise UsageError for any other value; None means that the option was not given."""
+    if value is not None and value not in choices:
+        raise UsageError(f"Invalid {option} {value[:40]!r}. Choose one of {', '.join(choices)}.")
 
 
 def flag(panel: str, help: str, *names: str, default: Any = None, secret: bool = False, **options: Any) -> Any:

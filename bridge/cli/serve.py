@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from bridge.cli.flags import Flags, setting_flags
+from bridge.cli.flags import Flags, check_choice, setting_flags
 
 if TYPE_CHECKING:
     from bridge.redact import Redactor
@@ -121,21 +121,20 @@ def app_server(
     and replaces Codex in tests. To use it instead of Codex, point CODEX_BIN at a program that runs this.
     """
     from bridge.appserver.standin.script import MODES, parse_script
-    from bridge.errors import ConfigError
+    from bridge.errors import ConfigError, UsageError
 
-    if mode not in MODES:
-        raise ConfigError(f"--mode {mode}: choose one of {', '.join(MODES)}")
-    if dialect not in ("both", "current", "legacy"):
-        raise ConfigError(f"--dialect {dialect}: choose both, current or legacy")
+    check_choice("--mode", mode, MODES)
+    check_choice("--dialect", dialect, ("both", "current", "legacy"))
+    check_choice("--on-miss", on_miss, ("error", "nearest"))
     if replay is not None:
         if script is not None:
-            raise ConfigError("use either --replay or --script, not both")
+            raise UsageError("Use either --replay or --script, not both.")
         _replay(replay, speed, on_miss)
         return
     try:
         parsed = parse_script(script.read_bytes()) if script else None
     except OSError as error:
-        raise ConfigError(f"--script {script}: {error.strerror}") from error
+        raise ConfigError(f"--script {script} cannot be read: {error.strerror}.") from error
 
     import trio
 
@@ -148,12 +147,10 @@ def app_server(
 
 
 def _replay(path: Path, speed: float, on_miss: str) -> None:
-    from bridge.errors import ConfigError
+    from bridge.errors import ConfigError, UsageError
 
     if not (speed >= 0 and math.isfinite(speed)):
-        raise ConfigError(f"--speed {speed:g}: use a number, 0 or more")
-    if on_miss not in ("error", "nearest"):
-        raise ConfigError(f"--on-miss {on_miss}: choose error or nearest")
+        raise UsageError(f"Invalid --speed {speed:g}. Use a number, 0 or more.")
 
     from bridge.log.child_side import read_child
     from bridge.log.read import RecordReader, played_files

@@ -213,7 +213,7 @@ async def _ask_cells(
                 raise BridgeError(
                     f"Stopped after {progress.count.asked} of {count} request(s), because {failure.code} is permanent. "
                     f"Fix it, then run the same command with --results {quote(str(plan.file.path))} to continue. "
-                    "--keep-going sends the remaining requests all the same.",
+                    "--keep-going sends the remaining requests anyway.",
                     code="run_stopped",
                 )
             if left := count - progress.count.asked:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge import exact_json
-from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, Dialect
+from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, Dialect, dialect_of
 from bridge.appserver.standin.recorded import (
     Answer,
     Message,
@@ -172,7 +172,7 @@ class _Run:
         call, number, handshake = None, 0, None
         if method in BEGINS or method in PARTS or method in PROMPTS:
             if thread is None:
-                thread = _Thread(BEGINS.get(method, "legacy" if "conversationId" in params else "current"))
+                thread = _Thread(dialect_of(method))
                 self.threads.append(thread)
                 if key is not None and method not in BEGINS:  # the log was cut before its beginning
                     thread.id, self._by_key[key] = key, thread

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from bridge.appserver.current import CurrentTurn
+from bridge.appserver.dialect import dialect_of
 from bridge.appserver.legacy import LegacyTurn
 from bridge.appserver.native import NativeTools
 from bridge.appserver.turn import ChildSettings, RunningTurn
@@ -22,6 +23,7 @@ from bridge.core.events import Finished, ReasoningDelta, Restarted, ToolCall, Tu
 from bridge.core.items import full_name
 from bridge.core.turn import Turn
 from bridge.exact_json import member, safe_dumps, text_of, try_loads
+from bridge.log.record import usage_record
 from bridge.log.recording import Recording
 from bridge.log.request import Part, with_words
 from bridge.protocols.cap.decoder import WEB_SEARCH, CapDecoder, Shown, kind_of
@@ -178,7 +180,7 @@ class BackendReader:
 
     def __init__(self) -> None:
         self._provider = AnswerReader()
-        self._child: _Current | _Legacy | None = None
+        self._child = ChildReader()
         self._content = _Content()
 
     @property
@@ -189,7 +191,7 @@ class BackendReader:
     @property
     def parts(self) -> list[Part]:
         """The content, in the order in which its parts began; nothing empty."""
-        announced = _message_of(self._child.announced) if self._child is not None else ""
+        announced = _message_of(self._child.announced)
         failed = [Part("assistant", "error", announced)] if announced else []
         return [*self._content.parts, *failed, *self._provider.answer().parts]
 
@@ -199,18 +201,8 @@ class BackendReader:
             self._provider.take(payload)
         elif kind == "rpc_error":
             self._content.note("error", member(payload, "error", "message"))
-        elif kind == "rpc_response" and isinstance(self._child, _Current):
-            self._child.started(member(payload, "result", "turn", "id"))
-        elif kind in ("rpc_request", "rpc_notification"):
-            method, params = text_of(member(payload, "method")), member(payload, "params")
-            if self._child is None:
-                legacy = method.startswith("codex/event") or method in _LEGACY_CALLS
-                self._child = _Legacy() if legacy else _Current()
-            if kind == "rpc_notification" and isinstance(params, dict):
-                # As with a live child, a notification of an unknown shape has no content.
-                with suppress(KeyError, TypeError, AttributeError, ValueError):
-                    self._child.receive(method, params)
-                self._content.add(self._child.take())
+        else:
+            self._content.add(self._child.read(kind, payload))
 
 
 def backend_text(recording: Recording) -> str:
@@ -235,7 +227,6 @@ def backend_answers(recording: Recording) -> dict[int, list[Part]]:
 
 
 def client_answer(recording: Recording) -> Answer:
-    """What the client got."""
     reader = AnswerReader()
     for piece in recording.client:
         for value in sent_values(piece.kind, piece.payload):
@@ -270,10 +261,7 @@ class _Content:
         """The tokens, under the names that an export has for them."""
         results = (entry for entry in reversed(self._entries) if isinstance(entry, Result))
         used = next((result.usage for result in results if result.usage), None)
-        if used is None:
-            return None
-        counts = (used.input, used.cached, used.output, used.reasoning)
-        return dict(zip(("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"), counts, strict=True))
+        return None if used is None else usage_record(used)
 
     def add(self, events: Iterable[TurnEvent]) -> None:
         for event in events:
@@ -329,9 +317,33 @@ def _cap_part(event: TurnEvent | Shown) -> Part | None:
     return Part("assistant", "other", text_of(data.get("message") or data.get("content") or data), event.kind)
 
 
-# Decoders of the child's dialects, without a turn of our own behind them.
+class ChildReader:
+    """Reads the messages of one turn of a child, of either dialect, without a turn of our own behind it."""
 
-_LEGACY_CALLS = ("newConversation", "resumeConversation", "sendUserTurn", "sendUserMessage", "addConversationListener")
+    def __init__(self) -> None:
+        self._turn: _Current | _Legacy | None = None
+
+    @property
+    def announced(self) -> Finished | None:
+        """A failure that was announced while the end of the turn is missing."""
+        return self._turn.announced if self._turn is not None else None
+
+    def read(self, kind: str, payload: Any) -> list[TurnEvent]:
+        """The events of a record of this kind."""
+        if kind == "rpc_response" and isinstance(self._turn, _Current):
+            self._turn.started(member(payload, "result", "turn", "id"))
+        if kind not in ("rpc_request", "rpc_notification"):
+            return []
+        method, params = text_of(member(payload, "method")), member(payload, "params")
+        if self._turn is None:
+            self._turn = _Legacy() if dialect_of(method) == "legacy" else _Current()
+        if kind == "rpc_notification" and isinstance(params, dict):
+            # As with a live child, a notification of an unknown shape has no content.
+            with suppress(KeyError, TypeError, AttributeError, ValueError):
+                self._turn.receive(method, params)
+        return self._turn.take()
+
+
 _SETTINGS = ChildSettings(native_tools=True)
 """Codex may use all of its own tools: none of them makes an answer invalid here."""
 
@@ -353,7 +365,6 @@ class _Recorded(RunningTurn):
 
     @property
     def announced(self) -> Finished | None:
-        """A failure that was announced while the end of the turn is missing."""
         return None if self.finished else self._failure
 
 

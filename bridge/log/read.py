@@ -74,7 +74,7 @@ class Trouble:
 
 
 def log_files(path: Path) -> list[Path]:
-    """The files of a log, in order. Raises ConfigError when there is none."""
+    """The files of a log, in order. Raises ConfigError if the path is not a log."""
     if path.is_dir():
         files = sorted(entry for entry in path.iterdir() if entry.suffix == SUFFIX and entry.is_file())
         if not files:

@@ -19,6 +19,13 @@ from bridge.redact import POLICY, Redactor
 FORMAT = 2
 """2 has the run in every record, attempts of one request (`req_id#n`), and the head of each answer."""
 GARBAGE_KEPT = 4096
+TOKENS = {
+    "input_tokens": "input",
+    "cached_tokens": "cached",
+    "output_tokens": "output",
+    "reasoning_tokens": "reasoning",
+}
+"""The counts of tokens in a log, and their names in `Usage`."""
 
 
 class Recorder:
@@ -256,14 +263,7 @@ def turn_end(facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -
         "outcome": end.outcome,
         "reason": end.reason,
         "error": error_record(end.error) if end.error else None,
-        "usage": None
-        if usage is None
-        else {
-            "input_tokens": usage.input,
-            "cached_tokens": usage.cached,
-            "output_tokens": usage.output,
-            "reasoning_tokens": usage.reasoning,
-        },
+        "usage": None if usage is None else usage_record(usage),
         "calls": [call.name for call in facts.calls],
         "repairs": [repair for call in facts.calls for repair in call.repairs],
         "first_event_s": None if facts.first is None else round(facts.first - facts.arrived, 6),
@@ -271,8 +271,11 @@ def turn_end(facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -
     }
 
 
+def usage_record(usage: Usage) -> dict[str, int]:
+    return {name: getattr(usage, count) for name, count in TOKENS.items()}
+
+
 def calls_in(events: list[TurnEvent]) -> tuple[ToolCall, ...]:
-    """The calls among events."""
     return tuple(event for event in _in_choices(events) if isinstance(event, ToolCall))
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from bridge import exact_json
-from bridge.appserver.dialect import PARTS, PROMPTS, STOPS
+from bridge.appserver.dialect import COUNTS, PARTS, PROMPTS, STOPS
+from bridge.core.events import Usage
 from bridge.exact_json import member, text_of
 from bridge.log.read import request_of
-from bridge.log.transcript import COUNTS, body_from_calls, total_used
+from bridge.log.transcript import body_from_calls, total_used
 
 EXIT = "backend_exit"
 BEFORE, AFTER = 1.0, 15.0
@@ -80,8 +81,8 @@ class Recording:
     """The last known quota of the account before it."""
     exit: dict[str, Any] | None = None
     """How the child ended, if that ended the turn: the payload of `backend_exit`."""
-    used: dict[str, Any] | None = None
-    """The tokens that the thread had used before, as Codex counts."""
+    used: Usage | None = None
+    """The tokens that the thread had used before."""
     thread: dict[str, Any] | None = None
     """The model and instructions of its thread; only of a turn in a transcript."""
     number: int = 0
@@ -100,7 +101,6 @@ class Recording:
 
     @property
     def complete(self) -> bool:
-        """Whether the log has its end."""
         return self.end is not None
 
     @property
@@ -158,7 +158,6 @@ class Recording:
         return body_from_calls(calls, self.thread)
 
     def add(self, record: dict[str, Any], attempt: int) -> None:
-        """Add one of its records."""
         kind, payload = record["kind"], record.get("payload")
         if kind in _FRAMES:
             self.thread = self.thread or record.get("thread")
@@ -195,13 +194,13 @@ class Assembler:
         self._open: dict[str, Recording] = {}
         self._headers: dict[str, dict[str, Any]] = {}
         self._limits: dict[str, dict[str, Any]] = {}
-        self._used: dict[tuple[str, str], dict[str, Any]] = {}
+        self._used: dict[tuple[str, str], Usage] = {}
         self._ended: set[str] = set()
         self._left: list[Recording] = []
         self._begun = 0
 
     def number(self, req_id: str) -> int | None:
-        """The number of the open recording of a record's request; None if there is none."""
+        """The number of the open recording of a record's request; None without one."""
         found = self._open.get(request_of(req_id)[0])
         return found.number if found is not None else None
 

@@ -221,7 +221,7 @@ class Copied:
     """Without the header."""
     removed: dict[str, int]
     leaks: list[Leak]
-    """Where secrets remain. Then there is no copy."""
+    """Where secrets remain. If any does, no copy is kept."""
     trouble: Trouble
 
 

@@ -12,26 +12,24 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bridge.appserver.dialect import PROMPTS
-from bridge.exact_json import member
+from bridge.appserver.dialect import COUNTS, PROMPTS
+from bridge.core.events import Finished, ReasoningDelta, TextDelta, Usage
+from bridge.exact_json import member, text_of
 from bridge.log.read import Trouble, continues, parse_record, request_of
-from bridge.log.transcript import COUNTS, TranscriptReader, total_used
+from bridge.log.record import TOKENS, usage_record
+from bridge.log.transcript import TranscriptReader, total_used
 from bridge.protocols.cap.decoder import effective_meta
+
+if TYPE_CHECKING:
+    from bridge.log.content import ChildReader
 
 OUTCOMES = ("completed", "incomplete", "failed", "cancelled", "unfinished")
 """How a request can end; `unfinished`: its end is not in the log."""
 TRANSCRIPT = "transcript"
 """The path of a turn in a plain transcript, which has no client requests."""
 MESSAGE_KEPT = 400
-_TOKENS = {
-    "input_tokens": "inputTokens",
-    "cached_tokens": "cachedInputTokens",
-    "output_tokens": "outputTokens",
-    "reasoning_tokens": "reasoningOutputTokens",
-}
-"""The counts of a summary and of `turn_end`, and what Codex calls them."""
 
 
 @dataclass(slots=True)
@@ -109,7 +107,7 @@ class Summary:
             self.error = _text(error.get("code")) or "unknown"
             self.message = _text(error.get("message"))[:MESSAGE_KEPT]
         if isinstance(usage, dict):
-            for name in _TOKENS:
+            for name in TOKENS:
                 count = usage.get(name)
                 setattr(self, name, count if isinstance(count, int) and not isinstance(count, bool) else None)
         self.cost = _seconds(payload.get("cost"))
@@ -184,7 +182,7 @@ class Scanner:
     turns: dict[str, _TranscriptTurn] = field(default_factory=dict)
     """The turns of a plain transcript."""
     _transcript: TranscriptReader = field(init=False)
-    _used: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _used: dict[str, Usage] = field(default_factory=dict)
     """How many tokens each thread of a transcript has used so far."""
     _ended: list[Summary] = field(default_factory=list)
 
@@ -271,82 +269,77 @@ class Scanner:
 
     def _read_transcript(self, record: dict[str, Any]) -> None:
         kind, method, payload = record["kind"], record.get("method"), record["payload"]
-        name, at, params = record["req_id"], record["mono"], payload.get("params")
+        name, at = record["req_id"], record["mono"]
         turn = self.turns.get(name)
         if turn is None:
             turn = self.turns[name] = _TranscriptTurn(Summary(name, path=TRANSCRIPT, backend="app-server"), at)
-            turn.name_model(params)
+            turn.name_model(payload.get("params"))
         thread = record.get("conversation_id") or ""
         if method in PROMPTS and kind == "rpc_request":
             if turn.prompted is None:
-                turn.used = self._used.get(thread, {})
+                turn.used = self._used.get(thread, Usage())
             turn.prompted = at
             turn.name_model(record.get("thread"))
         elif method in PROMPTS and kind == "rpc_error":
-            turn.fail(payload.get("error"), at)
+            turn.end("failed", at, "error", text_of(member(payload, "error", "message")))
         elif method in PROMPTS and kind == "rpc_response":
             turn.accepted = True
-        elif method in COUNTS:
-            if (total := total_used(payload)) is not None:
-                self._used[thread] = total
-                turn.count(total)
-        elif kind == "rpc_notification" and isinstance(method, str):
-            turn.receive(method, params, at)
+        elif method in COUNTS and (total := total_used(payload)) is not None:
+            self._used[thread] = total
+            turn.count(total)
+        turn.receive(kind, payload, at)
 
 
 @dataclass(slots=True)
 class _TranscriptTurn:
-    """The summary of a turn in a plain transcript, made from the child's messages."""
+    """The summary of a turn in a plain transcript, from what the decoder of its dialect reads."""
 
     summary: Summary
     began: float
+    child: ChildReader = field(init=False)
     prompted: float | None = None
     accepted: bool = False
     """Whether the prompt was accepted. A resumed or forked thread may count its earlier usage shortly before that."""
-    used: dict[str, Any] = field(default_factory=dict)
+    used: Usage = field(default_factory=Usage)
     """What the thread had used before."""
 
-    def receive(self, method: str, params: Any, at: float) -> None:
-        """Read a notification of either dialect."""
-        kind = member(params, "msg", "type") if method.startswith("codex/event") else method
-        if isinstance(kind, str) and kind.lower().endswith("delta") and self.summary.first_event_s is None:
-            self.summary.first_event_s = round(at - (self.prompted or self.began), 6)
-        elif kind == "error" and not member(params, "willRetry"):
-            self.fail(member(params, "error" if method == "error" else "msg"), at)
-        elif kind == "turn/completed":
-            status = member(params, "turn", "status")
-            if status in ("completed", "interrupted"):
-                self._end("completed" if status == "completed" else "cancelled", at)
-            else:
-                self.fail(member(params, "turn", "error"), at)
-        elif kind == "turn_aborted":
-            self._end("cancelled", at)
-        elif kind == "task_complete" and self.summary.outcome != "failed":
-            self._end("completed", at)
+    def __post_init__(self) -> None:
+        # Imported here: the dialects take longer to load than most commands take to run.
+        from bridge.log.content import ChildReader
 
-    def fail(self, error: Any, at: float) -> None:
-        self._end("failed", at)
-        if isinstance(error, dict):
-            info = error.get("codexErrorInfo") or error.get("codex_error_info")
-            name = next(iter(info), "") if isinstance(info, dict) else info
-            self.summary.error = name if isinstance(name, str) and name else self.summary.error or "error"
-            self.summary.message = str(error.get("message", ""))[:MESSAGE_KEPT]
+        self.child = ChildReader()
 
-    def count(self, total: dict[str, Any]) -> None:
+    def receive(self, kind: str, payload: Any, at: float) -> None:
+        for event in self.child.read(kind, payload):
+            if isinstance(event, TextDelta | ReasoningDelta) and self.summary.first_event_s is None:
+                self.summary.first_event_s = round(at - (self.prompted or self.began), 6)
+            elif isinstance(event, Finished):
+                self._finish(event, at)
+        if (announced := self.child.announced) is not None:
+            self._finish(announced, at)  # the transcript may lack the end of the turn
+
+    def count(self, total: Usage) -> None:
         """A thread counts from its beginning; what a turn has used is the difference."""
         if not self.accepted:
             self.used = total
             return
-        for name, codex_name in _TOKENS.items():
-            now, before = total.get(codex_name), self.used.get(codex_name, 0)
-            setattr(self.summary, name, now - before if isinstance(now, int) and isinstance(before, int) else None)
+        for name, tokens in usage_record(total - self.used).items():
+            setattr(self.summary, name, tokens)
 
     def name_model(self, about: Any) -> None:
         if isinstance(model := member(about, "model"), str):
             self.summary.model = self.summary.requested_model = model
 
-    def _end(self, outcome: str, at: float) -> None:
+    def _finish(self, end: Finished, at: float) -> None:
+        if end.error is None or end.error.code == "empty_response":
+            # That an answer is empty is the decoder's verdict, not the child's.
+            self.end("completed" if end.outcome == "failed" else end.outcome, at)
+        else:
+            self.end(end.outcome, at, end.error.code, end.error.message)
+
+    def end(self, outcome: str, at: float, error: str | None = None, message: str | None = None) -> None:
         self.summary.outcome, self.summary.total_s = outcome, round(at - self.began, 6)
+        self.summary.error, self.summary.message = error, message and message[:MESSAGE_KEPT]
 
 
 def _text(value: Any) -> str:

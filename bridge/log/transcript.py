@@ -6,27 +6,19 @@ enough to see how today's code translates the answer.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.appserver.connection import key_of
-from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, Dialect
+from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, STARTS, Dialect, dialect_of
 from bridge.appserver.standin.recorded import key_in
+from bridge.core.events import Usage
 from bridge.exact_json import member, objects, safe_dumps
 from bridge.log.read import parse_line
 
-_STARTED = ("turn/started", "codex/event/task_started")
 _STEER = "turn/steer"
 """The prompt that never begins a turn."""
-COUNTS = ("thread/tokenUsage/updated", "codex/event/token_count", "resumeConversation")
-"""Notifications, and a reply, with the number of tokens that a thread has used."""
-_TOKENS = {
-    "inputTokens": "input_tokens",
-    "cachedInputTokens": "cached_input_tokens",
-    "outputTokens": "output_tokens",
-    "reasoningOutputTokens": "reasoning_output_tokens",
-}
-"""The counts in the current and in the legacy dialect."""
 
 
 @dataclass(slots=True)
@@ -68,7 +60,7 @@ class TranscriptReader:
         thread = self._threads.get(key or "")
         if method is not None and rpc_id is None:
             kind = "rpc_notification"
-            if thread is not None and method.startswith("codex/event") == (thread.dialect == "legacy"):
+            if thread is not None and dialect_of(method) == thread.dialect:
                 self._follow(thread, method)
         elif method is not None:
             kind = "rpc_request" if direction == "out" else "server_request"
@@ -100,11 +92,11 @@ class TranscriptReader:
         """The thread that a call creates, or is about."""
         thread = self._threads.get(key or "")
         if method in BEGINS:
-            thread = _Thread(self._new_id(), BEGINS[method], _settings(params))
+            thread = _Thread(self._new_id(), dialect_of(method), _settings(params))
         elif method in PARTS or (method in PROMPTS and method != _STEER):
             if thread is None:
                 # The transcript begins within its thread.
-                thread = _Thread(self._new_id(), "legacy" if "conversationId" in params else "current")
+                thread = _Thread(self._new_id(), dialect_of(method))
                 if key is not None:
                     self._threads[key] = thread
             elif thread.over:
@@ -118,7 +110,7 @@ class TranscriptReader:
         """Note the end of a turn, and one that begins without a prompt: two prompts at once may become two turns."""
         if method in ENDS:
             thread.over = True
-        elif method in _STARTED and thread.over:
+        elif method in STARTS and thread.over:
             thread.req_id, thread.over = self._new_id(), False
 
     def _reply(self, method: str | None, thread: _Thread | None, message: dict[str, Any]) -> str | None:
@@ -165,16 +157,17 @@ def body_from_calls(calls: list[dict[str, Any]], thread: dict[str, Any] | None =
     return body | ({"instructions": instructions} if instructions else {})
 
 
-def total_used(payload: Any) -> dict[str, Any] | None:
-    """What a thread has used since its beginning, from one of `COUNTS`, with the names of the current dialect."""
-    total = member(payload, "params", "tokenUsage", "total")
-    if isinstance(total, dict):
-        return total
+def total_used(payload: Any) -> Usage | None:
+    """What a thread has used since its beginning, from a message with its counts."""
+    # Imported here: the dialects take longer to load than most commands take to run.
+    from bridge.appserver import current, legacy
+
+    with suppress(KeyError, TypeError, AttributeError):
+        return current.read_counts(payload["params"]["tokenUsage"]["total"])
     before = list(objects(member(payload, "result", "initialMessages")))
     for message in (member(payload, "params", "msg"), *reversed(before)):
-        total = member(message, "info", "total_token_usage")
-        if isinstance(total, dict):
-            return {new: total.get(old, 0) for new, old in _TOKENS.items()}
+        with suppress(KeyError, TypeError, AttributeError):
+            return legacy.read_counts(message["info"]["total_token_usage"])
     return None
 
 

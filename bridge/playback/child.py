@@ -8,7 +8,7 @@ from typing import Any
 
 from bridge import exact_json
 from bridge.appserver.connection import RpcError
-from bridge.appserver.current import CurrentTurn, read_counts
+from bridge.appserver.current import CurrentTurn
 from bridge.appserver.failures import refusal
 from bridge.appserver.legacy import LegacyTurn, Sends
 from bridge.appserver.native import NativeTools
@@ -19,6 +19,7 @@ from bridge.core.items import FunctionOutput, Item
 from bridge.core.turn import Turn
 from bridge.errors import BackendProtocolError, BridgeError
 from bridge.log.recording import Frame
+from bridge.log.transcript import total_used
 from bridge.protocols.chat.presets import CUSTOM, PRESETS
 from bridge.upstream.apis import Api, ChatApi, MessagesApi, ResponsesApi
 
@@ -86,7 +87,7 @@ class ChildPlayback:
     The current code makes its own calls and gets the recorded replies, so it may call other methods than recorded.
     """
 
-    def __init__(self, turn: Turn, frames: Sequence[Frame], used: dict[str, Any] | None = None) -> None:
+    def __init__(self, turn: Turn, frames: Sequence[Frame], used: Usage | None = None) -> None:
         asked = _asked(frames)
         self.running = _running(turn, frames, asked, used)
         self._before = _answers_before(asked)
@@ -190,15 +191,13 @@ def _answers_before(asked: dict[str | None, Frame]) -> dict[str, Any]:
     return {method: result for method, result in made.items() if method not in asked}
 
 
-def _running(
-    turn: Turn, frames: Sequence[Frame], asked: dict[str | None, Frame], used: dict[str, Any] | None
-) -> RunningTurn:
+def _running(turn: Turn, frames: Sequence[Frame], asked: dict[str | None, Frame], used: Usage | None) -> RunningTurn:
     """The turn in the recorded dialect, begun by the recorded calls."""
     if any(method in asked for method in _LEGACY):
         sends: Sends = "turn"
         if "sendUserMessage" in asked:
             sends = "both" if "sendUserTurn" in asked else "message"
-        return LegacyTurn(turn, SETTINGS, sends=sends, used=_usage(used))
+        return LegacyTurn(turn, SETTINGS, sends=sends, used=used)
     start = _params(asked.get("thread/start"))
     injects = "thread/inject_items" in asked or "turn/start" not in asked
     native = _is_native(turn, frames, start)
@@ -239,25 +238,18 @@ def _resumed(turn: Turn, frames: Sequence[Frame]) -> _Continued | None:
         return None
     # Codex begins with what the thread had used until then.
     used = next(
-        (params["tokenUsage"].get("total") for params in notes if isinstance(params.get("tokenUsage"), dict)), None
+        (total_used({"params": params}) for params in notes if isinstance(params.get("tokenUsage"), dict)), None
     )
     calls = len([item for item in turn.items if isinstance(item, FunctionOutput)])
     return _Continued(str(answered[0].key), used, turns[0], calls)
 
 
-def _usage(used: Any) -> Usage:
-    """What the thread had used before, if that is known."""
-    with suppress(KeyError, TypeError):
-        return read_counts(used or {})
-    return Usage()
-
-
 class _Continued(KeptThreads):
     """Finds the thread that the recorded turn continued, whatever its content."""
 
-    def __init__(self, thread: str, used: Any, turn_id: str | None = None, calls: int = 0) -> None:
+    def __init__(self, thread: str, used: Usage | None, turn_id: str | None = None, calls: int = 0) -> None:
         super().__init__(0)
-        self._thread = KeptThread(thread, _usage(used), (), 0.0, calls, turn_id)
+        self._thread = KeptThread(thread, used or Usage(), (), 0.0, calls, turn_id)
 
     def find(
         self, start: bytes, items: Sequence[Item], now: float, options: Mapping[str, Any] | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bridge.cli.flags import check_choice
 from bridge.log.commands import Filters, LogPath, filtered
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ def command(
     from bridge.errors import UsageError
     from bridge.replay.verify import PROTOCOLS
 
-    if as_ is not None and as_ not in PROTOCOLS:
-        raise UsageError(f"Invalid --as {as_[:40]!r}. Choose one of {', '.join(PROTOCOLS)}.")
+    check_choice("--as", as_, PROTOCOLS)
     if as_ is not None and verify:
         raise UsageError("--verify compares in the recorded protocol. Use it without --as.")
     if update and not verify:

@@ -75,7 +75,7 @@ async def tidy_up(interval: float = INTERVAL) -> None:
 
 
 def _collect() -> None:
-    """What is freed is scattered, so glibc keeps it unless it is told to give it back."""
+    """What is freed is scattered, so glibc keeps it unless it is asked to return it."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

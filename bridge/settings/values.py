@@ -31,7 +31,7 @@ def pair(value: Any, info: ValidationInfo) -> Any:
 
 
 def absolute(path: Path | str) -> Path:
-    # os.path.expanduser leaves `~nobody` as it is, where Path.expanduser raises.
+    # os.path.expanduser leaves `~unknown` as it is, where Path.expanduser raises.
     return Path(os.path.expanduser(path)).absolute()
 
 

@@ -111,7 +111,7 @@ class Store(Protocol):
     async def add_items(self, scope: str, id: str, items: Sequence[bytes]) -> bool:
         """Append items (JSON objects with an `id`); False when there is no such conversation.
 
-        An item whose id is there already is replaced where it stands.
+        An item with an existing id replaces that one in its position.
         """
 
     async def list_items(self, scope: str, id: str) -> list[bytes] | None:

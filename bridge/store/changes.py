@@ -18,7 +18,7 @@ from bridge import exact_json
 from bridge.store.base import USAGE_DAYS, Conversation, StoredResponse, UsageRow
 
 ROW_SIZE = 256
-"""What a conversation counts for besides its texts, so that empty ones are not free."""
+"""Bytes that a conversation counts for besides its texts, so that empty ones are not free."""
 CHANGE_SIZE = 256
 """About how much memory a change takes besides its texts."""
 
@@ -67,7 +67,7 @@ class Change:
     delete: bool = False
     metadata: Mapping[str, str] | None = None
     items: Items = ()
-    """Items to append; one whose id is there already is replaced where it stands."""
+    """Items to append; one with an existing id replaces that item in its position."""
     delete_item: str | None = None
 
     @property
@@ -221,7 +221,7 @@ class Batch:
 class Changes:
     """The changes that wait to be written, oldest first.
 
-    A response has one at most, which says all. A conversation has a list: another process may change it too, so that
+    A response has at most one, which is complete. A conversation has a list: another process may change it too, so that
     it cannot be written as a whole.
     """
 
@@ -322,7 +322,7 @@ class Changes:
         return batch
 
     def written(self, batch: Batch) -> None:
-        """Remove the changes of a batch, but for those that others have replaced meanwhile."""
+        """Remove the changes of a batch, except those that have been replaced meanwhile."""
         for key, change in batch.responses.items():
             now = self._responses.get(key)
             if now is change:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 TRANSIENT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Faults that may pass. Any other error about a path is a mistake in the settings."""
+"""Faults that may be temporary. Any other error about a path is a mistake in the settings."""
 
 
 class StoreFile:

@@ -143,7 +143,7 @@ class KeyStore(Protocol):
         """
 
     def revoke(self, name: str) -> ClientKey:
-        """Remove a key and return its entry. Raises UsageError when there is none of this name."""
+        """Remove a key and return its entry. Raises UsageError for an unknown name."""
 
     def write(self, keys: tuple[ClientKey, ...]) -> None:
         """Replace all keys."""
@@ -171,7 +171,7 @@ class KeyFile:
         return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
     def read(self) -> tuple[ClientKey, ...]:
-        """None if there is no file. One that cannot be trusted is not read."""
+        """An empty list without a file. One that cannot be trusted is not read."""
         path = self._path
         try:
             content = read_whole(path, limit=MAX_FILE, trusted=True)

@@ -132,7 +132,7 @@ class QueuedStore:
         self._wakeup, self._hurry = trio.Event(), trio.Event()
 
     async def _write(self) -> bool:
-        """Write one batch; whether the database is well."""
+        """Write one batch; whether the database works."""
         batch, self._uncertain = self._uncertain, None
         if batch is None:
             batch = self._queue.take(BATCH, 1 if self._one_by_one else None)

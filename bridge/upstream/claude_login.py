@@ -22,14 +22,14 @@ _MEMBER = "claudeAiOauth"
 
 
 class NotSignedIn(BridgeError, code="claude_not_logged_in", http_status=401, kind="authentication_error"):
-    """There is no usable key or login."""
+    """Anthropic's key or Claude Code's login is missing or unusable."""
 
 
 FILE = LoginFile("Claude Code's .credentials.json", "Claude Code is not logged in here", SIGN_IN, NotSignedIn)
 
 
 def parse_credentials(data: Any) -> Login:
-    """The login in the content of a .credentials.json. Raises NotSignedIn when there is none."""
+    """The login in the content of a .credentials.json. Raises NotSignedIn for any other content."""
     login = data.get(_MEMBER) if isinstance(data, dict) else None
     token = text_in(login.get("accessToken")) if isinstance(login, dict) else None
     if not isinstance(login, dict) or token is None or not is_header_safe(token):

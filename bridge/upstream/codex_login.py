@@ -27,14 +27,14 @@ _CLAIM = "https://api.openai.com/auth"
 
 
 class NotLoggedIn(BridgeError, code="codex_not_logged_in", http_status=401, kind="authentication_error"):
-    """There is no usable login."""
+    """Codex has no usable login."""
 
 
 FILE = LoginFile("auth.json", "Codex is not logged in", LOG_IN, NotLoggedIn)
 
 
 def parse_auth(data: Any) -> Login:
-    """The login in the content of an auth.json. Raises NotLoggedIn when there is none.
+    """The login in the content of an auth.json. Raises NotLoggedIn for any other content.
 
     `auth_mode` may be `chatgpt`, `api_key`, `apikey` (what Codex itself writes) or missing; then tokens win over a key.
     """

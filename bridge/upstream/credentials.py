@@ -21,7 +21,7 @@ class Credentials(Protocol):
     """Where a provider is, and how the bridge identifies itself there."""
 
     def attempt(self, turn: Turn, session: str, content: bytes) -> Attempt:
-        """The requests of one turn. Raises a BridgeError when there is no login."""
+        """The requests of one turn. Raises a BridgeError without a usable login."""
 
 
 class KeyCredentials:
@@ -198,7 +198,7 @@ class AnthropicCredentials:
 
     def _required_login(self) -> StoredLogin:
         if self._login is None:
-            raise NotSignedIn(f"There is no key for Anthropic. {SIGN_IN}")
+            raise NotSignedIn(f"No key for Anthropic is configured. {SIGN_IN}")
         return self._login
 
 

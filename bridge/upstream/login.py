@@ -62,7 +62,7 @@ class LoginFile:
 
     name: str
     missing: str
-    """What is the case when there is no such file."""
+    """What it means that the file is missing."""
     remedy: str
     """How to log in."""
     error: type[BridgeError]
@@ -206,7 +206,7 @@ class StoredLogin(ABC):
         return self.parse(new)
 
     def _newest(self) -> Data:
-        """The content of the file, or the content that could not be written in its stead."""
+        """The content of the file, or the content that could not be written instead."""
         data = self.file.read(self._path)
         if self._unwritten is not None and self.parse(data).token == self._unwritten[0]:
             return self._unwritten[1]
@@ -282,7 +282,7 @@ async def _locked(path: Path) -> AsyncIterator[None]:
 
 
 def refresh_failed(reason: str) -> UpstreamError:
-    """A refresh that failed for a reason that may pass."""
+    """A temporary failure of a refresh."""
     return UpstreamError(
         f"Could not refresh the login: {reason}. Try again.", code="refresh_failed", severity="transient"
     )

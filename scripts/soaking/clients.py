@@ -219,7 +219,7 @@ async def careless(client: Client) -> None:
             ("empty", b" ", "invalid_json"),
             ("a list", b"[]", "invalid_json"),
             ("deep", deep, "nesting_too_deep"),
-            ("no model", b'{"model":"nobody-has-this","input":"x","messages":[]}', "model_not_found"),
+            ("no model", b'{"model":"unknown-model","input":"x","messages":[]}', "model_not_found"),
             ("too large", b'{"model":"' + b"x" * MAX_BODY + b'"}', "request_too_large"),
             ("no key", b"{}", "invalid_api_key"),
             ("nowhere", b"{}", "not_found"),
@@ -231,7 +231,7 @@ async def careless(client: Client) -> None:
     elif kind == "nowhere":
         path = "/v1/nowhere"
     elif kind == "no model":
-        path, body = PATHS["responses"], b'{"model":"nobody-has-this","input":"x"}'
+        path, body = PATHS["responses"], b'{"model":"unknown-model","input":"x"}'
     elif kind == "wrong type":
         path, body = PATHS["responses"], b'{"model":"soak","input":5}'
     seen = Seen(client.name, kind, "", {code}, "responses")

@@ -260,7 +260,7 @@ def test_a_log_of_many_files_and_options_of_codex(tmp_path: Path) -> None:
         (("--replay=empty.ndjson",), "contains no turn of an app-server"),
         (("--replay=good.ndjson", "--speed=-1"), "--speed -1"),
         (("--replay=good.ndjson", "--speed=nan"), "--speed nan"),
-        (("--replay=good.ndjson", "--on-miss=forward"), "choose error or nearest"),
+        (("--replay=good.ndjson", "--on-miss=forward"), "Choose one of error, nearest"),
         (("--replay=good.ndjson", "--script=s.json"), "either --replay or --script"),
     ],
 )

@@ -128,7 +128,7 @@ def test_an_answer_comes_before_the_next_request(tmp_path: Path) -> None:
     [
         (["--mock"], b"", "stdin holds no request"),
         (["--mock"], b"\n \n", "stdin holds no request"),
-        (["--mock-mode", "text"], b"", "--mock-mode needs --mock"),
+        (["--mock-mode", "text"], b"", "--mock-mode requires --mock"),
         (["--mock", "--mock-mode", "odd"], b"", "Choose one of echo"),
         (["--mock", "--url", "http://localhost:1"], b"", "It excludes --mock"),
         (["--url", "http://example.org", "--provider-key", "x"], b"", "--url: plain http"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bridge.core.events import Usage
 from bridge.log.recording import Recording, read_recordings
 
 Json = dict[str, Any]
@@ -107,13 +108,13 @@ def test_two_runs_in_one_file_have_their_own_headers_and_limits() -> None:
 
 def test_a_thread_goes_on_counting_from_turn_to_turn() -> None:
     log = Log().request("req_1").call("req_1", "thread/start")
-    usage = {"params": {"tokenUsage": {"total": {"inputTokens": 5}}}}
+    usage = {"params": {"tokenUsage": {"total": {"inputTokens": 5, "outputTokens": 1}}}}
     more = {"method": "thread/tokenUsage/updated", "conversation_id": "t1"}
     log.add("backend_io", "rpc_notification", "req_1", usage, **more).end("req_1")
     log.request("req_2").call("req_2", "thread/inject_items", conversation_id="t1").end("req_2")
     log.call("req_2", "thread/unsubscribe", conversation_id="t1")
     log.request("req_3").call("req_3", "thread/inject_items", conversation_id="t1").end("req_3")
-    assert [found.used for found in log.read()] == [None, {"inputTokens": 5}, None]
+    assert [found.used for found in log.read()] == [None, Usage(5, 0, 1), None]
 
 
 def test_what_a_client_got_in_each_form() -> None:

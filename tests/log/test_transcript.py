@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cli.running import run_command
 
+from bridge.core.events import Usage
 from bridge.log.log import Log
 from bridge.log.read import RecordReader
 from bridge.log.recording import Recording, read_recordings
@@ -103,7 +104,7 @@ def test_each_further_turn_in_a_thread_is_a_request_of_its_own(tmp_path: Path) -
     assert second.body is not None
     assert second.body["input"] == [{"role": "user", "content": "more"}]
     assert (second.body["model"], second.body["instructions"]) == ("m", "Be kind.")
-    assert (first.used, second.used) == (None, {"inputTokens": 5, "outputTokens": 5})
+    assert (first.used, second.used) == (None, Usage(5, 0, 5))
     rows = list(Log(tmp_path / "trace.ndjson").summaries())
     assert [(row.id, row.model, row.outcome, row.input_tokens) for row in rows] == [
         ("trace-1", "m", "completed", 5),
@@ -126,7 +127,7 @@ def test_a_transcript_may_begin_with_a_thread_of_before(tmp_path: Path, method: 
     )
     assert found.body is not None
     assert (found.body["model"], found.body["input"]) == ("m", [{"role": "user", "content": "on"}])
-    assert found.used == {"inputTokens": 5, "outputTokens": 5}
+    assert found.used == Usage(5, 0, 5)
     (row,) = Log(tmp_path / "trace.ndjson").summaries()
     assert (row.model, row.outcome, row.input_tokens) == ("m", "completed", 4)
 

@@ -158,7 +158,7 @@ def test_a_permanent_error_ends_a_run(tmp_path: Path, status: int, code: str, to
         (results,) = (tmp_path / "state/turnbridge/lab").iterdir()
         assert asked.stderr.splitlines()[-1] == (
             f"error: Stopped after {made} of 340 request(s), because {told} is permanent. Fix it, then run the same "
-            f"command with --results {results} to continue. --keep-going sends the remaining requests all the same."
+            f"command with --results {results} to continue. --keep-going sends the remaining requests anyway."
         )
         assert f"failed and are not counted: {told}:" in asked.stderr
         assert list(tmp_path.glob("*.jsonl")) == []

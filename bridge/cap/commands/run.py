@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from time import time
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import trio
 
 from bridge.appserver.standin.script import MODES
@@ -21,7 +20,9 @@ from bridge.cap.exchange import AssistExchange
 from bridge.cap.live import LiveAssist
 from bridge.cli.exec.options import base_url, check_shared
 from bridge.cli.exec.run import FAILED, LAST_WORDS, RunScope
+from bridge.cli.flags import check_choice
 from bridge.errors import BridgeError, UpstreamError, UsageError
+from bridge.exact_json import is_json
 from bridge.protocols.cap.failures import Failure, failure_from
 from bridge.protocols.cap.models import ServiceRequest
 from bridge.protocols.cap.request import parse_service_request
@@ -44,10 +45,9 @@ class Options(RunFlags):
 
     def check(self) -> None:
         """Raise UsageError for invalid values and combinations."""
-        if self.mock_mode is not None and self.mock_mode not in MODES:
-            raise UsageError(f"Invalid --mock-mode {self.mock_mode[:40]!r}. Choose one of {', '.join(MODES)}.")
+        check_choice("--mock-mode", self.mock_mode, MODES)
         if self.mock_mode is not None and not self.mock:
-            raise UsageError("--mock-mode needs --mock.")
+            raise UsageError("--mock-mode requires --mock.")
         if self.url is not None and (self.mock or self.model is not None or self.log_events is not None):
             raise UsageError("--url uses a running bridge. It excludes --mock, --model and --log-events.")
         check_shared(self.url, self.insecure_http, self.log_events, self.provider_key)
@@ -141,7 +141,7 @@ def read_requests() -> Iterator[bytes]:
     """The requests on stdin: one per line, or a single one over several lines. Blocks; raises UsageError."""
     lines = (line for line in _read_lines() if line.strip())
     first = next(lines, b"")
-    if not first or _is_json(first):
+    if not first or is_json(first):
         yield first
     else:
         rest, size = [first], len(first)
@@ -149,7 +149,7 @@ def read_requests() -> Iterator[bytes]:
             rest.append(line)
             size = _bounded(size + len(line))
         whole = b"\n".join(rest)
-        yield from [whole] if _is_json(whole) else rest
+        yield from [whole] if is_json(whole) else rest
     yield from lines
 
 
@@ -172,14 +172,6 @@ def _bounded(size: int) -> int:
     if size > MAX_INPUT:
         raise UsageError(f"A request on stdin is larger than {MAX_INPUT:,} bytes.")
     return size
-
-
-def _is_json(text: bytes) -> bool:
-    try:
-        orjson.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 # Answers: from this process, as the server would give them, or from a running bridge

@@ -106,8 +106,8 @@ def choose(options: Options) -> Choice:
         return Choice("app-server", settings, alias_of=model, default_model=home.model, by_rule=by_rule)
     plan = plans.get(name) or plan_named(name, os.environ)
     if plan is None:
-        known = ["app-server", "codex", "mock", *plans]
-        raise UsageError(f"--backend {name[:40]}: choose one of {', '.join(dict.fromkeys(known))}.")
+        known = dict.fromkeys(("app-server", "codex", "mock", *plans))
+        raise UsageError(f"Invalid --backend {name[:40]!r}. Choose one of {', '.join(known)}.")
     if plan.disabled_reason is not None and not keyed:
         raise ConfigError(f"{plan.disabled_reason} Set it, or give --provider-key.")
     return Choice("provider", settings, plan, model, key=plan.key)
@@ -218,7 +218,7 @@ async def _wait_for(backend: Backend) -> None:
 
 
 def bridge_key(url: str, given: str | None, settings: Settings) -> str:
-    """The key of the bridge at --url. Raises UsageError when there is none."""
+    """The key of the bridge at --url. Raises UsageError if none is configured."""
     key = find_bridge_key(url, given, settings)
     if key is None:
         raise UsageError(NO_KEY)

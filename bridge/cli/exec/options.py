@@ -8,6 +8,7 @@ from typing import Any
 
 from bridge.appserver.standin.script import MODES
 from bridge.cli.exec import TypedFlags
+from bridge.cli.flags import check_choice
 from bridge.core.items import Item, WebSearchOptions
 from bridge.core.models import FALLBACK_MODEL
 from bridge.core.turn import Turn
@@ -85,8 +86,7 @@ def check_options(options: Options) -> None:
         raise UsageError(f"PROMPT must be one argument, not {len(options.words)}: put the text into quotes.")
     if options.words and options.prompt is not None:
         raise UsageError("Use either PROMPT or --prompt, not both.")
-    if options.mock_mode is not None and options.mock_mode not in MODES:
-        raise UsageError(f"--mock-mode {options.mock_mode[:40]}: choose one of {', '.join(MODES)}.")
+    check_choice("--mock-mode", options.mock_mode, MODES)
     if options.mock_mode is not None and not options.is_mock:
         raise UsageError("--mock-mode requires --mock.")
     if options.mock and options.backend not in (None, "mock"):

@@ -1,4 +1,4 @@
-"""How two requests differ: in what was asked, what the backend said, what the client got, and how it ended."""
+"""How two requests differ: in the request, the backend's output, the client's answer, and the outcome."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from bridge.log.commands.show import Conversation
 from bridge.log.content import sent_values
 from bridge.log.filters import Filters, chosen
 from bridge.log.log import Log
+from bridge.log.record import TOKENS
 from bridge.log.request import Part
 from bridge.log.summary import Summary
 from bridge.terminal import Screen, escape_block, escape_line
@@ -38,10 +39,7 @@ _TIMES = frozenset(
 )  # fmt: skip
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)")
 _PER_RUN = frozenset({"sequence_number", "obfuscation", "system_fingerprint"})
-_COUNTS = (
-    "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "calls", "repairs", "invalid_arguments",
-    "model", "backend",
-)  # fmt: skip
+_COUNTS = (*TOKENS, "calls", "repairs", "invalid_arguments", "model", "backend")
 
 View = dict[str, list[str]]
 """The parts of a request, each as lines to compare, by title."""
@@ -88,7 +86,6 @@ def split_name(text: str) -> tuple[Path, str]:
 
 
 def _show(screen: Screen, left: tuple[Log, Summary], right: tuple[Log, Summary]) -> bool:
-    """Show how two requests differ. Returns whether they are the same."""
     before, after = Conversation(*left), Conversation(*right)
     # The events of a stream have nothing in common with a body: then only the texts are compared.
     by_event = before.recording.streamed == after.recording.streamed
@@ -144,11 +141,11 @@ def _view(conversation: Conversation, *, by_event: bool) -> View:
     status = [f"HTTP {recording.head.get('status')}"] if recording.head else []
     return {
         "the request": asked,
-        "what the backend said": [
+        "the backend's output": [
             line for number, parts in conversation.answers.items() for line in _texts(parts, number)
         ],
-        "what the client got": status + (sent if by_event else _texts(conversation.client, 0)),
-        "how it ended": _pretty(end),
+        "the client's answer": status + (sent if by_event else _texts(conversation.client, 0)),
+        "the outcome": _pretty(end),
     }
 
 

@@ -120,7 +120,6 @@ class Table:
 
     @property
     def head(self) -> str:
-        """The names of the columns."""
         path = fit("path", self._path - 1) + " " if self._path else ""
         line = (
             f"{'time':14} {'request':8} {path}{fit('model', self._model)} {fit('outcome', self._outcome)} "
@@ -129,7 +128,6 @@ class Table:
         return self._screen.style(line.rstrip(), "dim")
 
     def line(self, summary: Summary) -> str:
-        """One request."""
         outcome = fit(show_outcome(summary) if self._outcome > 10 else summary.outcome, self._outcome)
         style = _STYLES.get(summary.outcome)
         path = fit(summary.path, self._path - 1) + " " if self._path else ""

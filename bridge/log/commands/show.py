@@ -108,7 +108,6 @@ class Conversation:
 
 
 def show_conversation(screen: Screen, conversation: Conversation) -> None:
-    """The request and its answer."""
     summary = conversation.summary
     _show_head(screen, conversation)
     _title(screen, "asked")
@@ -188,7 +187,7 @@ def _show_answers(screen: Screen, conversation: Conversation) -> None:
             screen.line("Nothing.")
             return
         refused = conversation.request and conversation.end and not conversation.start
-        why = "no backend was asked" if refused else "the backend's own words are not in the log"
+        why = "no backend was called" if refused else "the backend's output is not in the log"
         screen.line(screen.style(f"(as the client got it: {why})", "dim"))
         answers = {0: conversation.client}
     for number, parts in answers.items():

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from bridge.log.commands.requests import show_seconds
 from bridge.log.filters import parse_log_time
+from bridge.log.record import TOKENS
 from bridge.log.summary import Summary
 from bridge.terminal import Screen, escape_line
 
@@ -28,7 +29,6 @@ _COUNTED = {
 """What is counted, and the title of its table."""
 _PER_CALL = ("calls", "repairs", "invalid_arguments")
 """Counts that are not a share of the requests."""
-_TOKENS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _DAY = 24 * 60
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, *(_DAY * days for days in (1, 2, 7, 14, 30, 90, 365)))
@@ -88,7 +88,7 @@ class Totals:
         for name in _PER_CALL:
             self.counts[name].update(getattr(summary, name))
         self.rejects += summary.rejects
-        for name in _TOKENS:
+        for name in TOKENS:
             self.tokens[name] += getattr(summary, name) or 0
         if summary.cost is not None:
             self.costs[summary.currency or "?"] += round(summary.cost * 10**9)
@@ -120,7 +120,6 @@ class Totals:
 
 
 def show_totals(screen: Screen, totals: Totals) -> None:
-    """Draw everything that was counted."""
     if not totals.count:
         screen.line("no requests")
         return

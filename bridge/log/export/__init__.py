@@ -14,14 +14,13 @@ from bridge import __version__
 from bridge.exact_json import member, safe_dumps, try_loads
 from bridge.log.content import Answer, Choice, backend_text, client_answer
 from bridge.log.filters import parse_log_time
+from bridge.log.record import TOKENS
 from bridge.log.recording import EGRESS, Frame, Piece, Recording
 from bridge.log.redact import Remover
 from bridge.log.request import Part, tools_offered
 from bridge.log.split_secrets import SplitSecretFinder
 from bridge.log.summary import Summary
 from bridge.redact import Redactor
-
-_USAGE = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
 
 class ExportedTurn:
@@ -39,7 +38,7 @@ class ExportedTurn:
     @property
     def usage(self) -> dict[str, int] | None:
         """The tokens that are known; None when none are."""
-        return {name: count for name in _USAGE if (count := getattr(self.summary, name)) is not None} or None
+        return {name: count for name in TOKENS if (count := getattr(self.summary, name)) is not None} or None
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -184,7 +183,6 @@ _COMMENT = "Made from an event log: secrets are removed, the host and the reques
 
 
 def har_pieces(recordings: Iterable[Recording]) -> Iterator[bytes]:
-    """The archive, in pieces."""
     creator = {"name": "turnbridge", "version": __version__}
     head = orjson.dumps({"version": "1.2", "creator": creator, "comment": _COMMENT})
     yield b'{"log":' + head[:-1] + b',"entries":['
@@ -194,7 +192,6 @@ def har_pieces(recordings: Iterable[Recording]) -> Iterator[bytes]:
 
 
 def har_entry(recording: Recording) -> dict[str, Any]:
-    """One request and its answer."""
     turn = ExportedTurn(recording)
     recording, summary = turn.recording, turn.summary
     path, given, started = recording.path or "/", recording.request or {}, _time(recording.ts)

@@ -200,7 +200,6 @@ class PageTurns:
                 self.left_out += 1
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of the list."""
         return [row for row, _, _ in self._kept]
 
     def blocks(self) -> Iterator[tuple[bytes, bytes]]:

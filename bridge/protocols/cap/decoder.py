@@ -195,7 +195,7 @@ class CapDecoder:
 
 
 def kind_of(message: Any) -> Literal["packet", "response", "error"] | None:
-    """Which of CAP's messages to a client this is; None if it is none of them."""
+    """Which of CAP's messages to a client this is; None for anything else."""
     if not isinstance(message, dict):
         return None
     if message.get("op") in _OPS and "type" not in message:

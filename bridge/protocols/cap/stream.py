@@ -1,4 +1,4 @@
-"""The packets of a stream: their models, their framing, and what a whole stream amounts to; a service's contract."""
+"""The packets of a stream: their models, framing, and what a whole stream amounts to; then a service's contract."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ErrorSeverity = Literal["transient", "fatal"]
 
 
 class StreamError(CapModel):
-    """Why a stream ended, or why there is none."""
+    """Why a stream ended, or did not begin."""
 
     code: str
     message: str

@@ -186,7 +186,7 @@ class History:
         return call_id
 
     def answered(self, name: str, given: Any) -> str:
-        """The id of the call that a response answers. Raises InvalidRequest if there is none."""
+        """The id of the call that a response answers. Raises InvalidRequest if no call matches."""
         matching = [each for each in self.open if each[1] == given] or [each for each in self.open if each[0] == name]
         if matching:
             self.open.remove(matching[0])

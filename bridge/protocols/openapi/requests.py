@@ -166,7 +166,7 @@ _TOOLS: dict[str, Json] = {
         opened("A function, in the Responses format.", name=ref("Name"), type=opt("function"), **_FUNCTION),
         opened("A function, in the chat format.", function=opened(name=ref("Name"), **_FUNCTION), type=opt("function")),
         opened(
-            "A tool whose input is one text; its members may also be in `custom`. The model is told the grammar, but "
+            "A tool whose input is one text; its members may also be in `custom`. The model sees the grammar, but "
             "it is not enforced.",
             type="custom",
             name=opt(ref("Name")),
@@ -196,8 +196,8 @@ _TOOLS: dict[str, Json] = {
         opened(type="allowed_tools", allowed_tools=opened(tools=list_of({}), mode=_MODE)),
         opened(type={"type": "string", "pattern": "^web_search"}),
         NULL,
-        description="Whether the model may, must or must not call tools, or which ones. The model is told which tool "
-        "to call, but this is not enforced.",
+        description="Whether the model may, must or must not call tools, or which ones. The model is instructed which "
+        "tool to call, but this is not enforced.",
     ),
     "OutputFormat": any_of(
         opened("Plain text.", type=opt(any_of(const("text"), NULL))),

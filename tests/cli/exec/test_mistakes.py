@@ -94,10 +94,10 @@ MISTAKES: dict[str, tuple[str | tuple[Word, ...], tuple[str, ...]]] = {
     "model_no_utf8": ((*HI, "--model", b"m\xff"), ("--model", "UTF-8")),
     "system_no_utf8": ((*HI, "--system", b"\xff"), ("--system", "UTF-8")),
     # Who answers
-    "mode": ((*HI, "--mock-mode", "parrot"), ("--mock-mode parrot", "tool-loop")),
+    "mode": ((*HI, "--mock-mode", "parrot"), ("--mock-mode 'parrot'", "tool-loop")),
     "mode_without_mock": ("--prompt hi --mock-mode text", ("--mock-mode", "--mock")),
     "mode_of_codex": ("--prompt hi --backend codex --mock-mode text", ("--mock-mode", "--mock")),
-    "backend": ("--prompt hi --backend parrot", ("--backend parrot", "app-server")),
+    "backend": ("--prompt hi --backend parrot", ("--backend 'parrot'", "app-server")),
     "mock_and_backend": ((*HI, "--backend", "codex"), ("--mock", "--backend codex")),
     "mock_and_url": ((*HI, "--url", "http://127.0.0.1:1"), ("--url", "--mock")),
     "backend_and_url": ("--prompt hi --backend app-server --url http://127.0.0.1:1", ("--url", "--backend")),

@@ -52,9 +52,9 @@ def test_what_was_asked(log: LogCommand, path: Path) -> None:
 def test_what_was_answered(log: LogCommand, path: Path) -> None:
     """Line by line, on both sides of the bridge."""
     lines = log.run("diff", f"{path}:0001", f"{path}:0004").lines
-    begin = lines.index("@@ what the backend said")
-    assert lines[begin : begin + 6] == ["@@ what the backend said", " [text]", "   one", "-  two", "+  2", "   three"]
-    assert "@@ what the client got" in lines
+    begin = lines.index("@@ the backend's output")
+    assert lines[begin : begin + 6] == ["@@ the backend's output", " [text]", "   one", "-  two", "+  2", "   three"]
+    assert "@@ the client's answer" in lines
     assert "@@ the request" not in lines
 
 

@@ -30,7 +30,7 @@ function start() {
     document.body.classList.toggle("open", Boolean(row));
     if (!row) {
       open = null;
-      const hint = rows.length ? "Choose a turn to see what was asked, what was answered, and every frame in between." : "There is no turn in this log, or none that was asked for.";
+      const hint = rows.length ? "Choose a turn to see what was asked, what was answered, and every frame in between." : "No turn of this log matches.";
       byId("turn").replaceChildren(make("p", "empty start", hint));
       return;
     }
