@@ -105,7 +105,7 @@ class Keyring:
             # It may have been added a moment ago. Wrong keys must not keep the database busy.
             if self._reading.locked():
                 async with self._reading:
-                    pass  # whoever is reading them reads them for this request, too
+                    pass  # the request that reads them now does so for this one, too
                 found = self._find(digest)
             elif trio.current_time() >= self._again:
                 self._again = trio.current_time() + SOON

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from bridge.errors import ConfigError, UsageError
 from bridge.settings import Settings, key_store_file, store_file
@@ -15,7 +15,7 @@ from bridge.store import statements
 from bridge.store.base import UsageRow
 from bridge.store.changes import Batch
 from bridge.store.database import StoreFile, prepare
-from bridge.store.engine import Unavailable
+from bridge.store.engine import Tables, Unavailable
 from bridge.store.key_store import KeyFile, KeyStore
 
 GATHERED = 4 * 1024 * 1024
@@ -24,23 +24,33 @@ Counts = dict[str, int]
 """How many rows each table has, by the table's name."""
 
 
-class Contents(Protocol):
+class Contents:
     """What a store holds, in one transaction that ends with the context that gave it."""
 
-    def count(self) -> Counts: ...
+    def __init__(self, connection: Any, tables: Tables) -> None:
+        self._connection = connection
+        self._tables = tables
+
+    def count(self) -> Counts:
+        return self._tables.count_rows(self._connection)
 
     def read(self) -> Iterator[Batch]:
         """Everything, oldest first."""
+        return self._tables.read_all(self._connection)
 
     def usage(self, since: str) -> list[UsageRow]:
         """The rows from that day on."""
+        return self._tables.read_usage(self._connection, since)
 
-    def clear(self) -> None: ...
+    def clear(self) -> None:
+        self._tables.delete_all(self._connection)
 
-    def add(self, batch: Batch) -> None: ...
+    def add(self, batch: Batch) -> None:
+        self._tables.add(self._connection, batch)
 
     def commit(self) -> None:
         """Keep what was written. Without it the store stays as it was."""
+        self._connection.execute("COMMIT")
 
 
 class Place(Protocol):
@@ -126,34 +136,9 @@ class SqlitePlace:
             try:
                 prepare(connection, self.name)
                 connection.execute("BEGIN IMMEDIATE" if create else "BEGIN")
-                yield SqliteContents(connection)
+                yield Contents(connection, statements)
             except sqlite3.Error as error:
                 raise ConfigError(f"The store {self.path} cannot be used: {error}") from None
-
-
-class SqliteContents:
-    """See `Contents`."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def count(self) -> Counts:
-        return statements.count_rows(self._connection)
-
-    def read(self) -> Iterator[Batch]:
-        return statements.read_all(self._connection)
-
-    def usage(self, since: str) -> list[UsageRow]:
-        return statements.read_usage(self._connection, since)
-
-    def clear(self) -> None:
-        statements.delete_all(self._connection)
-
-    def add(self, batch: Batch) -> None:
-        statements.add(self._connection, batch)
-
-    def commit(self) -> None:
-        self._connection.execute("COMMIT")
 
 
 def configured_place(settings: Settings) -> Place:

@@ -154,7 +154,7 @@ class KeysUnavailable(ConfigError):
 
 
 class KeyFile:
-    """The keys in a file that nobody else can write. See `KeyStore`."""
+    """The keys in a file that only its owner can write. See `KeyStore`."""
 
     is_remote = False
 

@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import trio
 
 from bridge.store import statements
-from bridge.store.base import UsageRow
-from bridge.store.changes import Batch, ConversationEntry, ResponseEntry
+from bridge.store.changes import Batch
 from bridge.store.database import StoreFile
-from bridge.store.engine import Bounds, Unavailable
+from bridge.store.engine import Bounds, Database, Unavailable
 from bridge.store.queued import QueuedStore
 
 T = TypeVar("T")
@@ -40,39 +39,23 @@ class SqliteStore(QueuedStore):
             self._fail(str(error))
 
 
-class SqliteDatabase:
-    """The statements on a file. See `Database`."""
+class SqliteDatabase(Database):
+    """The tables in a file."""
 
     def __init__(self, file: StoreFile) -> None:
+        super().__init__(statements)
         self._file = file
         self.in_memory = file.path is None
 
-    def close(self) -> None:
-        self._file.close()
-
-    def read_response(self, scope: str, id: str) -> ResponseEntry | None:
-        return self._do(lambda connection: statements.read_response(connection, scope, id))
-
-    def read_chain(self, scope: str, id: str) -> dict[str, ResponseEntry]:
-        return self._do(lambda connection: statements.read_chain(connection, scope, id))
-
-    def read_holders(self, scope: str, item_id: str) -> list[str]:
-        return self._do(lambda connection: statements.read_holders(connection, scope, item_id))
-
-    def read_conversation(
-        self, scope: str, id: str, *, items: bool = False, item: str | None = None
-    ) -> ConversationEntry | None:
-        return self._do(lambda connection: statements.read_conversation(connection, scope, id, items=items, item=item))
-
-    def read_usage(self, since: str) -> list[UsageRow]:
-        return self._do(lambda connection: statements.read_usage(connection, since))
+    def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return self._file.do(work)
 
     def write(self, batch: Batch, bounds: Bounds, *, clean: bool) -> bool:
-        # Every transaction cleans: looking for the oldest row costs nothing where an index is at hand.
-        return self._do(lambda connection: statements.write(connection, batch, bounds))
+        # Every transaction cleans: with an index, looking for the oldest row costs nothing.
+        return self.do(lambda connection: statements.write(connection, batch, bounds))
 
     def shrink(self) -> None:
-        self._do(statements.shrink)
+        self.do(statements.shrink)
 
-    def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return self._file.do(work)
+    def close(self) -> None:
+        self._file.close()

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 import psycopg
 
 from bridge.errors import ConfigError
-from bridge.store.base import UsageRow
-from bridge.store.changes import Batch
+from bridge.store.copying import Contents
 from bridge.store.engine import Unavailable
 from bridge.store.key_store import KeyStore
 from bridge.store.postgres import statements
 from bridge.store.postgres.keys import KeyTable
 from bridge.store.postgres.migrations import migrate
-from bridge.store.postgres.server import Connection, Server, reason_of
+from bridge.store.postgres.server import Server, reason_of
 
 # A copy takes as long as it takes.
 BEGIN = """
@@ -39,37 +38,12 @@ class PostgresPlace:
         return True
 
     @contextmanager
-    def contents(self, *, create: bool) -> Iterator[PostgresContents]:
+    def contents(self, *, create: bool) -> Iterator[Contents]:
         try:
             with self._server.connection() as connection:
                 connection.deadline = math.inf
                 connection.execute(BEGIN)
-                yield PostgresContents(connection)
+                yield Contents(connection, statements)
         except (psycopg.Error, Unavailable) as error:
             reason = str(error) if isinstance(error, Unavailable) else reason_of(error)
             raise ConfigError(f"{self.name} cannot be used: {reason}.") from None
-
-
-class PostgresContents:
-    """See `Contents`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def count(self) -> dict[str, int]:
-        return statements.count_rows(self._connection)
-
-    def read(self) -> Iterator[Batch]:
-        return statements.read_all(self._connection)
-
-    def usage(self, since: str) -> list[UsageRow]:
-        return statements.read_usage(self._connection, since)
-
-    def clear(self) -> None:
-        statements.delete_all(self._connection)
-
-    def add(self, batch: Batch) -> None:
-        statements.add(self._connection, batch)
-
-    def commit(self) -> None:
-        self._connection.execute("COMMIT")

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import trio
 
 from bridge.errors import NotReady
-from bridge.store.base import Conversation, StoredResponse, UsageRow
+from bridge.store.base import Conversation, StoredResponse
 from bridge.store.changes import Batch, ConversationEntry, Key, ResponseEntry
-from bridge.store.engine import Bounds, Unavailable, Uncertain
+from bridge.store.engine import Bounds, Database, Unavailable, Uncertain
 from bridge.store.postgres import statements
 from bridge.store.postgres.migrations import migrate
 from bridge.store.postgres.server import CONNECTIONS, LIMIT, Connection, Server
@@ -159,12 +159,11 @@ def _uncertain() -> NotReady:
     )
 
 
-class PostgresDatabase:
-    """The statements on a server. See `Database`."""
-
-    in_memory = False
+class PostgresDatabase(Database):
+    """The tables on a server."""
 
     def __init__(self, server: Server) -> None:
+        super().__init__(statements)
         self._server = server
         self._writer = os.urandom(16)
         self._number = 0
@@ -173,25 +172,8 @@ class PostgresDatabase:
         self._cleaned = -CLEANUP
         self._written = 0
 
-    def close(self) -> None:
-        self._server.close()
-
-    def read_response(self, scope: str, id: str) -> ResponseEntry | None:
-        return self._do(lambda connection: statements.read_response(connection, scope, id))
-
-    def read_chain(self, scope: str, id: str) -> dict[str, ResponseEntry]:
-        return self._do(lambda connection: statements.read_chain(connection, scope, id))
-
-    def read_holders(self, scope: str, item_id: str) -> list[str]:
-        return self._do(lambda connection: statements.read_holders(connection, scope, item_id))
-
-    def read_conversation(
-        self, scope: str, id: str, *, items: bool = False, item: str | None = None
-    ) -> ConversationEntry | None:
-        return self._do(lambda connection: statements.read_conversation(connection, scope, id, items=items, item=item))
-
-    def read_usage(self, since: str) -> list[UsageRow]:
-        return self._do(lambda connection: statements.read_usage(connection, since))
+    def do(self, work: Callable[[Connection], T]) -> T:
+        return self._server.do(work)
 
     def write(self, batch: Batch, bounds: Bounds, *, clean: bool) -> bool:
         if batch is not self._sent:
@@ -199,7 +181,7 @@ class PostgresDatabase:
             self._sent = batch
         try:
             if batch:
-                self._do(lambda connection: statements.write(connection, self._writer, self._number, batch))
+                self.do(lambda connection: statements.write(connection, self._writer, self._number, batch))
                 self._written += sum(
                     entry.size for entry in batch.responses.values() if isinstance(entry, ResponseEntry)
                 )
@@ -207,7 +189,7 @@ class PostgresDatabase:
             is_due = time.monotonic() - self._cleaned > CLEANUP or self._written > bounds.max_bytes // CLEANED_EVERY
             if not (clean or is_due):
                 return False
-            more = self._do(lambda connection: statements.clean(connection, bounds, statements.CLEANED + len(batch)))
+            more = self.do(lambda connection: statements.clean(connection, bounds, statements.CLEANED + len(batch)))
         except Unavailable as error:
             raise Uncertain(str(error)) from error
         self._cleaned, self._written = time.monotonic(), 0
@@ -216,5 +198,5 @@ class PostgresDatabase:
     def shrink(self) -> None:
         """PostgreSQL does so by itself."""
 
-    def _do(self, work: Callable[[Connection], T]) -> T:
-        return self._server.do(work)
+    def close(self) -> None:
+        self._server.close()
