@@ -94,7 +94,7 @@ LATEST = len(MIGRATIONS)
 
 def read_version(connection: Connection) -> int:
     """How many migrations the database has; 0 if it has no tables of ours."""
-    # Not `to_regclass`: after a wait for the lock it would answer from a cache of before.
+    # Not `to_regclass`: after a wait for the lock it would answer from an old cache.
     found = connection.execute(
         """SELECT 1 FROM pg_catalog.pg_class found JOIN pg_catalog.pg_namespace schema ON schema.oid = relnamespace
         WHERE nspname = 'turnbridge' AND relname = 'schema_version'"""

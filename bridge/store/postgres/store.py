@@ -21,7 +21,7 @@ from bridge.store.queued import CLEANUP, UNAVAILABLE, QueuedStore
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds that a request waits for the database before it goes on without."""
+"""Seconds that a request waits for the database before it continues without it."""
 CLEANED_EVERY = 16
 """A sixteenth of what may be stored is written before old responses are looked for; it may be exceeded by as much."""
 
