@@ -201,7 +201,7 @@ def usage(
 
     import orjson
 
-    from bridge.routing.plan import read_prices
+    from bridge.routing.setup import read_prices
     from bridge.server.pages import usage_entry
     from bridge.settings.file import load_configuration
     from bridge.store.copying import configured_place

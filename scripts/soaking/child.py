@@ -8,8 +8,7 @@ from typing import Any
 import orjson
 import trio
 
-from bridge.appserver.standin import server
-from bridge.appserver.standin.script import Prompt
+from bridge.appserver.standin import Prompt, server
 
 
 def steps(mode: str, prompt: Prompt) -> list[dict[str, Any]]:
