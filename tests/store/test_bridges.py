@@ -139,6 +139,9 @@ def test_answers_continue_while_the_database_is_gone(start: Start, postgresql: P
         for bridge in (one, other):
             wait_for(lambda bridge=bridge: health(bridge)[0] == "ok", "health")  # type: ignore[misc]
         for response in (first, *unstored, follower):
+            # They are written in one batch or two.
+            path = f"/responses/{response['id']}"
+            wait_for(lambda path=path: elsewhere.get(path).status_code == 200, "the response")  # type: ignore[misc]
             assert text_of(ok(elsewhere.get(f"/responses/{response['id']}"))) == text_of(response)
     assert json.loads(log.read_text().partition("\n")[0])["settings"]["store"] == "postgresql"
     assert PASSWORD not in log.read_text()

@@ -356,6 +356,7 @@ async def test_a_frozen_server_holds_nobody_up(postgresql: Postgresql, url: str,
                 await store.get("s", "r1")
             assert trio.current_time() - started < 0.3, "once there is a fault, nobody waits"
         await fault_of(store, lasting=False)
+        await store.flush()
         async with postgres_store(url, clock) as other:
             assert await other.get("s", "r3") == response("r3")
 
@@ -397,6 +398,7 @@ async def test_a_locked_table_is_a_temporary_fault(postgresql: Postgresql, url: 
                     await trio.sleep(0.01)
             operator.rollback()
         await fault_of(store, lasting=False)
+        await store.flush()
         async with postgres_store(url, clock) as other:
             assert await other.get("s", "r2") == response("r2")
 

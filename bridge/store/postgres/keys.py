@@ -12,7 +12,7 @@ from bridge.errors import ConfigError
 from bridge.store.engine import Unavailable
 from bridge.store.key_store import ClientKey, KeysUnavailable, Mark, check_room, find_key, make_key
 from bridge.store.postgres.migrations import migrate
-from bridge.store.postgres.server import Connection, Server
+from bridge.store.postgres.server import ATTEMPTS, Connection, Server
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class KeyTable:
             _insert(connection, entry)
             connection.execute("COMMIT")
 
-        self._do(work)
+        self._do(work, attempts=1)
         return key, entry
 
     def revoke(self, name: str) -> ClientKey:
@@ -52,7 +52,7 @@ class KeyTable:
             connection.execute("COMMIT")
             return found
 
-        return self._do(work)
+        return self._do(work, attempts=1)
 
     def write(self, keys: tuple[ClientKey, ...]) -> None:
         """Replace all keys."""
@@ -66,9 +66,9 @@ class KeyTable:
 
         self._do(work)
 
-    def _do(self, work: Callable[[Connection], T]) -> T:
+    def _do(self, work: Callable[[Connection], T], *, attempts: int = ATTEMPTS) -> T:
         try:
-            return self._server.do(work)
+            return self._server.do(work, attempts=attempts)
         except Unavailable as error:
             raise KeysUnavailable(f"The keys in PostgreSQL cannot be used: {error}.") from None
 

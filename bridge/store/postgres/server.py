@@ -106,27 +106,27 @@ class Server:
         for connection in idle:
             connection.close()
 
-    def do(self, work: Callable[[Connection], T]) -> T:
+    def do(self, work: Callable[[Connection], T], *, attempts: int = ATTEMPTS) -> T:
         """Call `work` with a connection. `Unavailable` when the database cannot do it now.
 
-        `work` is repeated when it lost a conflict, or when a connection that was idle turns out to be broken. So it
-        must do no harm when the server has done it before.
+        `work` is repeated when it lost a conflict or its connection. So it must do no harm when the server has done it
+        before; otherwise allow one attempt.
         """
-        for attempt in range(1, ATTEMPTS + 1):
-            connection, was_idle = self._take()
+        for attempt in range(1, attempts + 1):
+            connection = self._take()
             try:
                 return work(connection)
             except CONFLICTS as error:
-                if attempt == ATTEMPTS:
+                if attempt == attempts:
                     if isinstance(error, OUR_DATA):
                         raise
                     raise Unavailable(reason_of(error)) from error
             except OUR_DATA:
                 raise
             except psycopg.Error as error:
-                if not (was_idle and connection.broken) or attempt == ATTEMPTS:
+                if not connection.broken or attempt == attempts:
                     raise Unavailable(reason_of(error)) from error
-                self._drop_idle()  # the server was probably restarted: the others are broken, too
+                self._drop_idle()  # if the server was restarted, the others are broken, too
             finally:
                 self._give_back(connection)
         raise AssertionError
@@ -134,19 +134,18 @@ class Server:
     @contextmanager
     def connection(self) -> Iterator[Connection]:
         """A connection for a longer piece of work, which is never repeated."""
-        connection, _ = self._take()
+        connection = self._take()
         try:
             yield connection
         finally:
             self._give_back(connection)
 
-    def _take(self) -> tuple[Connection, bool]:
-        """A connection, and whether it was idle before."""
+    def _take(self) -> Connection:
         with self._lock:
             found = self._idle.pop() if self._idle else None
         connection = found or self._connect()
         connection.deadline = time.monotonic() + self._limit
-        return connection, found is not None
+        return connection
 
     def _give_back(self, connection: Connection) -> None:
         """Keep a connection, unless work on it was cut short: closing it ends the transaction."""
