@@ -92,7 +92,8 @@ class ReplayBackend(Backend):
     ) -> None:
         self._start = recording.start or {}
         self.name = str(self._start.get("backend") or "replay")
-        self.takes = Abilities(sampling=True, counts_tokens=self._start.get("counts_tokens") is True, hosted_tools=True)
+        counts_tokens = self._start.get("counts_tokens") is True
+        self.takes = Abilities(sampling=True, counts_tokens=counts_tokens, hosted_tools=True, documents=True)
         self.recording = recording
         self.new_id = new_id
         self.speed = speed

@@ -46,8 +46,7 @@ HEADERS = b", ".join(
     [
         *(b"accept", b"authorization", b"content-type", b"x-api-key", b"api-key", b"user-agent", b"idempotency-key"),
         *(b"openai-organization", b"openai-project", b"openai-beta", b"x-client-request-id", b"x-request-id"),
-        *(b"anthropic-version", b"anthropic-beta", b"anthropic-dangerous-direct-browser-access"),
-        *(b"x-goog-api-key", b"x-goog-api-client", b"x-server-timeout"),
+        *(name for each in PROTOCOLS.values() for name in each.client_headers),
         *(b"dangerously-allow-browser", b"x-requested-with", b"http-referer", b"x-title"),
         *(b"x-stainless-arch", b"x-stainless-async", b"x-stainless-lang", b"x-stainless-os"),
         *(b"x-stainless-package-version", b"x-stainless-runtime", b"x-stainless-runtime-version"),
@@ -56,7 +55,7 @@ HEADERS = b", ".join(
         *(b"x-stainless-poll-helper", b"x-stainless-custom-poll-interval", b"x-stainless-custom-event-handler"),
     ]
 )
-"""What the clients of OpenAI, Anthropic and Google send; for a preflight that names no headers, or invalid ones."""
+"""What clients send; for a preflight that names no headers, or invalid ones."""
 
 EXPOSED = b", ".join(
     [

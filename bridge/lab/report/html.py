@@ -86,8 +86,9 @@ def _parts(item: Item) -> Iterator[list[str]]:
         for part in item.parts:
             if isinstance(part, Text):
                 yield [item.role, "text", part.text, "", ""]
-            elif isinstance(part, Image):
-                yield [item.role, "media", part.url[:LONGEST_MEDIA], "image", ""]
+            else:
+                kind = "image" if isinstance(part, Image) else "document"
+                yield [item.role, "media", part.url[:LONGEST_MEDIA], kind, ""]
     else:
         yield ["user", "other", as_json(dict(item.data)), item.type, ""]
 

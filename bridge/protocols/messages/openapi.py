@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from bridge.protocols.client import ApiSchemas
 from bridge.protocols.messages.request import MAX_STOPS, SKIPPED, MessagesBody
 from bridge.protocols.openapi import (
     BOOLEAN,
@@ -14,10 +13,10 @@ from bridge.protocols.openapi import (
     STRING,
     Json,
     any_of,
+    body_schema,
     closed,
     const,
     enum,
-    inlined,
     list_of,
     opened,
     opt,
@@ -44,10 +43,12 @@ _PART = any_of(
         ),
     ),
     opened(
-        "A document of text and images. A PDF is refused.",
+        "A document of text and images, or a PDF, which Codex does not read.",
         type="document",
         source=any_of(
             opened(type="text", data=STRING),
+            opened(type="base64", media_type=STRING, data=STRING),
+            opened(type="url", url=STRING),
             opened(type="content", content=any_of(STRING, list_of(OBJECT))),
         ),
     ),
@@ -134,17 +135,9 @@ _MEMBERS: dict[str, Json | str] = {
 }
 
 
-def _body() -> Json:
-    found = inlined(MessagesBody.model_json_schema())
-    for name, added in _MEMBERS.items():
-        found["properties"][name] = (
-            found["properties"][name] | {"description": added} if isinstance(added, str) else added
-        )
-    return {
-        **found,
-        "description": "The body of a message. Unlisted members are dropped and named in `x-bridge-dropped`.",
-    }
-
+_BODY = body_schema(
+    "The body of a message. Unlisted members are dropped and named in `x-bridge-dropped`.", MessagesBody, _MEMBERS
+)
 
 # Answers
 
@@ -211,11 +204,14 @@ _ANSWERED: dict[str, Json] = {
     ),
 }
 
-SCHEMAS: dict[str, Json] = {**_SENT, "AnthropicRequest": _body(), **_ANSWERED}
 _TOOL = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 _HELLO = {"model": "mock-echo", "max_tokens": 1000, "messages": [{"role": "user", "content": "hello"}]}
-EXAMPLES: dict[str, Any] = {
-    "Text": _HELLO,
-    "Tool": {**_HELLO, "model": "mock-tool-call", "tools": [_TOOL]},
-    "Stream": {**_HELLO, "model": "mock-text", "stream": True},
-}
+API = ApiSchemas(
+    ref("AnthropicRequest"),
+    {
+        "Text": _HELLO,
+        "Tool": {**_HELLO, "model": "mock-tool-call", "tools": [_TOOL]},
+        "Stream": {**_HELLO, "model": "mock-text", "stream": True},
+    },
+    {**_SENT, "AnthropicRequest": _BODY, **_ANSWERED},
+)

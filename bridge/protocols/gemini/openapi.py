@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from bridge.protocols.client import ApiSchemas
 from bridge.protocols.gemini.request import GeminiBody
 from bridge.protocols.openapi import (
     COUNT,
     NAME,
+    NULL,
     OBJECT,
     STRING,
     Json,
     any_of,
+    body_schema,
     closed,
     const,
     enum,
-    inlined,
     list_of,
     opened,
     opt,
@@ -28,8 +28,8 @@ from bridge.protocols.openapi import (
 _NAME_OF_FUNCTION: Json = {**NAME, "maxLength": 128, "pattern": "^[A-Za-z0-9_.:-]+$"}
 _PART = any_of(
     opened(text=STRING, thought=opt({"type": "boolean"}), thoughtSignature=opt(STRING)),
-    opened("An image, or a text file.", inlineData=opened(mimeType=STRING, data=STRING)),
-    opened("An image. Codex does not fetch images.", fileData=opened(fileUri=STRING)),
+    opened("An image, a text or another document.", inlineData=opened(mimeType=STRING, data=STRING)),
+    opened("An image or a document. Codex fetches none.", fileData=opened(fileUri=STRING)),
     opened(functionCall=opened(name=_NAME_OF_FUNCTION, args=opt(OBJECT)), thoughtSignature=opt(STRING)),
     opened(functionResponse=opened(name=_NAME_OF_FUNCTION, response=opt(OBJECT))),
     description="A part of a content.",
@@ -48,30 +48,21 @@ _MEMBERS: dict[str, Json | str] = {
         "minItems": 1,
         "description": "The conversation so far.",
     },
-    "systemInstruction": any_of(ref("GeminiContent"), STRING, description="The system prompt."),
+    "systemInstruction": any_of(ref("GeminiContent"), STRING, NULL, description="The system prompt."),
     "tools": "Function declarations, and `googleSearch` as far as `PROXY_WEB_SEARCH` allows. Others would run on "
     "Google's servers: they are dropped and named.",
     "toolConfig": "The choice among the functions.",
     "generationConfig": "The format of the answer, its limits, sampling and thinking.",
 }
-_IN_THE_PATH = ("model", "stream")
 
 
-def _body() -> Json:
-    found = inlined(GeminiBody.model_json_schema())
-    found["required"] = [name for name in found["required"] if name not in _IN_THE_PATH]
-    for name in _IN_THE_PATH:
-        del found["properties"][name]
-    for name, added in _MEMBERS.items():
-        found["properties"][name] = (
-            found["properties"][name] | {"description": added} if isinstance(added, str) else added
-        )
-    return {
-        **found,
-        "description": "A request for content. Members may also be spelled with underscores. Unlisted members, such as "
-        "`safetySettings`, are dropped and named in `x-bridge-dropped`.",
-    }
-
+_BODY = body_schema(
+    "A request for content. Members may also be spelled with underscores. Unlisted members, such as `safetySettings`, "
+    "are dropped and named in `x-bridge-dropped`.",
+    GeminiBody,
+    _MEMBERS,
+    elsewhere=("model", "stream"),
+)
 
 # Answers
 
@@ -133,7 +124,10 @@ _ANSWERED: dict[str, Json] = {
     ),
 }
 
-SCHEMAS: dict[str, Json] = {**_SENT, "GeminiRequest": _body(), **_ANSWERED}
 _HELLO = {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
 _TOOL = {"functionDeclarations": [{"name": "weather", "parameters": {"type": "OBJECT"}}]}
-EXAMPLES: dict[str, Any] = {"Text": _HELLO, "Tool": {**_HELLO, "tools": [_TOOL]}}
+API = ApiSchemas(
+    ref("GeminiRequest"),
+    {"Text": _HELLO, "Tool": {**_HELLO, "tools": [_TOOL]}},
+    {**_SENT, "GeminiRequest": _BODY, **_ANSWERED},
+)
