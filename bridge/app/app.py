@@ -50,7 +50,8 @@ from bridge.routing.setup import (
 from bridge.settings import Settings, store_file
 from bridge.settings.file import FileConfig
 from bridge.store.base import Store
-from bridge.store.sqlite import SqliteStore
+from bridge.store.key_store import KeyStore
+from bridge.store.opening import open_store
 from bridge.telemetry import MEMORY_PRESSURE, Counts, MemoryLimit, ReadBytes, Watchdog, resident_bytes
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Runner(Protocol):
 class App:
     """Everything that answers requests, from settings that have been checked.
 
-    HTTP clients need one of `keys`, or a key in the file `key_store`; a program that holds the App needs none. `player`
+    HTTP clients need one of `keys`, or a key in the `key_store`; a program that holds the App needs none. `player`
     answers from recordings, `recent` records beside the event log. `stderr_redactor` is the one whose count of
     redactions is a metric.
     """
@@ -91,7 +92,7 @@ class App:
         config: FileConfig | None = None,
         *,
         keys: tuple[str, ...] = (),
-        key_store: Path | None = None,
+        key_store: KeyStore | None = None,
         player: Recordings | None = None,
         stderr_redactor: Redactor | None = None,
         tracing: Tracing | None = None,
@@ -131,6 +132,7 @@ class App:
             self.store,
             hold=settings.status_hold,
             keeps_responses=settings.store != "off",
+            shared_for=0 if settings.database_url is None else settings.turn_timeout,
             stream_default=settings.stream_default,
             lists_aliases=settings.list_models == "all",
             tool_modes=ToolModes(config.tool_modes.models, config.tool_modes.keys),
@@ -366,11 +368,12 @@ def open_log(settings: Settings, keys: tuple[str, ...]) -> EventLog | None:
 def make_store(settings: Settings) -> Store:
     """The configured store of responses, conversations and usage."""
     options: dict[str, Any] = {"ttl": settings.store_ttl, "max_bytes": settings.store_max_bytes, "now": time.time}
+    where = None if settings.store == "memory" else settings.database_url or store_file()
     try:
-        return SqliteStore(None if settings.store == "memory" else store_file(), **options)
+        return open_store(where, **options)
     except ConfigError as error:
-        if settings.store == "sqlite":
+        if settings.store != "off":
             raise
         # With PROXY_STORE=off only usage is counted: not worth refusing to start.
         log.warning("usage is counted in memory only: %s", error.message)
-        return SqliteStore(None, **options)
+        return open_store(None, **options)

@@ -87,6 +87,8 @@ class Service(AnswerSettings):
     keepalive: float
     store: Store
     keeps_responses: bool = True
+    shared_for: float = 0
+    """For how many seconds a response in the store may be in progress at another bridge."""
     lists_aliases: bool = True
     """Whether GET /v1/models has aliases and names with efforts beside the models."""
     tool_modes: ToolModes = field(default_factory=ToolModes)

@@ -25,10 +25,11 @@ from bridge.server.gate import Gate
 from bridge.server.live_page import LivePage, serves_page
 from bridge.server.process import Stop, keep_what_is_loaded, stop_on_signals, tidy_up
 from bridge.server.routes import build_app
-from bridge.settings import Settings, key_store_file
+from bridge.settings import Settings
 from bridge.settings.file import FileConfig
+from bridge.store.key_store import open_keys
 from bridge.telemetry import resident_bytes
-from bridge.urls import is_loopback
+from bridge.urls import is_loopback, password_in
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -175,6 +176,8 @@ async def serve(
     keys, key_file = load_keys(settings)
     if stderr_redactor is not None:
         stderr_redactor.learn(keys)
+        if settings.database_url is not None and (password := password_in(settings.database_url)) is not None:
+            stderr_redactor.learn((password,))
     tls = load_tls(settings.tls_cert, settings.tls_key)
     sockets = open_sockets(settings.host, settings.port)
     if settings.sandbox_mode == "danger-full-access":
@@ -194,7 +197,7 @@ async def serve(
         settings,
         config,
         keys=keys,
-        key_store=key_store_file(),
+        key_store=open_keys(settings),
         player=player,
         stderr_redactor=stderr_redactor,
         tracing=tracing,

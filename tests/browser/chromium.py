@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import os
 import select
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from packages import NotInstalled, install
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 30.0
@@ -35,30 +35,14 @@ QUICK = """(async (act) => {
 """How many milliseconds something takes until it is drawn. Limits are generous: other tests run beside it."""
 
 
-class NoBrowser(Exception):
-    """There is no Chromium here, and it cannot be installed."""
-
-
 def find_chromium() -> str:
-    """The path of a Chromium. One is installed when there is none and this is a Debian machine of our own (root)."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is not None:
-        return found
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise NoBrowser(f"The tests in tests/browser need a Chromium on the PATH ({', '.join(NAMES)}): install one.")
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    apt = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300"]
-    install = [*apt, "--no-install-recommends", "install", "chromium", "fonts-dejavu-core"]
-    # Several processes of the tests may find none at the same time. `apt-get update` does not wait for another's lock.
-    with open(Path(tempfile.gettempdir()) / "turnbridge-tests-chromium.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if any(map(shutil.which, NAMES)):
-            return find_chromium()
-        for command in ([*apt, "update"], install):
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-            if done.returncode != 0:
-                raise NoBrowser(f"Chromium cannot be installed: {' '.join(command)}: {done.stderr.strip()[-400:]}")
-    return find_chromium()
+    """The path of a Chromium; one is installed where that is possible. Raises NotInstalled."""
+    for attempt in range(2):
+        if (found := next(filter(None, map(shutil.which, NAMES)), None)) is not None:
+            return found
+        if not attempt:
+            install("chromium", "fonts-dejavu-core")
+    raise NotInstalled(f"The tests in tests/browser need a Chromium on the PATH ({', '.join(NAMES)}): install one.")
 
 
 class Browser:

@@ -18,7 +18,7 @@ from bridge.http.head import parse_head
 from bridge.http.request import Request
 from bridge.page.sessions import MAX_SESSIONS, MAX_TOKENS, SESSION_SECONDS, TOKEN_SECONDS, Sessions
 from bridge.page.site import Site, routes_of
-from bridge.store.key_store import revoke_key
+from bridge.store.key_store import KeyFile
 
 CHANNEL = SimpleNamespace()
 """No test here reads a body or answers."""
@@ -129,7 +129,7 @@ def test_revoking_a_key_ends_its_sessions_and_what_they_watch(bridge: RunningBri
     key = client_key(bridge, "laptop")
     with visitor(bridge, key) as client, following(client, "events") as events:
         assert rows(client) == []
-        revoke_key(bridge.state / "turnbridge" / "keys.json", "laptop")
+        KeyFile(bridge.state / "turnbridge" / "keys.json").revoke("laptop")
         assert [event.name for event in events] == ["bye"]
         wait_for(lambda: client.get("/page/api/about").status_code == 401, "the session has ended")
 
@@ -227,11 +227,9 @@ def test_on_other_addresses_there_is_no_page_unless_it_is_asked_for(tmp_path: Pa
 
 def test_a_key_of_a_client_expires_with_its_session(bridge: RunningBridge) -> None:
     """A session never outlives its key."""
-    from bridge.store.key_store import add_key
-
     now = datetime.now(UTC)
     path = bridge.state / "turnbridge" / "keys.json"
-    key, _ = add_key(path, "brief", now=now, expires=now + timedelta(seconds=3))
+    key, _ = KeyFile(path).add("brief", now=now, expires=now + timedelta(seconds=3))
     with visitor(bridge, key) as client:
         assert client.get("/page/api/about").json()["operator"] is False
         wait_for(lambda: client.get("/page/api/about").status_code == 401, "the key has expired")

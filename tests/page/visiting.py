@@ -14,7 +14,7 @@ import httpx2
 from harness import KEY, RunningBridge, running_bridge
 from server.prompted import MODEL, prompted_codex, wait_for
 
-from bridge.store.key_store import add_key
+from bridge.store.key_store import KeyFile
 
 JSON = {"content-type": "application/json"}
 
@@ -62,7 +62,7 @@ def visitor(bridge: RunningBridge, key: str = KEY) -> Iterator[httpx2.Client]:
 
 def client_key(bridge: RunningBridge, name: str) -> str:
     """A new key of the key store, which sees its own turns only."""
-    return add_key(bridge.state / "turnbridge" / "keys.json", name, now=datetime.now(UTC))[0]
+    return KeyFile(bridge.state / "turnbridge" / "keys.json").add(name, now=datetime.now(UTC))[0]
 
 
 def rows(client: httpx2.Client, **query: str) -> list[dict[str, Any]]:
