@@ -47,7 +47,7 @@ export class Viewer {
       if (error.name === "AbortError") return undefined;
       this.turn = null;
       const again = button("Try again", () => this.open(id, this.wanted));
-      const gone = error.status === 404 ? "This turn is not on record (any more), or belongs to another key." : error.message;
+      const gone = error.status === 404 ? "No such turn: it was dropped to make room, or it belongs to another key." : error.message;
       this.place.replaceChildren(make("div", "start", make("p", "error", oneLine(gone)), button("Back to the list", this.go.back), " ", again));
     } finally {
       if (!stop.signal.aborted) this.place.removeAttribute("aria-busy");

@@ -1,7 +1,7 @@
 // A turn in a few words: its row in a list, and the badge with its outcome.
 
 import { make } from "./dom.js";
-import { moment, number, oneLine, plural, seconds, shorten } from "./text.js";
+import { compact, moment, number, oneLine, plural, seconds, shorten } from "./text.js";
 
 export const TURN = 54; // the height of a row
 
@@ -30,11 +30,14 @@ export function turnRow(row) {
   const preview = make("span", "preview");
   if (row.error) preview.append(make("span", "code", oneLine(shorten(row.error, 60))), " ");
   preview.append(oneLine(row.preview));
+  const counts = [row.input_tokens, row.output_tokens];
+  const tokens = make("span", "number tokens", row.input_tokens === null ? "–" : counts.map(compact).join(" → "));
+  if (row.input_tokens !== null) tokens.title = counts.map(number).join(" → ");
   element.append(
     make("span", "time", time),
     make("span", "model", oneLine(shorten(row.model, 80))),
     make("span", "number", make("span", "first", `${seconds(row.first_event_s)} / `), seconds(row.total_s)),
-    make("span", "number tokens", row.input_tokens === null ? "–" : `${number(row.input_tokens)} → ${number(row.output_tokens)}`),
+    tokens,
     make("span", `outcome ${known}`, oneLine(shorten(name, 16))),
     make("span", "second", preview, extras ? make("span", "extras", extras) : null),
   );
