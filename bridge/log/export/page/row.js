@@ -18,6 +18,9 @@ export function badge(row) {
   return make("span", `badge ${known}`, oneLine(shorten(name, 40)));
 }
 
+// As many digits as two numbers have room for in their column.
+const fitted = (value) => (value < 10000 ? number(value) : compact(value));
+
 export function turnRow(row) {
   const element = make("div", "row");
   const [name, known] = state(row);
@@ -31,7 +34,7 @@ export function turnRow(row) {
   if (row.error) preview.append(make("span", "code", oneLine(shorten(row.error, 60))), " ");
   preview.append(oneLine(row.preview));
   const counts = [row.input_tokens, row.output_tokens];
-  const tokens = make("span", "number tokens", row.input_tokens === null ? "–" : counts.map(compact).join(" → "));
+  const tokens = make("span", "number tokens", row.input_tokens === null ? "–" : counts.map(fitted).join(" → "));
   if (row.input_tokens !== null) tokens.title = counts.map(number).join(" → ");
   element.append(
     make("span", "time", time),

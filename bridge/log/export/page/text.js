@@ -49,9 +49,9 @@ export const since = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toF
 
 export const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en-US"));
 
-// In three digits, for a narrow column or an axis: 1.5 k, 128 k, 2.0 M.
+// In a few digits, for a narrow column or an axis: 1.5 k, 128 k, 2.0 M.
 export function compact(value) {
-  for (const [factor, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (value >= factor) return `${(value / factor).toFixed(value >= factor * 100 ? 0 : 1)} ${unit}`;
+  for (const [factor, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (value >= factor) return `${(value / factor).toFixed(value >= factor * 10 ? 0 : 1)} ${unit}`;
   return number(value && Math.round(value * 100) / 100);
 }
 
