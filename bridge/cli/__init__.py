@@ -68,13 +68,11 @@ def help_row(param: Any, ctx: Any) -> tuple[str, str] | None:
     typer appends the Python type (`<list[str]>`) where a reader expects the kind of value, and to an argument that
     already has a name. It also names a flag twice that has no opposite.
     """
-    row = param.get_help_record(ctx)
-    if row is None:
+    if (row := param.get_help_record(ctx)) is None:
         return None
-    names, text = row
     is_argument = param.param_type_name == "argument"
-    names = _TYPE.sub(lambda found: "" if is_argument else f" {_VALUES[found[1]]}", names)
-    return ", ".join(dict.fromkeys(names.split(", "))), text
+    names = _TYPE.sub(lambda found: "" if is_argument else f" {_VALUES[found[1]]}", row[0])
+    return ", ".join(dict.fromkeys(names.split(", "))), row[1]
 
 
 class Command(TyperCommand):
