@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import trio
 
-from bridge.appserver.standin import server
 from bridge.appserver.standin.script import Prompt
+from bridge.appserver.standin.server import Standin
 
 
 def steps(mode: str, prompt: Prompt) -> list[dict[str, Any]]:
@@ -18,6 +18,5 @@ def steps(mode: str, prompt: Prompt) -> list[dict[str, Any]]:
     return found
 
 
-vars(server)["steps_for_mode"] = steps  # where the stand-in looks it up
 dialect: Any = sys.argv[1]  # `running.py` passes a valid one
-trio.run(server.Standin(dialect=dialect).run)
+trio.run(Standin(dialect=dialect, steps=steps).run)
