@@ -1,0 +1,245 @@
+"""The oracle: what has to come of each request, from what its child did and what was done to it, and by when.
+
+It knows when the bridge read what, and holds the bridge to one second for everything that follows from it. So a fault
+of the first line is seen even where a time limit of the second line would hide it from the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+from child import Attempt, Process, attempts_of
+from clients import Seen
+from plans import FIRST_EVENT, GRACE, IDLE, QUEUE, RPC, KeyPlan
+
+from bridge.app.app import App
+
+if TYPE_CHECKING:
+    from history import World
+
+SLACK = 1.0
+"""Seconds within which the bridge must have done what it owes."""
+EXIT_DRAIN = 0.7
+"""Seconds for which the output of a child that has ended is still read."""
+SETTLED = 3.0
+"""Seconds after which a child that was started must be ready: every read of its handshake may come late."""
+KEY_WATCH = 2.0
+"""Seconds within which a key that ends must have ended (promised in `bridge.app.keys`)."""
+RELEASE = 2.5
+"""Seconds until the child must have stopped a turn whose client is gone; reads of its stdin may come late."""
+
+UNREADY = frozenset(
+    {"handshake_failed", "handshake_pending", "restarting", "degraded", "worker_not_started", "backend_not_ready"}
+)
+FAILED = frozenset({"upstream_error"})
+CRASHED = frozenset({"backend_crashed"})
+TIMEOUT = frozenset({"backend_timeout"})
+REVOKED = frozenset({"invalid_api_key"})
+STOPPING = frozenset({"shutdown_initiated"})
+BUSY = frozenset({"overloaded", "key_limit_exceeded"})
+CANCELLED = frozenset({"interrupted"})
+# In Anthropic's protocol and in Gemini's, an error has a kind instead of a code of ours.
+KINDS = {
+    "messages": {
+        "authentication_error": REVOKED,
+        "rate_limit_error": frozenset({"key_limit_exceeded"}),
+        "overloaded_error": UNREADY | BUSY | STOPPING,
+        "timeout_error": TIMEOUT,
+        "api_error": FAILED | CRASHED | TIMEOUT | UNREADY | STOPPING | CANCELLED,
+    },
+}
+
+
+@dataclass(frozen=True)
+class End:
+    """An end that a request may have, and when it has to be decided."""
+
+    outcomes: frozenset[str]
+    first: float
+    last: float
+    is_certain: bool = True
+    """Whether the request cannot go on after it."""
+
+
+def judge(world: World) -> None:
+    """Compare what the clients saw with what had to come."""
+    for seen in world.seen:
+        name = f"{seen.mark} ({seen.ask.protocol}{', streamed' if seen.ask.stream else ''}, {seen.ask.fate})"
+        attempts = attempts_of(world.children, seen.mark)
+        if len(attempts) > 1:
+            world.violate(f"{name} has {len(attempts)} turns")
+        for fault in seen.faults:
+            world.violate(f"{name}: {fault}")
+        attempt = attempts[0] if attempts else None
+        if seen.left is None:
+            for fault in _judge_end(world, seen, attempt):
+                world.violate(f"{name}: {fault}")
+        if attempt is not None:
+            for fault in (*_judge_text(seen, attempt), *_judge_release(world, seen, attempt)):
+                world.violate(f"{name}: {fault}")
+
+
+def _judge_end(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[str]:
+    if seen.ended is None:
+        yield "the client never hears of an end"
+        return
+    ends = list(_ends(world, seen, attempt))
+    fitting = [each for each in ends if _fits(seen, each.outcomes) and each.first - 0.001 <= seen.ended]
+    if not fitting:
+        said = "no turn" if attempt is None else f"a turn that the child ended as {attempt.end or 'nothing'}"
+        yield f"ended as {seen.outcome} at {seen.ended:.3f} with {said}; expected {_expected(ends)}"
+        return
+    end = max(fitting, key=lambda each: each.last)
+    if seen.ended > max(end.last, seen.stalled) + SLACK:
+        yield f"heard of {seen.outcome} at {seen.ended:.3f}, {seen.ended - end.last:.3f} s after it was decided"
+    for other in ends:
+        if other.is_certain and all(other.last + SLACK < each.first for each in fitting):
+            yield f"ended as {seen.outcome} at {seen.ended:.3f}, but it had to end before: {_expected([other])}"
+
+
+def _expected(ends: list[End]) -> str:
+    return " or ".join(f"{'/'.join(sorted(end.outcomes))} at {end.first:.3f}-{end.last:.3f}" for end in ends) or "nothing"
+
+
+def _fits(seen: Seen, outcomes: frozenset[str]) -> bool:
+    kinds = KINDS.get(seen.ask.protocol, {}).get(seen.outcome, frozenset({seen.outcome}))
+    return not kinds.isdisjoint(outcomes)
+
+
+def _ends(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[End]:
+    """All ends that this request may have had."""
+    sent, now = seen.sent if seen.sent is not None else seen.began, seen.ended or seen.began
+    key = world.plan.keys[seen.key - 1] if seen.key else KeyPlan()
+    if key.ends is not None and (attempt is None or attempt.ended is None or attempt.ended >= key.ends):
+        yield End(REVOKED, key.ends, max(key.ends, sent) + KEY_WATCH)
+    if world.stopped is not None:
+        last = world.stopped + GRACE + 0.5
+        yield End(STOPPING, world.stopped, max(last, sent))
+        if attempt is None:
+            yield End(frozenset({"refused", "cut"}), world.stopped, max(last, sent), is_certain=False)
+    if attempt is not None:
+        yield from _ends_of(attempt)
+        return
+    if _was_busy(world, seen, key):
+        yield End(BUSY, seen.began, sent + QUEUE + RPC)
+    if not any(_is_settled(child, sent, now) for child in world.children):
+        yield End(UNREADY, seen.began, sent + QUEUE + 4 * RPC, is_certain=False)
+        # It died, or fell silent, with the calls that would have begun the turn.
+        yield End(CRASHED | TIMEOUT, seen.began, sent + QUEUE + 5 * RPC, is_certain=False)
+
+
+def _ends_of(attempt: Attempt) -> Iterator[End]:
+    child = attempt.child
+    if attempt.ended is not None and not attempt.was_stopped:
+        outcomes = {"completed": frozenset({"completed"}), "interrupted": CANCELLED, "failed": FAILED}[attempt.end]
+        yield End(outcomes, attempt.ended, attempt.ended)
+    if attempt.lost is not None:
+        silent = child.silent_since
+        yield End(CRASHED, attempt.lost if silent is None else min(silent, attempt.lost), attempt.lost + EXIT_DRAIN)
+    if attempt.ended is None or attempt.was_stopped:
+        last = attempt.last_read
+        yield End(TIMEOUT, last + min(FIRST_EVENT, IDLE, RPC), last + max(FIRST_EVENT, IDLE))
+
+
+def _was_busy(world: World, seen: Seen, key: KeyPlan) -> bool:
+    """Whether enough other requests were open when this one was refused."""
+    assert seen.ended is not None
+    others = [each for each in world.seen if each is not seen and was_open(each, seen.began, seen.ended)]
+    of_key = [each for each in others if each.key == seen.key]
+    return len(others) >= world.plan.settings["max_turns"] or (
+        key.max_turns is not None and len(of_key) >= key.max_turns
+    )
+
+
+def was_open(seen: Seen, start: float, end: float) -> bool:
+    """Whether a request held something of the bridge between these times."""
+    overs = [each for each in (seen.ended, seen.left) if each is not None]
+    return seen.began <= end and (not overs or min(overs) + SLACK >= start)
+
+
+def _is_settled(child: Process, start: float, end: float) -> bool:
+    """Whether a child could take a turn all that time."""
+    return (
+        child.began + SETTLED <= start
+        and (child.died is None or child.died > end)
+        and (child.silent_since is None or child.silent_since > end)
+    )
+
+
+def _judge_text(seen: Seen, attempt: Attempt) -> Iterator[str]:
+    """The text is the child's: all of it at the end, and each piece within a second."""
+    whole = seen.ask.text
+    if seen.outcome == "completed" and seen.text != whole:
+        yield f"completed with {seen.text!r} instead of {whole!r}"
+    if not whole.startswith(seen.text):
+        yield f"has the text {seen.text!r}, which its child never said"
+    if not seen.ask.stream or seen.status != 200:
+        return
+    fails_in_child = seen.outcome in FAILED | CRASHED | TIMEOUT
+    if fails_in_child and seen.text != attempt.text:
+        yield f"failed with {seen.text!r}, although the bridge had read {attempt.text!r}"
+    over = min(each for each in (seen.ended, seen.left, 1e9) if each is not None)
+    for number, read in enumerate(attempt.deltas, 1):
+        due = max(read, seen.stalled) + SLACK
+        if due < over and not any(at <= due and count >= number for at, count in seen.heard):
+            yield f"piece {number}, which the bridge read at {read:.3f}, was not heard by {due:.3f}"
+            return
+
+
+def _judge_release(world: World, seen: Seen, attempt: Attempt) -> Iterator[str]:
+    """A turn whose client is gone does not run on."""
+    over = seen.left if seen.left is not None else seen.ended
+    child = attempt.child
+    if over is None or child.died is not None or child.silent_since is not None:
+        return
+    due = max(over, attempt.began) + RELEASE
+    if attempt.over is None or attempt.over > due:
+        when = "never" if attempt.over is None else f"at {attempt.over:.3f}"
+        yield f"its client was gone at {over:.3f}, and the child stopped {when}"
+
+
+class Auditor:
+    """Checks what the bridge holds, one second after each end of a request."""
+
+    def __init__(self, world: World, app: App) -> None:
+        self._world = world
+        self._app = app
+
+    def state(self) -> str:
+        admission, turns = self._app.service.admission, sum(runner.turns for runner in self._app.runners)
+        return f"{admission.running} slots, {admission.waiting} waiting, {turns} turns"
+
+    async def check_after(self, seen: Seen) -> None:
+        """A second after the end of a request, it holds no slot."""
+        await trio.sleep(SLACK + 0.001)
+        now = trio.current_time()
+        admission = self._app.service.admission
+        most = sum(was_open(each, now, now) for each in self._world.seen)
+        if admission.running > most:
+            self._world.violate(
+                f"{admission.running} slots are taken, but only {most} requests are open, 1 s after {seen.mark}"
+            )
+        if not most:
+            self._check_rest(now)
+
+    def _check_rest(self, now: float) -> None:
+        """No request is open: nothing is held."""
+        world, admission = self._world, self._app.service.admission
+        if admission.waiting:
+            world.violate(f"{admission.waiting} requests wait for a slot, but no request is open")
+
+    async def at_rest(self) -> None:
+        """After the last request: within the time that the release of threads may take, nothing is held."""
+        world = self._world
+        quiet = all(child.silent_since is None for child in world.children)
+        await trio.sleep(SLACK + RELEASE if quiet else 12.0)
+        if world.stopped is not None:
+            return
+        if self._app.service.admission.running:
+            world.violate(f"no request is open, but the bridge holds {self.state()}")
+        turns = sum(runner.turns for runner in self._app.runners)
+        if turns:
+            world.violate(f"no request is open, but {turns} turns are counted")
