@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 OTHER = "other"
 MAX_NAMES = 64
@@ -37,7 +38,6 @@ class Histogram:
         return f"<Histogram count={self.count} sum={self.sum:g}>"
 
     def observe(self, value: float) -> None:
-        """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
@@ -74,6 +74,27 @@ class Timings(dict[tuple[str, ...], Histogram]):
         if histogram is None:
             histogram = self[row] = Histogram()
         histogram.observe(seconds)
+
+
+@dataclass(slots=True)
+class ChildCounts:
+    """What is counted of an app-server. Kept by its supervisor, and handed to each child that it starts."""
+
+    reads: int = 0
+    """How often its output was read; each read may hold many lines."""
+    lines: int = 0
+    garbage: int = 0
+    """Lines that were no message."""
+    strays: int = 0
+    """Replies without a waiting call (late, repeated or invented)."""
+    oversize: int = 0
+    """Lines too long to keep."""
+    calls: Timings = field(default_factory=Timings)
+    """How long the child took to answer our calls, by method."""
+    unanswered: Tally = field(default_factory=Tally)
+    """Calls that were not answered in time, by method."""
+    asked: Tally = field(default_factory=Tally)
+    """The child's requests, by method."""
 
 
 def as_name(text: str) -> str:

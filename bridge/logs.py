@@ -141,7 +141,9 @@ class _NonBlockingHandler(logging.StreamHandler[TextIO]):
         try:
             lines = b"\n" if self._torn else b""
             if self._dropped:
-                lines += self._encoded(_dropped_lines(self._dropped))
+                message = "%d log line(s) dropped: stderr was not read in time"
+                about = ("bridge.logs", logging.WARNING, __file__, 0, message, (self._dropped,), None)
+                lines += self._encoded(logging.LogRecord(*about))
             lines += self._encoded(record)
             written = _write_at_once(descriptor, lines)
             self._dropped = self._dropped + 1 if written < len(lines) else 0
@@ -152,11 +154,6 @@ class _NonBlockingHandler(logging.StreamHandler[TextIO]):
 
     def _encoded(self, record: logging.LogRecord) -> bytes:
         return _encode(self.format(record) + self.terminator)
-
-
-def _dropped_lines(count: int) -> logging.LogRecord:
-    message = "%d log line(s) dropped: stderr was not read in time"
-    return logging.LogRecord("bridge.logs", logging.WARNING, __file__, 0, message, (count,), None)
 
 
 def _write_at_once(descriptor: int, data: bytes) -> int:

@@ -266,7 +266,6 @@ def secret_forms(secret: str) -> set[str]:
 
 
 def mark(secret: str) -> str:
-    """What replaces a secret."""
     return _mark(secret.encode("utf-8", "replace")).decode()
 
 

@@ -267,7 +267,6 @@ class Screen:
             self.line(line.rstrip())
 
     def style(self, text: str, *names: str) -> str:
-        """The text in colour, where there are colours."""
         if not self.coloured or not text or not names:
             return text
         return f"\x1b[{';'.join(str(_STYLES[name]) for name in names)}m{text}\x1b[0m"

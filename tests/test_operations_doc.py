@@ -11,7 +11,7 @@ from harness import ROOT
 
 from bridge.appserver import calls, process, turn
 from bridge.appserver import connection as child_connection
-from bridge.http import connection, head
+from bridge.http import connection, head, wire
 from bridge.log import event_log
 from bridge.settings import Settings
 from bridge.store import sqlite
@@ -66,7 +66,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert table["connections at once"] == f"`PROXY_MAX_CONNECTIONS`, {defaults.max_connections}"
     assert table["requests that wait for a turn"] == f"`PROXY_MAX_QUEUE`, {defaults.max_queue}"
     assert table["body of a request"] == f"`PROXY_MAX_BODY`, {defaults.max_body // MIB} MiB"
-    assert table["head of a request"] == f"{head.HEAD_LIMIT // 1024} KiB, {connection.HEAD_SECONDS:g} s"
+    assert table["head of a request"] == f"{head.HEAD_LIMIT // 1024} KiB, {wire.HEAD_SECONDS:g} s"
     assert table["time for a body"] == f"{connection.BODY_RATE // 1024} KiB a second, {connection.BODY_SECONDS:g} s"
     assert table["text that waits for one client"] == f"{turn.MAX_BUFFERED // MIB} Mi characters"
     assert table["time for a client to read"] == f"`PROXY_WRITE_TIMEOUT`, {defaults.write_timeout:g} s"

@@ -31,22 +31,26 @@ from bridge.protocols.cap import cap_options
 from bridge.protocols.client import ClientProtocol
 from bridge.protocols.registry import PROTOCOLS
 from bridge.redact import Redactor
-from bridge.routing.plan import Plan, app_server_name, plan_backends, read_aliases, read_prices, read_rules
 from bridge.routing.router import Router, Served, ToolModes
 from bridge.routing.setup import (
+    Plan,
     app_server_backend,
+    app_server_name,
     check_codex,
     codex_launcher,
     configured_models,
+    plan_backends,
     prepare_workdir,
+    read_aliases,
+    read_prices,
+    read_rules,
     supervisor,
 )
 from bridge.settings import Settings, store_file
 from bridge.settings.file import FileConfig
 from bridge.store.base import Store
 from bridge.store.sqlite import SqliteStore
-from bridge.telemetry.counts import Counts
-from bridge.telemetry.process import MEMORY_PRESSURE, MemoryLimit, ReadBytes, Watchdog, resident_bytes
+from bridge.telemetry import MEMORY_PRESSURE, Counts, MemoryLimit, ReadBytes, Watchdog, resident_bytes
 
 if TYPE_CHECKING:
     from bridge.log.event_log import EventLog

@@ -13,8 +13,7 @@ from bridge.app.admission import Admission
 from bridge.errors import Forbidden
 from bridge.http.pages import Page, PageRequest
 from bridge.redact import Redactor
-from bridge.telemetry.counts import Counts
-from bridge.telemetry.process import MemoryLimit, Watchdog
+from bridge.telemetry import Counts, MemoryLimit, Watchdog
 
 if TYPE_CHECKING:
     from bridge.app.prometheus import Exposition

@@ -21,8 +21,7 @@ from bridge.protocols.client import ReasoningDisplay
 from bridge.protocols.dropped import Policy
 from bridge.routing.router import Router, ToolModes
 from bridge.store.base import Store, UsageRow
-from bridge.telemetry.counts import Counts
-from bridge.telemetry.process import MemoryLimit
+from bridge.telemetry import Counts, MemoryLimit
 
 if TYPE_CHECKING:
     from bridge.app.protocol_exchange import ProtocolExchange

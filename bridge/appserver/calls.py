@@ -1,4 +1,4 @@
-"""Our calls to one child, and the turns that are made of them: what follows a reply, and what takes too long.
+"""Our calls to one child, what follows a reply, and what takes too long; and our answers to its requests.
 
 No task waits for a reply, and none drives a turn. The reader brings a reply, and what it sets off happens there, before
 the next line is read: each reply of a turn sends its next call, and closing the turn sends its release. One clock (a
@@ -12,21 +12,19 @@ import collections
 import logging
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import orjson
 import trio
 
-from bridge.appserver.connection import Connection, Reply, RpcError
-from bridge.appserver.failures import refusal
-from bridge.appserver.turn import Call, Flow, Limits, Resume, RunningTurn
-from bridge.core.events import TextDone, TurnEvent, UsageUpdate
+from bridge.appserver.connection import Connection, Reply
+from bridge.appserver.dialect import TOOL_CALL
+from bridge.appserver.failures import RpcError
+from bridge.appserver.turn import Call, RunningTurn
 from bridge.errors import BackendProtocolError, BackendTimeout, BridgeError
-
-if TYPE_CHECKING:
-    from bridge.appserver.child import Child
 
 log = logging.getLogger("bridge.child")
 
@@ -51,29 +49,6 @@ def slept_through(deadline: float, now: float) -> bool:
     may wait in the pipe. It gets the same time once more.
     """
     return now - deadline > LATE
-
-
-class Clock:
-    """One task for many deadlines, each reported with `due`. `check(now)` is called when the earliest has come.
-
-    It returns the next deadline. Deadlines that are not reached cost nothing: the clock wakes when the earliest that it
-    knew of has come, and finds that it has moved.
-    """
-
-    def __init__(self, check: Callable[[float], float]) -> None:
-        self._check = check
-        self._sleep = trio.CancelScope()
-
-    def due(self, deadline: float) -> None:
-        if deadline < self._sleep.deadline:
-            self._sleep.deadline = deadline
-
-    async def run(self) -> None:
-        while True:
-            with self._sleep:
-                await trio.sleep_forever()
-            self._sleep = trio.CancelScope()
-            self.due(self._check(trio.current_time()))
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +77,15 @@ class Batch:
     @property
     def first_error(self) -> BridgeError | None:
         return next((reply.error for reply in self.replies.values() if reply.error is not None), None)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a call has failed, and no reply to come is of use: neither to learn what must be stopped, nor to
+        decide about another try. To a legacy child its two calls are one prompt: it may not answer the second one then.
+        """
+        error = self.first_error
+        is_final = error is not None and not (isinstance(error, RpcError) and error.is_overload)
+        return is_final and all(call.claim is None for call in self.calls if call.method in self.unanswered)
 
 
 class Calls:
@@ -141,19 +125,20 @@ class Calls:
         else:
             self._waiting[batch.is_release].append(batch)
 
-    def release(self, calls: Iterable[Call], then: Callable[[], None], req_id: str | None = None) -> None:
-        """Make calls one after the other, whatever the replies are: nothing depends on these."""
-        self._release_next(iter(calls), then, req_id)
-
-    def _release_next(
-        self, remaining: Iterator[Call], then: Callable[[], None], req_id: str | None, _: Reply | None = None
+    def release(
+        self, calls: Iterable[Call], then: Callable[[], None] = lambda: None, req_id: str | None = None
     ) -> None:
-        call = None if self._closed is not None else next(remaining, None)
-        if call is None:
-            then()
-        else:
-            follow = partial(self._release_next, remaining, then, req_id)
-            self.send(Batch((call,), follow, RELEASE_TIMEOUT, req_id, is_release=True))
+        """Make calls one after the other, whatever the replies are: nothing depends on these."""
+        remaining = iter(calls)
+
+        def follow(_: Reply | None = None) -> None:
+            call = None if self._closed is not None else next(remaining, None)
+            if call is None:
+                then()
+            else:
+                self.send(Batch((call,), follow, RELEASE_TIMEOUT, req_id, is_release=True))
+
+        follow()
 
     async def call(self, call: Call, timeout: float) -> Any:
         """One call; its result. Raises RpcError, BackendTimeout, or what the child was closed with."""
@@ -223,6 +208,9 @@ class Calls:
         if not batch.unanswered:
             self._abandon(batch)
             self._finish(batch)
+        elif batch.is_lost:
+            self._abandon(batch)
+            batch.done(Reply(error=batch.first_error))
 
     def _finish(self, batch: Batch) -> None:
         """All is answered. An overloaded child is asked again for what it has refused, unless it has accepted what
@@ -272,214 +260,100 @@ class Calls:
             self._slots[batch.is_release] += 1
 
 
-class TurnStream:
-    """A turn from its first call to the release of its thread, and the stream of its events within time limits.
+# The requests of the child: approvals and questions, which are declined, and calls of the client's functions
 
-    The consumer calls `next` until the batch that ends with Finished, then `close`.
+PARKED = 15.0
+"""How many seconds a request for an output waits for the end of the answer that contains the call."""
+
+
+# What we answer when the child asks. A request without a reply stalls its turn for ever, so every one gets a reply:
+# approvals are declined, questions to the user stay empty, everything unknown is an error (which Codex treats as a
+# refusal and continues).
+
+ANSWERS: dict[str, dict[str, Any] | str] = {
+    # the current dialect
+    "item/commandExecution/requestApproval": {"decision": "decline"},
+    "item/fileChange/requestApproval": {"decision": "decline"},
+    "item/tool/requestUserInput": {"answers": {}},
+    "mcpServer/elicitation/request": {"action": "decline"},
+    TOOL_CALL: {"contentItems": [{"type": "inputText", "text": "this tool is not available"}], "success": False},
+    # the legacy dialect
+    "execCommandApproval": {"decision": "denied"},
+    "applyPatchApproval": {"decision": "denied"},
+    # refused, with an error that says why
+    "item/permissions/requestApproval": "permissions are not granted through the bridge",
+}
+"""What is answered, by method."""
+
+
+def answer_tool_call(line: bytes, output_of: Callable[[str], dict[str, Any] | None]) -> bytes | None:
+    """The reply to `item/tool/call`, where the output of that call is known."""
+    message = orjson.loads(line)
+    call_id = message["params"].get("callId")
+    result = output_of(call_id) if isinstance(call_id, str) else None
+    return None if result is None else orjson.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+def answer_request(line: bytes) -> bytes:
+    """The reply line (without newline) to one request of the child's.
+
+    jsonrpcserver's synchronous dispatch does the work, with a validator that lets everything pass: the default one
+    insists on a `jsonrpc` member, which Codex leaves out. (Its asynchronous dispatch needs asyncio.) It brings five
+    megabytes along, so it is loaded when a child first asks.
     """
+    from jsonrpcserver import Error, Success, dispatch_to_serializable
 
-    __slots__ = (
-        "_child", "_end_of_turn", "_flow", "_is_over", "_is_whole", "_last", "_limits", "_message_done", "_silent_at",
-        "_started", "_unsent", "_waiting", "released", "running",
-    )  # fmt: skip
+    def answer(given: dict[str, Any] | str, /, *_: Any, **__: Any) -> Any:
+        return Error(code=-32000, message=given) if isinstance(given, str) else Success(given)
 
-    def __init__(self, child: Child, running: RunningTurn, limits: Limits) -> None:
-        self.running = running
-        self.released = False
-        """The consumer has closed it, or must."""
-        self._child = child
-        self._limits = limits
-        self._flow: Flow | None = None
-        """The calls that start it; None before and after."""
-        self._unsent: list[Call] = []
-        self._is_over = False
-        self._waiting: trio.lowlevel.Task | None = None
-        """The task that waits in `next`."""
-        self._started = False
-        self._message_done = False
-        self._is_whole = False
-        self._last = trio.current_time()
-        self._end_of_turn = self._last + limits.turn
-        self._silent_at = math.inf
-        """When the silence becomes a failure, while the consumer waits."""
-        running.wake = self._wake
-        # The consumer may be blocked on its socket: the child must not wait for it.
-        running.on_overflow = self.close
+    methods = {method: partial(answer, given) for method, given in ANSWERS.items()}
+    reply = dispatch_to_serializable(line, methods=methods, deserializer=orjson.loads, validator=lambda _: None)
+    return orjson.dumps(reply)
 
-    def start(self) -> None:
-        """Begin the turn. Every failure is an event of the turn."""
-        self._flow = self.running.begin()
-        self._continue(self._flow.send, None)
 
-    def close(self) -> None:
-        """The consumer is done, or gone. A turn that still runs is interrupted."""
-        if not self.released:
-            self.released = True
-            if self._flow is None and not self._is_over:
-                self._release()
+@dataclass(slots=True, eq=False)
+class _Open:
+    key: str
+    line: bytes
+    running: RunningTurn | None
+    until: float
 
-    def abandon(self, error: BridgeError) -> None:
-        """The child is gone; nothing is left to release."""
-        if not self._is_over:
-            self._fail(error)
-            self._end()
 
-    # The calls that start it
+class OpenToolCalls:
+    """The child's open requests for outputs. `reply` sends the answer to one: (request, answer, thread)."""
 
-    def _continue(self, resume: Callable[[Any], Call | Resume], value: Any) -> None:
-        """Run the flow up to a call whose reply it needs, and send that call with those before it."""
-        assert self._flow is not None
-        running = self.running
-        try:
-            call = resume(value)
-            while not self.released:
-                if isinstance(call, Resume):
-                    self._child.answer_open_calls(running, call.key)
-                else:
-                    self._unsent.append(call)
-                    if call.waits:
-                        self._send(call)
-                        return
-                call = self._flow.send(None)
-        except StopIteration:
-            pass
-        except BridgeError as error:
-            self._fail(refusal(error))
-        except Exception:
-            # It must fail this turn alone: the reader and the other turns continue.
-            log.exception("turn %s could not be started", running.req_id)
-            self._fail(BackendProtocolError("The turn could not be started. See the bridge's log."))
-        self._begun()
+    def __init__(self, reply: Callable[[bytes, bytes, str], None]) -> None:
+        self._reply = reply
+        self._open: list[_Open] = []
 
-    def _send(self, call: Call) -> None:
-        """Make a call, and those before it that it did not wait for."""
-        calls, self._unsent = self._unsent, []
-        if self._child.take_warm_thread(call, partial(self._warmed, call)):
-            return
-        running = self.running
-        running.prompted = running.prompted or any(each.prompts for each in calls)
-        self._child.calls.send(Batch(calls, self._replied, self._limits.rpc, running.req_id, on_result=self._learn_key))
+    def add(self, key: str, line: bytes) -> None:
+        """Leave a request open until the conversation continues."""
+        self._open.append(_Open(key, line, None, math.inf))
 
-    def _warmed(self, call: Call, reply: Reply) -> None:
-        """The reply to a call that was made ahead."""
-        if not self._is_over:
-            if reply.error is None:
-                self._learn_key(call, reply.result)
-            self._replied(reply)
+    def park(self, key: str, line: bytes, running: RunningTurn, now: float) -> float:
+        """Leave a request open while the answer that contains the call is not complete; when it is to be declined."""
+        self._open.append(_Open(key, line, running, now + PARKED))
+        return now + PARKED
 
-    def _learn_key(self, call: Call, result: Any) -> None:
-        if call.claim is not None:
-            self._child.routes.register(call.claim(result), self.running)
+    def answer(self, key: str, output_of: Callable[[str], dict[str, Any] | None]) -> None:
+        """Answer the requests of a thread whose outputs are known; Codex asks for one after the other."""
+        for each in [each for each in self._open if each.key == key]:
+            if (reply := answer_tool_call(each.line, output_of)) is not None:
+                self._open.remove(each)
+                self._reply(each.line, reply, key)
 
-    def _replied(self, reply: Reply) -> None:
-        if self._flow is None:
-            return  # abandoned
-        if reply.error is None:
-            self._continue(self._flow.send, reply.result)
-        elif isinstance(reply.error, RpcError):
-            # The flow may have another path.
-            self._continue(self._flow.throw, reply.error)
-        else:
-            self._fail(reply.error)
-            self._begun()
+    def forget(self, key: str) -> None:
+        self._open = [each for each in self._open if each.key != key]
 
-    def _begun(self) -> None:
-        self._flow = None
-        if self.released and not self._is_over:
-            self._release()
+    def answer_late(self, now: float, waiting: Container[RunningTurn | None]) -> float:
+        """Decline what has been open for too long, for turns that still have a consumer; the next deadline.
 
-    def _fail(self, error: BridgeError) -> None:
-        if not self.running.finished:
-            self.running.fail(error)
-            self._wake()
-
-    # Its end
-
-    def _release(self) -> None:
-        """Interrupt a turn that still runs in the child, then release its thread."""
-        running = self.running
-        if running.displaced is not None:
-            calls = self._child.calls_to_release(running.displaced)
-        else:
-            stop = None if running.ended else running.interrupt()
-            calls = [*([stop] if stop is not None else []), *running.end()]
-        self._child.calls.release(calls, self._end, running.req_id)
-
-    def _end(self) -> None:
-        if not self._is_over:
-            self._is_over = self.released = True
-            self._flow = None
-            self.running.let_go()
-            self._child.turn_over(self)
-
-    # Its events
-
-    async def next(self) -> list[TurnEvent]:
-        """The events since the last call, waiting for at least one; safe to cancel. Silence ends the turn as failed."""
-        while not (events := self.running.take_some()):
-            self._silent_at = min(self._last + self._patience(), self._end_of_turn)
-            self._child.clock.due(self._silent_at)
-            # Not an Event: it would cost each waiting stream 900 bytes.
-            self._waiting = trio.lowlevel.current_task()
-            try:
-                await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
-            finally:
-                self._silent_at = math.inf
-            # A notification without events for the client is a sign of life, too.
-            self._last = trio.current_time()
-        self._started = True
-        self._note_completeness(events)
-        self._last = trio.current_time()
-        if self._last >= self._end_of_turn and not self.running.finished:
-            # On a busy machine there may be something new each time.
-            self.running.fail(self._silence(0))
-            self.close()
-            events += self.running.take()
-        return events
-
-    def check(self, now: float) -> float:
-        """End the turn when it has been silent for too long; its next deadline."""
-        if now < self._silent_at:
-            return self._silent_at
-        if self._silent_at != self._end_of_turn and slept_through(self._silent_at, now):
-            self._last = now
-            self._silent_at = min(now + self._patience(), self._end_of_turn)
-            return self._silent_at
-        if self._is_whole or self.running.will_fail:
-            log.warning("the child did not report the end of turn %s: it is treated as complete", self.running.req_id)
-            self.running.conclude()
-        else:
-            self.running.fail(self._silence(self._patience()))
-        self._wake()
-        self.close()
-        return math.inf
-
-    def _note_completeness(self, events: list[TurnEvent]) -> None:
-        """Notice when a message is complete, and right after it its usage."""
-        before = isinstance(events[-2], TextDone) if len(events) > 1 else self._message_done
-        self._message_done = isinstance(events[-1], TextDone)
-        self._is_whole = before and isinstance(events[-1], UsageUpdate) and self.running.ends_with_usage
-
-    def _patience(self) -> float:
-        limits = self._limits
-        if self.running.will_fail:
-            return min(limits.after_error, limits.idle)
-        if self._is_whole:
-            return min(limits.tail, limits.idle)
-        return limits.idle if self._started else limits.first_event
-
-    def _stop_waiting(self, _: object) -> trio.lowlevel.Abort:
-        # Now, not when the task runs: a task that has been scheduled must not be scheduled again.
-        self._waiting = None
-        return trio.lowlevel.Abort.SUCCEEDED
-
-    def _wake(self) -> None:
-        if self._waiting is not None:
-            trio.lowlevel.reschedule(self._waiting)
-            self._waiting = None
-
-    def _silence(self, wait: float) -> BackendTimeout:
-        if trio.current_time() >= self._end_of_turn:
-            return BackendTimeout(f"The turn took longer than {self._limits.turn:g} s and was stopped.")
-        what = "sent nothing more" if self._started else "did not begin to answer"
-        return BackendTimeout(f"The model {what} for {wait:g} s. The turn was stopped.")
+        If the stream breaks after a call, Codex reports that only once the call is answered.
+        """
+        for each in [each for each in self._open if each.until <= now]:
+            each.until = math.inf
+            if each.running is not None and each.running in waiting:
+                self._open.remove(each)
+                each.running.give_up_thread()
+                self._reply(each.line, answer_request(each.line), each.key)
+        return min((each.until for each in self._open), default=math.inf)

@@ -1,7 +1,7 @@
 """One running child: its pump, our calls, and the turns that run in it.
 
 The reader hands everything in the pipe to the connection and never waits for a consumer. Neither calls nor turns have
-tasks: the reader drives them (see `calls`), and one clock ends what takes too long.
+tasks: the reader drives them (see `calls` and `stream`), and one clock ends what takes too long.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import trio
 
-from bridge.appserver.calls import Batch, Calls, Clock, TurnStream
-from bridge.appserver.connection import ChildCounts, Connection, CurrentDecoder, LegacyDecoder, Reply, Tap, key_of
+from bridge.appserver.calls import ANSWERS, Batch, Calls, OpenToolCalls, answer_request, answer_tool_call
+from bridge.appserver.connection import Connection, CurrentDecoder, LegacyDecoder, Reply
 from bridge.appserver.current import CurrentTurn
 from bridge.appserver.dialect import (
     ACCOUNT_CHANGES,
@@ -25,16 +25,18 @@ from bridge.appserver.dialect import (
     Account,
     ChildInfo,
     WantedDialect,
+    key_of,
     shake_hands,
 )
 from bridge.appserver.failures import CONFIG_WARNING, ERRORS, ConfigWarning, is_unconnected, read_config_warning
 from bridge.appserver.legacy import LegacyTurn, choose_sends
-from bridge.appserver.native import ANSWERS, REFUSALS, OpenToolCalls, answer_request, answer_tool_call
 from bridge.appserver.process import Process, StderrTail
+from bridge.appserver.stream import Clock, TurnStream
 from bridge.appserver.thread_cache import KEEP_SECONDS, AnswerDigest, KeptThread, KeptThreads, WarmThreads, unsubscribe
 from bridge.appserver.turn import Call, ChildSettings, Limits, Routes, RunningTurn
+from bridge.core.observer import Tap
 from bridge.core.turn import Turn
-from bridge.counts import OTHER
+from bridge.counts import OTHER, ChildCounts
 from bridge.errors import LOG_IN, BackendCrashed, BridgeError
 from bridge.exact_json import is_within_64_bits
 
@@ -88,7 +90,7 @@ class Child:
         self._turns: dict[TurnStream, None] = {}
         self._settings = settings
         self._threads = KeptThreads(settings.kept_threads)
-        self._warm = WarmThreads(settings.warm_threads)
+        self.warm = WarmThreads(settings.warm_threads)
         self._tool_calls = OpenToolCalls(self._connection.reply)
         self._wanted = dialect
         self._limits = limits or Limits()
@@ -97,7 +99,7 @@ class Child:
         self._unsent = b""
         """What the pipe had no room for; `_write` sends it, and everything after it."""
         self._has_unsent = trio.Event()
-        self._stderr = StderrTail()
+        self.stderr = StderrTail()
         self._closed: BridgeError | None = None
         self._account_changed = trio.Event()
         self._notices: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -124,12 +126,7 @@ class Child:
 
     @property
     def closed(self) -> bool:
-        """Whether it accepts no more calls."""
         return self._closed is not None
-
-    def stderr_tail(self) -> str:
-        """The last lines that the child wrote to its stderr."""
-        return self._stderr.text()
 
     # Start and end
 
@@ -138,7 +135,7 @@ class Child:
         async with trio.open_nursery() as nursery:
             drained = trio.Event()
             nursery.start_soon(self._write)
-            nursery.start_soon(self._stderr.read, self.process.stderr, drained)
+            nursery.start_soon(self.stderr.read, self.process.stderr, drained)
             nursery.start_soon(self.clock.run)
             nursery.start_soon(self._follow_account)
             nursery.start_soon(self._expire_threads)
@@ -288,41 +285,34 @@ class Child:
         """Unload the threads whose conversation has not continued for too long."""
         while True:
             await trio.sleep(KEEP_SECONDS)
-            self._release(self.calls_to_release(self._threads.expire(trio.current_time())))
-
-    def take_warm_thread(self, call: Call, done: Callable[[Reply], None]) -> bool:
-        """Whether `done` gets the reply of a thread that is started ahead; else the call is to be made."""
-        return self._warm.take(call, done)
+            self.calls.release(self.calls_to_release(self._threads.expire(trio.current_time())))
 
     def _start_ahead(self, digest: bytes) -> None:
         """Start a thread for the next conversation that begins like the one of a turn that is over."""
-        params = self._warm.begin(digest)
+        params = self.warm.begin(digest)
         if params is not None:
             done = partial(self._started_ahead, digest)
             self.calls.send(Batch((Call("thread/start", params),), done, self._limits.rpc))
 
     def _started_ahead(self, digest: bytes, reply: Reply) -> None:
-        self._release(map(unsubscribe, self._warm.started(digest, reply, trio.current_time())))
-        self.clock.due(self._warm.deadline())
-
-    def _release(self, calls: Iterable[Call]) -> None:
-        self.calls.release(calls, _nothing)
+        self.calls.release(map(unsubscribe, self.warm.started(digest, reply, trio.current_time())))
+        self.clock.due(self.warm.deadline())
 
     # Time
 
     def _check_time(self, now: float) -> float:
         """End what takes too long; the next deadline."""
         due = [stream.check(now) for stream in list(self._turns)]
-        self._release(map(unsubscribe, self._warm.expire(now)))
+        self.calls.release(map(unsubscribe, self.warm.expire(now)))
         parked = self._tool_calls.answer_late(now, {each.running for each in self._turns if not each.released})
         self._flush()
-        return min(self.calls.check(now), parked, self._warm.deadline(), *due)
+        return min(self.calls.check(now), parked, self.warm.deadline(), *due)
 
     # What the child sends
 
     def _answer(self, line: bytes, method: str, key: str | None) -> bytes | None:
         """The answer to a request of the child's; None where it is left open."""
-        self._connection.counts.asked.add(method if method in ANSWERS or method in REFUSALS else OTHER)
+        self._connection.counts.asked.add(method if method in ANSWERS else OTHER)
         if key is None or method != TOOL_CALL:
             return answer_request(line)
         turn = self.routes.get(key)
@@ -351,7 +341,7 @@ class Child:
 
     def _turn_ended(self, params: dict[str, Any]) -> None:
         # Outputs that are sent to a turn now would never be answered.
-        self._release(self.calls_to_release(self._threads.take_waiting(key_of(params))))
+        self.calls.release(self.calls_to_release(self._threads.take_waiting(key_of(params))))
 
     # The pump
 
@@ -402,7 +392,3 @@ class Child:
         chunk = b"".join(self._connection.outgoing)
         self._connection.outgoing.clear()
         return chunk
-
-
-def _nothing() -> None:
-    pass

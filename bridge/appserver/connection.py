@@ -8,21 +8,20 @@ is woken once per read. What cannot be read fails the turn that it belongs to, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from bridge import exact_json
-from bridge.counts import Tally, Timings
+from bridge.appserver.dialect import UNUSED, key_of
+from bridge.appserver.failures import RpcError
+from bridge.core.observer import Owner, Tap
+from bridge.counts import ChildCounts
 from bridge.errors import BackendProtocolError, BridgeError
-from bridge.redact import harmless
 
 if TYPE_CHECKING:
     from bridge.appserver.turn import Routes
-
-OVERLOADED = -32001
-METHOD_NOT_FOUND = -32601
 
 MAX_LINE = 32 * 1024 * 1024
 """The largest line kept. The largest one seen from a real Codex was 23 MB."""
@@ -32,74 +31,6 @@ LINE_HEAD = 512
 """How far into a line the id of its thread is looked for."""
 LONG = 64 * 1024
 """Size of an unfinished line from which we check whether any turn needs it."""
-
-_UNUSED = (
-    "item/commandExecution/outputDelta", "item/fileChange/outputDelta", "item/fileChange/patchUpdated",
-    "item/mcpToolCall/progress", "item/plan/delta", "command/exec/outputDelta", "process/outputDelta",
-    "thread/started", "turn/diff/updated", "turn/plan/updated", "codex/event/exec_command_output_delta",
-    "codex/event/exec_command_end", "codex/event/turn_diff",
-)  # fmt: skip
-UNUSED = tuple(b'{"method":"%b"' % method.encode() for method in _UNUSED)
-"""How notifications begin that may be large, and that no turn reads: outputs of commands, diffs, plans."""
-
-
-# What the log and the metrics see
-
-
-@dataclass(slots=True)
-class ChildCounts:
-    """Kept by a supervisor, and handed to each child that it starts."""
-
-    reads: int = 0
-    """How often its output was read; each read may hold many lines."""
-    lines: int = 0
-    garbage: int = 0
-    """Lines that were no message."""
-    strays: int = 0
-    """Replies without a waiting call (late, repeated or invented)."""
-    oversize: int = 0
-    """Lines too long to keep."""
-    calls: Timings = field(default_factory=Timings)
-    """How long the child took to answer our calls, by method."""
-    unanswered: Tally = field(default_factory=Tally)
-    """Calls that were not answered in time, by method."""
-    asked: Tally = field(default_factory=Tally)
-    """The child's requests, by method."""
-
-
-class Owner(Protocol):
-    """A turn, as the log sees it."""
-
-    key: str | None
-    req_id: str | None
-
-
-class Tap(Protocol):
-    """Implemented by the recorder of `bridge.log`; None stands for no log."""
-
-    def begin_read(self) -> None:
-        """One read of the child's output: the records until `end_read` share its number and time."""
-
-    def end_read(self) -> None:
-        """All lines of the read have been recorded."""
-
-    def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
-        """Adjacent text deltas with their texts and owners: the same as `rpc` for each line, but cheaper."""
-
-    def rpc(
-        self, direction: str, kind: str, line: bytes, *, method: str | None = None, rpc_id: int | str | None = None,
-        key: str | None = None, req_id: str | None = None,
-    ) -> None:  # fmt: skip
-        """One line of the wire. `direction` is `in` or `out`, `key` the thread or conversation."""
-
-    def claim(self, key: str, req_id: str | None) -> None:
-        """What comes for this thread from now on belongs to this request."""
-
-    def forget(self, key: str) -> None:
-        """Nothing more will come for this thread or conversation."""
-
-    def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
-        """Something happened to the child itself."""
 
 
 # Bytes to lines
@@ -172,12 +103,7 @@ class LineSplitter:
             self._discard(self._head(), self.oversize)
 
     def _head(self) -> bytes:
-        head = b""
-        for chunk in self._tail:
-            head += chunk[: HEAD - len(head)]
-            if len(head) == HEAD:
-                break
-        return head
+        return b"".join(chunk[:HEAD] for chunk in self._tail)[:HEAD]
 
     def _discard(self, head: bytes, reason: list[bytes]) -> None:
         reason.append(head)
@@ -234,27 +160,6 @@ Decoder = CurrentDecoder | LegacyDecoder
 
 
 # Messages
-
-
-class RpcError(BackendProtocolError):
-    """The child answered a call with an error."""
-
-    def __init__(self, method: str, code: int, message: str) -> None:
-        super().__init__(f"The Codex app-server refused {method}: {harmless(message)}")
-        self.method = method
-        self.rpc_code = code
-        self.rpc_message = message
-
-    @property
-    def is_overload(self) -> bool:
-        return self.rpc_code == OVERLOADED
-
-    @classmethod
-    def from_reply(cls, method: str, failure: Any) -> RpcError:
-        """The error for the `error` member of a reply, whatever its type."""
-        detail = failure if isinstance(failure, dict) else {}
-        code = detail.get("code")
-        return cls(method, code if isinstance(code, int) else 0, str(detail.get("message", failure)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +227,6 @@ class Connection:
         return self._last_id
 
     def notify(self, method: str, params: Any = None) -> None:
-        """Queue a notification."""
         message = {"jsonrpc": "2.0", "method": method}
         line = orjson.dumps(message if params is None else {**message, "params": params})
         self._send("rpc_notification", line, {"method": method})
@@ -467,10 +371,8 @@ class Connection:
         failure = message.get("error")
         kind = "rpc_response" if failure is None else "rpc_error"
         self._log(kind, line, method=pending.method, rpc_id=call_id, req_id=pending.req_id)
-        if failure is None:
-            pending.on_reply(Reply(result=message.get("result")))
-        else:
-            pending.on_reply(Reply(error=RpcError.from_reply(pending.method, failure)))
+        error = None if failure is None else RpcError.from_reply(pending.method, failure)
+        pending.on_reply(Reply(message.get("result") if error is None else None, error))
 
     def _log(self, kind: str, line: bytes, **about: Any) -> None:
         if self._tap is not None:
@@ -487,11 +389,3 @@ def encode_request(call_id: int, method: str, params: Any) -> bytes:
     if params is not None:
         message["params"] = params
     return exact_json.dumps(message)
-
-
-def key_of(params: Any) -> str | None:
-    """The thread or conversation that a message is about, in either dialect."""
-    if not isinstance(params, dict):
-        return None
-    key = params.get("threadId") or params.get("conversationId")
-    return key if isinstance(key, str) else None

@@ -14,10 +14,15 @@ from types import MappingProxyType
 from typing import Any
 
 from bridge import exact_json
-from bridge.appserver.connection import RpcError
-from bridge.appserver.failures import COMPACTED, finished_from_error
-from bridge.appserver.native import NativeTools
-from bridge.appserver.prompt import build_items, build_thread_start, build_tool_result, build_turn_start, split_input
+from bridge.appserver.failures import COMPACTED, RpcError, finished_from_error
+from bridge.appserver.prompt import (
+    NativeTools,
+    build_items,
+    build_thread_start,
+    build_tool_result,
+    build_turn_start,
+    split_input,
+)
 from bridge.appserver.thread_cache import (
     AHEAD,
     AnswerDigest,

@@ -7,11 +7,14 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bridge import __version__
-from bridge.appserver.connection import METHOD_NOT_FOUND, RpcError
+from bridge.appserver.failures import METHOD_NOT_FOUND, RpcError
 from bridge.errors import BridgeError
+
+if TYPE_CHECKING:
+    pass
 
 Dialect = Literal["current", "legacy"]
 WantedDialect = Literal["auto", "current", "legacy"]
@@ -85,6 +88,15 @@ OPT_OUT = {
 # fmt: on
 """The notifications that we ask the child not to send."""
 
+_UNUSED = (
+    "item/commandExecution/outputDelta", "item/fileChange/outputDelta", "item/fileChange/patchUpdated",
+    "item/mcpToolCall/progress", "item/plan/delta", "command/exec/outputDelta", "process/outputDelta",
+    "thread/started", "turn/diff/updated", "turn/plan/updated", "codex/event/exec_command_output_delta",
+    "codex/event/exec_command_end", "codex/event/turn_diff",
+)  # fmt: skip
+UNUSED = tuple(b'{"method":"%b"' % method.encode() for method in _UNUSED)
+"""How notifications begin that may be large, and that no turn reads: outputs of commands, diffs, plans."""
+
 _FIRST_WORD = re.compile(r"^([^ /]*)/(\d+\.\d+\.\d+\S*)")
 _QUOTED = re.compile(r"`([^`]+)`")
 
@@ -154,6 +166,14 @@ def choose_dialect(wanted: WantedDialect, methods: frozenset[str], version: str 
 def _numbers(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
+
+
+def key_of(params: Any) -> str | None:
+    """The thread or conversation that a message is about, in either dialect."""
+    if not isinstance(params, dict):
+        return None
+    key = params.get("threadId") or params.get("conversationId")
+    return key if isinstance(key, str) else None
 
 
 # The handshake

@@ -15,10 +15,34 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from bridge.appserver.connection import RpcError
 from bridge.core.events import Finished
-from bridge.errors import LOG_IN, BridgeError, InvalidRequest, Overloaded, Severity, UpstreamError
+from bridge.errors import LOG_IN, BackendProtocolError, BridgeError, InvalidRequest, Overloaded, Severity, UpstreamError
 from bridge.redact import harmless
+
+OVERLOADED = -32001
+METHOD_NOT_FOUND = -32601
+
+
+class RpcError(BackendProtocolError):
+    """The child answered a call with an error."""
+
+    def __init__(self, method: str, code: int, message: str) -> None:
+        super().__init__(f"The Codex app-server refused {method}: {harmless(message)}")
+        self.method = method
+        self.rpc_code = code
+        self.rpc_message = message
+
+    @property
+    def is_overload(self) -> bool:
+        return self.rpc_code == OVERLOADED
+
+    @classmethod
+    def from_reply(cls, method: str, failure: Any) -> RpcError:
+        """The error for the `error` member of a reply, whatever its type."""
+        detail = failure if isinstance(failure, dict) else {}
+        code = detail.get("code")
+        return cls(method, code if isinstance(code, int) else 0, str(detail.get("message", failure)))
+
 
 MAX_MESSAGE = 4096
 """How many characters of Codex's error message are passed on."""

@@ -10,21 +10,22 @@ encrypted for the provider and mean nothing as text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from bridge import exact_json
-from bridge.appserver.native import NativeTools, wire_name
 from bridge.appserver.turn import ChildSettings
+from bridge.core.events import ToolCall
 from bridge.core.images import inspect_image
-from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
+from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Image, Item, Message, Part, Text, ToolChoice
 from bridge.core.thoughts import own_items
 from bridge.core.turn import CODEX_TIERS, Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.responses.build import build_item, join_output
 from bridge.tools.instructions import build_instructions, can_enforce, format_text, join_developer_text
-from bridge.tools.payload import arguments_of, neutralise, neutralise_parts
+from bridge.tools.payload import arguments_of, arguments_or_none, neutralise, neutralise_parts, text_of
 from bridge.tools.schema import compact_json
 
 
@@ -257,3 +258,90 @@ def build_tool_result(output: FunctionOutput) -> dict[str, Any]:
             for part in output.parts
         ]
     return {"contentItems": items, "success": True}
+
+
+# Native tools: the client's functions as Codex's `dynamicTools` (Codex 0.145 and later), the provider's own function
+# calling instead of text. Codex asks for the output of a call with `item/tool/call`. The client has its answer when the
+# provider's response is complete, and sends the outputs with its next request; until then Codex waits.
+
+_BAD = re.compile(r"[^A-Za-z0-9_-]")
+MAX_NAME = 64
+
+CODEX_TOOLS = frozenset({
+    "apply_patch", "close_agent", "create_goal", "exec", "exec_command", "get_goal", "image_gen", "image_generation",
+    "list_mcp_resource_templates", "list_mcp_resources", "local_shell", "mcp", "multi_tool_use", "read_mcp_resource",
+    "request_permissions", "request_user_input", "resume_agent", "send_input", "send_message", "shell",
+    "shell_command", "sleep", "spawn_agent", "tool_search", "tool_suggest", "update_goal", "update_plan",
+    "view_image", "wait", "wait_agent", "web_search", "write_stdin",
+})  # fmt: skip
+"""Names of Codex's own tools. It silently drops a client's function of such a name, or runs its own instead."""
+
+MCP = "mcp__"
+"""How the names of Codex's own MCP tools begin; it refuses such names from clients."""
+
+_ANY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
+_CHOICES = {"required": "You must call at least one of the functions.", "named": "You must call the function {name}."}
+
+
+def wire_name(name: str) -> str:
+    """A name as the Responses API allows it in calls."""
+    return _BAD.sub("_", name)[:MAX_NAME]
+
+
+class NativeTools:
+    """The functions of one turn under names that are Codex's to offer, and the way back."""
+
+    def __init__(self, functions: Iterable[FunctionTool]) -> None:
+        self._functions: dict[str, FunctionTool] = {}
+        self._names: dict[str, str] = {}
+        for tool in functions:
+            name = self._free_name(tool)
+            self._functions[name] = tool
+            self._names[tool.full_name] = name
+
+    def specs(self) -> list[dict[str, Any]]:
+        """The value of `dynamicTools`."""
+        return [
+            {
+                "type": "function",
+                "name": name,
+                "description": tool.description or "",
+                "inputSchema": tool.parameters if isinstance(tool.parameters, dict) else _ANY_OBJECT,
+            }
+            for name, tool in self._functions.items()
+        ]
+
+    def name_of(self, full_name: str) -> str:
+        """What a function of the client's is called here, in the history too."""
+        return self._names.get(full_name) or wire_name(full_name)
+
+    def call_of(self, item: dict[str, Any]) -> ToolCall | None:
+        """The call in a raw `function_call` item; None if its name is not that of a client's function."""
+        tool = self._functions.get(item["name"])
+        if tool is None:
+            return None
+        call_id, arguments = item["call_id"], item["arguments"]
+        if not isinstance(call_id, str) or not isinstance(arguments, str):
+            raise TypeError(item)
+        return ToolCall(
+            f"ctc_{call_id}" if tool.custom else str(item.get("id") or f"fc_{call_id}"),
+            call_id,
+            tool.name,
+            text_of(arguments) if tool.custom else arguments_or_none(arguments),
+            namespace=tool.namespace,
+            custom=tool.custom,
+        )
+
+    def choice_text(self, choice: ToolChoice) -> str:
+        """The developer text for a choice, since Codex always leaves it to the model; empty for `auto`."""
+        return _CHOICES.get(choice.mode, "").replace("{name}", self.name_of(choice.name or ""))
+
+    def _free_name(self, tool: FunctionTool) -> str:
+        name = wire_name(tool.full_name.replace(".", "__") if tool.namespace else tool.name)
+        if name in CODEX_TOOLS or name.startswith(MCP):
+            name = f"client_{name}"[:MAX_NAME]
+        taken, number = name, 2
+        while taken in self._functions:
+            taken = f"{name[: MAX_NAME - 4]}_{number}"
+            number += 1
+        return taken

@@ -17,13 +17,14 @@ from typing import Any, Literal, get_args
 import trio
 
 from bridge.appserver.child import GONE, Child
-from bridge.appserver.connection import ChildCounts, Tap
 from bridge.appserver.failures import INVALID_CONFIG, ConfigWarning
 from bridge.appserver.launch import Command, Launcher
 from bridge.appserver.process import spawn, stop
 from bridge.appserver.thread_cache import conversation_number
 from bridge.appserver.turn import ChildSettings, Limits
 from bridge.core.items import Item
+from bridge.core.observer import Tap
+from bridge.counts import ChildCounts
 from bridge.errors import BackendCrashed, BridgeError, NotReady
 from bridge.redact import Redactor, harmless
 
@@ -131,7 +132,6 @@ class Pool:
             await supervisor.drain()
 
     def shut_down(self) -> None:
-        """Fail the running turns and accept no more."""
         for supervisor in self.supervisors:
             supervisor.shut_down()
 
@@ -273,7 +273,7 @@ class Supervisor:
             grace = NATIVE_STOP_GRACE if self._settings.native_tools else STOP_GRACE
             # A child that hangs gets no time.
             await stop(process, grace=0 if child.hung else grace)
-            about: dict[str, Any] = {"code": process.returncode, "stderr": child.stderr_tail()[-4000:]}
+            about: dict[str, Any] = {"code": process.returncode, "stderr": child.stderr.text()[-4000:]}
             self._log("backend_exit", about | {"ended_requests": child.ended_requests})
         if self.state == "restarting" and not child.hung:
             self._become("restarting", f"it ended with code {process.returncode}")
@@ -348,7 +348,7 @@ class Supervisor:
 
 def _last_words(child: Child) -> str:
     """The last line of the child's stderr, fit to be shown to a client."""
-    lines = child.stderr_tail().strip().splitlines()
+    lines = child.stderr.text().strip().splitlines()
     if not lines:
         return ""
     return " Its last output: " + Redactor().text(lines[-1][:300].encode()).decode("utf-8", "replace")

@@ -262,7 +262,6 @@ class Routes:
         return self._turns.get(key)
 
     def notify(self, key: str | None, method: str, params: dict[str, Any]) -> None:
-        """Deliver one notification."""
         if key is None:
             return
         turn = self._turns.get(key)
@@ -289,7 +288,6 @@ class Routes:
                 self._touch(turn)
 
     def wake_touched(self) -> None:
-        """Wake every touched turn once."""
         touched, self.touched = self.touched, []
         for turn in touched:
             turn.dirty = False
@@ -297,7 +295,6 @@ class Routes:
             turn.wake()
 
     def fail_all(self, error: BridgeError) -> None:
-        """The child is gone."""
         for turn in list(self._turns.values()):
             turn.ended = True
             turn.fail(error)

@@ -40,8 +40,8 @@ COMMANDS = {
 _DEFINED_IN = {
     "serve": "bridge.cli.serve:serve",
     "exec": "bridge.cli.exec:command",
-    "record": "bridge.replay.record_command:command",
-    "replay": "bridge.replay.replay_command:command",
+    "record": "bridge.replay.commands:record",
+    "replay": "bridge.replay.commands:replay",
     "app-server": "bridge.cli.serve:app_server",
     "doctor": "bridge.cli.installation:doctor",
     "models": "bridge.cli.installation:models",
@@ -109,7 +109,9 @@ def load_command(name: str) -> Any:
         found.help = COMMANDS[name]
     else:
         single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        single.command(name, cls=Command, context_settings=getattr(module, "CONTEXT", None))(defined)
+        single.command(name, cls=Command, context_settings=getattr(module, f"{attribute.upper()}_CONTEXT", None))(
+            defined
+        )
         found = get_command(single)
     found.name, found.short_help = name, COMMANDS[name]
     return found

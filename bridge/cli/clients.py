@@ -196,7 +196,7 @@ def usage(
     import orjson
     import trio
 
-    from bridge.routing.plan import read_prices
+    from bridge.routing.setup import read_prices
     from bridge.server.pages import usage_entry
     from bridge.settings import key_store_file, store_file
     from bridge.settings.file import load_configuration

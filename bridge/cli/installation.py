@@ -215,7 +215,7 @@ def status(flags: Flags, json: Annotated[bool, typer.Option("--json", help="Prin
     import orjson
 
     from bridge.settings import load_settings
-    from bridge.upstream.codex_login import FILE, NotLoggedIn, describe_auth
+    from bridge.upstream.codex import FILE, NotLoggedIn, describe_auth
 
     path = load_settings(**flags).codex_home_path / "auth.json"
     shown = os.fsencode(path).decode("utf-8", "replace")

@@ -120,7 +120,7 @@ def app_server(
     Speaks the protocol (JSON-RPC, one message per line) over stdin and stdout. It answers the mock models of `serve`,
     and replaces Codex in tests. To use it instead of Codex, point CODEX_BIN at a program that runs this.
     """
-    from bridge.appserver.standin.script import MODES, parse_script
+    from bridge.appserver.standin import MODES, parse_script
     from bridge.errors import ConfigError, UsageError
 
     check_choice("--mode", mode, MODES)

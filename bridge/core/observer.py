@@ -1,9 +1,9 @@
-"""What the event log, metrics and traces see of a request. Each of them is an observer."""
+"""What the event log, metrics and traces see: of a request as observers, and of an app-server's lines as a tap."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bridge.core.events import Finished, ToolCall, Usage
 from bridge.core.turn import Turn
@@ -54,3 +54,38 @@ class Observer:
 
     def ended(self, facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -> None:
         """The request is over."""
+
+
+class Owner(Protocol):
+    """A turn, as the log sees it."""
+
+    key: str | None
+    req_id: str | None
+
+
+class Tap(Protocol):
+    """Implemented by the recorder of `bridge.log`; None stands for no log."""
+
+    def begin_read(self) -> None:
+        """One read of the child's output: the records until `end_read` share its number and time."""
+
+    def end_read(self) -> None:
+        """All lines of the read have been recorded."""
+
+    def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
+        """Adjacent text deltas with their texts and owners: the same as `rpc` for each line, but cheaper."""
+
+    def rpc(
+        self, direction: str, kind: str, line: bytes, *, method: str | None = None, rpc_id: int | str | None = None,
+        key: str | None = None, req_id: str | None = None,
+    ) -> None:  # fmt: skip
+        """One line of the wire. `direction` is `in` or `out`, `key` the thread or conversation."""
+
+    def claim(self, key: str, req_id: str | None) -> None:
+        """What comes for this thread from now on belongs to this request."""
+
+    def forget(self, key: str) -> None:
+        """Nothing more will come for this thread or conversation."""
+
+    def lifecycle(self, kind: str, payload: dict[str, Any]) -> None:
+        """Something happened to the child itself."""

@@ -9,20 +9,17 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from email.utils import formatdate
 
 import orjson
 import trio
 
 from bridge.errors import InvalidRequest, PayloadTooLarge
 from bridge.http.head import END, HEAD_LIMIT, TOO_LONG, BadRequest, Chunks, Head, check_part_of_head, parse_head
-from bridge.http.request import ClientGone, Handler, Headers, Request
-from bridge.http.watch import Watch
-from bridge.http.wire import READ, WOULD_BLOCK, Wire
+from bridge.http.request import ClientGone, Headers, Request
+from bridge.http.wire import HEAD_SECONDS, READ, WOULD_BLOCK, Wire
 
 log = logging.getLogger("bridge.server")
 
@@ -30,8 +27,8 @@ CHUNKED_AT_ONCE = 16 * 1024
 """Bytes of a chunked body that are decoded before other tasks run: 3 ms of work if each chunk is one byte."""
 KEEP_ALIVE = 75.0
 """Seconds that a connection may stay open between two requests."""
-HEAD_SECONDS = 10.0
-"""The time limit for the head of a request, from its first byte, and for a TLS handshake."""
+
+
 BODY_PATIENCE, BODY_RATE, BODY_SECONDS = 10.0, 16 * 1024, 300.0
 """A body must arrive at this many bytes per second after an initial delay, and within a total time."""
 DRAIN_SECONDS, DRAIN_BYTES = 5.0, 256 * 1024 * 1024
@@ -47,31 +44,6 @@ _PHRASES = {
 }  # fmt: skip
 """Those of `http.HTTPStatus` that are sent; importing all of them would take 130 kB. Others go without a phrase."""
 _STATUS = {status: b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode()) for status, phrase in _PHRASES.items()}
-
-
-@dataclass(slots=True)
-class Edge:
-    """What all connections of a listener share."""
-
-    handler: Handler
-    write_timeout: float
-    max_message: int = 16 * 1024 * 1024
-    """Bytes of one message on a WebSocket."""
-    ping_interval: float = 15.0
-    head_timeout: float = HEAD_SECONDS
-    refused: Callable[[str], None] = lambda code: None
-    """Called with the code of an error that is sent before any handler could count it."""
-    tls: ssl.SSLContext | None = None
-    watch: Watch = field(default_factory=Watch)
-    is_stopping: bool = False
-    _date: tuple[int, bytes] = (0, b"")
-
-    def date(self) -> bytes:
-        """The Date header, built once a second."""
-        now = int(time.time())
-        if self._date[0] != now:
-            self._date = now, f"date: {formatdate(now, usegmt=True)}\r\n".encode()
-        return self._date[1]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -219,7 +191,6 @@ class Connection(Wire):
         return self._body_left == 0 if self._chunks is None else self._chunks.done
 
     async def read_body(self, limit: int) -> bytes:
-        """See Channel."""
         if self._body_left > limit:
             raise _too_large(limit)
         if self._chunks is None and len(self._buffer) >= self._body_left:
@@ -302,7 +273,6 @@ class Connection(Wire):
     # What happens during an answer
 
     def on_gone(self, callback: Callable[[], None] | None) -> None:
-        """See Channel."""
         is_watching = self._on_gone is not None
         self._on_gone = callback
         if callback is None:
@@ -331,11 +301,9 @@ class Connection(Wire):
     # The answer
 
     def start(self, status: int, headers: Headers) -> None:
-        """See Channel."""
         self._response = status, headers
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
-        """See Channel."""
         if self._response is not None:
             out = self._first(*self._response, data, last)
             self._response = None

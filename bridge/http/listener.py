@@ -14,7 +14,8 @@ import orjson
 import trio
 
 from bridge.errors import Overloaded
-from bridge.http.connection import Connection, Edge
+from bridge.http.connection import Connection
+from bridge.http.wire import Edge
 
 log = logging.getLogger("bridge.server")
 

@@ -38,14 +38,12 @@ class Page:
 
 
 async def send_page(sink: Sink, page: Page) -> None:
-    """Answer a request."""
     length = (b"content-length", str(len(page.body)).encode())
     sink.start(page.status, [(b"content-type", page.kind), length, *page.headers])
     await sink.send(page.body, last=True)
 
 
 def error_headers(error: BridgeError) -> Headers:
-    """The headers of an error."""
     extra = []
     if error.retry_after is not None:
         extra.append((b"retry-after", str(math.ceil(error.retry_after)).encode()))
@@ -77,7 +75,6 @@ class PageRequest:
 
 
 def json_page(value: Any, status: int = 200, headers: Headers = ()) -> Page:
-    """A JSON answer."""
     return Page(exact_json.dumps(value), status, headers)
 
 

@@ -1,10 +1,10 @@
-"""A request as its handler sees it: what the client sent, and the channel for the answer."""
+"""A request as its handler sees it: what the client sent, the channel for the answer, and the route that it took."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from bridge.http.head import Head
@@ -21,13 +21,16 @@ class Sink(Protocol):
     """Takes an answer: a request, or a recorder in place of a client."""
 
     def start(self, status: int, headers: Headers) -> None:
-        """See Channel."""
+        """Status and headers; they go out with the first bytes of the body."""
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
-        """See Channel."""
+        """The next bytes of the body; with none, the head alone goes out.
+
+        It is not an error if the client has left: `Channel.on_gone` reports that.
+        """
 
 
-class Channel(Protocol):
+class Channel(Sink, Protocol):
     """What carries an answer: a connection, or memory."""
 
     async def read_body(self, limit: int) -> bytes:
@@ -35,15 +38,6 @@ class Channel(Protocol):
 
     def on_gone(self, callback: Callable[[], None] | None) -> None:
         """Have `callback` called when the client leaves; at once if it has left. The body has been read."""
-
-    def start(self, status: int, headers: Headers) -> None:
-        """Status and headers; they go out with the first bytes of the body."""
-
-    async def send(self, data: bytes, *, last: bool = False) -> None:
-        """The next bytes of the body; with none, the head alone goes out.
-
-        It is not an error if the client has left: `on_gone` reports that.
-        """
 
 
 # No repr: its headers have the client's key.
@@ -94,11 +88,9 @@ class Request:
         return await self._channel.read_body(limit if self.max_body is None else min(limit, self.max_body))
 
     def on_gone(self, callback: Callable[[], None] | None) -> None:
-        """See Channel."""
         self._channel.on_gone(callback)
 
     def start(self, status: int, headers: Headers) -> None:
-        """See Channel."""
         self.status = status
         if self.answer_headers:
             named = {name for name, _ in headers}
@@ -108,9 +100,57 @@ class Request:
         self.headers, self.answer_headers = (), []
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
-        """See Channel."""
         await self._channel.send(data, last=last)
 
 
 Handler = Callable[[Request], Awaitable[object]]
 """Answers a request."""
+
+
+# The table of routes: what answers a request, and what the OpenAPI description says about it
+
+STRING: Mapping[str, Any] = {"type": "string"}
+
+
+class Parameter(NamedTuple):
+    """A parameter of a route; `schema` is a JSON Schema."""
+
+    location: str
+    """path, query or header."""
+    name: str
+    description: str
+    schema: Mapping[str, Any] = STRING
+    example: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path.
+
+    `{name}` in the pattern stands for one segment of the path, `{name:path}` for all that follow.
+    """
+
+    method: str
+    pattern: str
+    handler: Handler
+    name: str
+    """OpenAPI's operationId."""
+    summary: str
+    description: str = ""
+    _: KW_ONLY
+    tag: str
+    parameters: tuple[Parameter, ...] = ()
+    body: str | None = None
+    """What the client sends: a name in `bridge.protocols.openapi.requests.BODIES`."""
+    answer: str | None = None
+    """The name of the schema of a JSON answer; None if the answer is not JSON."""
+    streams: bool = False
+    """Whether the answer can be a stream."""
+    statuses: tuple[int, ...] = (200,)
+    """Statuses of the answer."""
+    errors: tuple[int, ...] = ()
+    """Statuses of errors, in addition to those that every route with this method has."""
+    runs_turn: bool = False
+    needs_key: bool = True
+    is_limited: bool = True
+    """Whether the limits of a key apply."""

@@ -24,7 +24,6 @@ class AlreadyServing(ConfigError):
 
 
 def bind_fault(host: str, port: int, error: OSError) -> ConfigError:
-    """The error for an address that cannot be bound."""
     if error.errno == errno.EADDRNOTAVAIL:
         return ConfigError(
             f"This machine has no address {host}. Set --host (PROXY_HOST) to one that it has: 127.0.0.1 for programs "

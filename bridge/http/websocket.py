@@ -16,7 +16,8 @@ from wsproto.utilities import LocalProtocolError, generate_accept_token, split_c
 from bridge.http.request import ClientGone, Request
 
 if TYPE_CHECKING:
-    from bridge.http.connection import Connection, Edge
+    from bridge.http.connection import Connection
+    from bridge.http.wire import Edge
 
 FAREWELL = 5.0
 """Seconds that a client has to answer our close frame."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from bridge import exact_json
 from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, Dialect, dialect_of
+from bridge.appserver.standin.messages import Message
 from bridge.appserver.standin.recorded import (
     Answer,
-    Message,
     RecordedCall,
     RecordedChild,
     RecordedThread,

@@ -16,7 +16,7 @@ from typing import Any
 from bridge.appserver.current import CurrentTurn
 from bridge.appserver.dialect import dialect_of
 from bridge.appserver.legacy import LegacyTurn
-from bridge.appserver.native import NativeTools
+from bridge.appserver.prompt import NativeTools
 from bridge.appserver.turn import ChildSettings, RunningTurn
 from bridge.core.collect import OpenCall, Output, ReasoningOutput, Result, TextOutput
 from bridge.core.events import Finished, ReasoningDelta, Restarted, ToolCall, TurnEvent, WebSearch

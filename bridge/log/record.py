@@ -8,9 +8,8 @@ from typing import Any
 import orjson
 
 from bridge import __version__, exact_json
-from bridge.appserver.connection import Owner
 from bridge.core.events import Choice, Finished, Rerouted, ToolCall, TurnEvent, Usage
-from bridge.core.observer import Observer, TurnFacts
+from bridge.core.observer import Observer, Owner, TurnFacts
 from bridge.core.prices import NO_PRICES, Prices, amount
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized, UpstreamError
 from bridge.exact_json import is_json

@@ -10,8 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridge.appserver.connection import key_of
-from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, STARTS, Dialect, dialect_of
+from bridge.appserver.dialect import BEGINS, ENDS, PARTS, PROMPTS, STARTS, Dialect, dialect_of, key_of
 from bridge.appserver.standin.recorded import key_in
 from bridge.core.events import Usage
 from bridge.exact_json import member, objects, safe_dumps

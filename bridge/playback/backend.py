@@ -68,7 +68,6 @@ class Order:
             await trio.lowlevel.checkpoint()
 
     def leave(self, attempt: int) -> None:
-        """A turn has ended."""
         self._next.pop(attempt, None)
         self._notify()
 
@@ -233,8 +232,6 @@ def recorded_end(recording: Recording) -> Finished:
 
 
 def read_error(record: dict[str, Any]) -> BridgeError:
-    """An error from its record."""
-
     def text(name: str) -> str | None:
         return value if isinstance(value := record.get(name), str) else None
 

@@ -7,11 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from bridge import exact_json
-from bridge.appserver.connection import RpcError
 from bridge.appserver.current import CurrentTurn
-from bridge.appserver.failures import refusal
+from bridge.appserver.failures import RpcError, refusal
 from bridge.appserver.legacy import LegacyTurn, Sends
-from bridge.appserver.native import NativeTools
+from bridge.appserver.prompt import NativeTools
 from bridge.appserver.thread_cache import KeptThread, KeptThreads, ThreadMatch
 from bridge.appserver.turn import Call, ChildSettings, Resume, RunningTurn
 from bridge.core.events import Finished, TurnEvent, Usage
@@ -21,7 +20,7 @@ from bridge.errors import BackendProtocolError, BridgeError
 from bridge.log.recording import Frame
 from bridge.log.transcript import total_used
 from bridge.protocols.chat.presets import CUSTOM, PRESETS
-from bridge.upstream.apis import Api, ChatApi, MessagesApi, ResponsesApi
+from bridge.upstream.backend import Api, ChatApi, MessagesApi, ResponsesApi
 
 
 class UpstreamPlayback:
@@ -128,10 +127,7 @@ class ChildPlayback:
         self.running.prompted = self.running.prompted or call.prompts
         failure = message.get("error")
         if failure is not None:
-            detail = failure if isinstance(failure, dict) else {}
-            code = detail.get("code")
-            error = RpcError(call.method, code if isinstance(code, int) else 0, str(detail.get("message", failure)))
-            self._step(lambda: self._flow.throw(error))
+            self._step(lambda: self._flow.throw(RpcError.from_reply(call.method, failure)))
             return
         self._answer(call, message.get("result"))
 

@@ -4,78 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from math import inf
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
+
+import orjson
 
 from bridge import exact_json
 from bridge.app.service import AnswerSettings, Service
-from bridge.appserver.standin.matching import describe, differences, distance
-from bridge.cap import ASSIST_PATHS, RUN, SOCKET_PATH
+from bridge.appserver.standin.recorded import describe, differences, distance
 from bridge.core.backend import Backend, EventStream
-from bridge.core.models import ModelChoice
 from bridge.core.turn import Turn
-from bridge.errors import BridgeError, ConfigError
+from bridge.errors import ConfigError, UsageError
 from bridge.exact_json import member
 from bridge.log.read import RecordReader, played_files
 from bridge.log.recording import Recording, read_recordings
 from bridge.log.request import tools_offered
-from bridge.playback.backend import ReplayBackend, copy_limits, recorded_end
-from bridge.playback.match import Ignore, fingerprint, normalise
-from bridge.playback.recorded_ids import RecordedIds
-from bridge.protocols.cap import AssistRules, ConversationState
+from bridge.playback.recorded import NoRecording, play, request_body, spoken_at, why_unplayable
 from bridge.protocols.cap.decoder import effective_meta
-from bridge.protocols.registry import protocol_at
+from bridge.protocols.reading import shape_of
 from bridge.redact import Redactor
 from bridge.routing.router import Router
 
 log = logging.getLogger("bridge.replay")
 
 OnMiss = Literal["error", "forward", "nearest"]
-_OTHERS: Mapping[str, str] = {"exec": "responses", **dict.fromkeys((*ASSIST_PATHS, SOCKET_PATH, RUN), "cap")}
-
-
-def spoken_at(path: str) -> str | None:
-    """The protocol of a path whose answers can be played."""
-    protocol = protocol_at(path)
-    return protocol.name if protocol is not None else _OTHERS.get(path)
-
-
-def request_body(recording: Recording) -> dict[str, Any]:
-    """The body of a recorded request; over the WebSocket of the Responses API it may be wrapped."""
-    body = recording.body or {}
-    nested = body.get("response")
-    may_be_wrapped = "input" not in body and spoken_at(recording.path) == "responses"
-    return nested if may_be_wrapped and isinstance(nested, dict) else body
-
-
-def why_unplayable(recording: Recording) -> str | None:
-    """Why a recording cannot be played, or None."""
-    if recording.request is None:
-        return "its request is not in the log"
-    if spoken_at(recording.path) is None:
-        return f"answers of {recording.path or 'this kind'} are not played"
-    if recording.body is None:
-        return "its body could not be read"
-    if recording.path == "exec" and not recording.attempts and (recording.start or {}).get("backend") == "mock":
-        return "the mock of exec has no backend to play"
-    return None
-
-
-def recorded_settings(recording: Recording) -> dict[str, Any]:
-    """The settings of the recorded bridge that decide about answers."""
-    settings = recording.header.get("settings")
-    return settings if isinstance(settings, dict) else {}
-
-
-class NoRecording(BridgeError):
-    """The log contains no such request."""
-
-    code = "no_recording"
-    http_status = 404
-    kind = "invalid_request_error"
 
 
 class LogPlayer:
@@ -164,91 +118,6 @@ class LogPlayer:
         return recording
 
 
-def play(service: Service, recording: Recording, speed: float = 0, *, copies: bool = True) -> AnswerSettings:
-    """The settings with which any request gets the answer of this recording, with its ids and times.
-
-    `copies`: whether the backend's messages are recorded again. Raises the error with which a CAP request was refused,
-    if reading it again cannot raise that.
-    """
-    if spoken_at(recording.path) == "cap":
-        refuse_again(recording)
-    names, recorder = RecordedIds(recording), service.recorder if copies else None
-    if recorder is not None and recording.limits is not None:
-        copy_limits(recorder, recording.limits)
-    backend = ReplayBackend(recording, new_id=names.new_id, speed=speed, recorder=recorder)
-    settings = recorded_settings(recording)
-    reasoning, state = settings.get("reasoning"), recording.client_header("x-conversation")
-    return AnswerSettings(
-        RecordedRouter(backend),
-        names.new_id,
-        now=names.now,
-        hold=_hold(recording, speed),
-        reasoning=reasoning if reasoning in ("content", "think", "hidden") else service.reasoning,
-        stream_default=bool(settings.get("stream_default", service.stream_default)),
-        cap=replace(service.cap, rules=recorded_rules(service.cap.rules, recording)),
-        recorded_state=next((known for known in get_args(ConversationState) if known == state), None),
-        # The bridge never sends packets without text, but `log redact` leaves them.
-        keeps_empty=b'"op":"delta","p":""' in recording.sent or b'"data":{"thought":"",' in recording.sent,
-        forgiving=recording.start is not None,
-    )
-
-
-def _hold(recording: Recording, speed: float) -> float:
-    """Seconds to hold the answer back. It begins as a stream if and only if the recorded answer did.
-
-    An answer that began with its first word waits for that again: until then there is news for the response headers.
-    """
-    first = next((piece.mono for piece in recording.client if piece.kind == "client_sse" and piece.payload), None)
-    if first is None:
-        return inf if recording.client else 0.0
-    waited = max(0.0, first - recording.at)
-    if speed > 0:
-        return waited / speed
-    hold = recorded_settings(recording).get("status_hold", 2.0)  # older logs were written when it was fixed
-    if not isinstance(hold, (int, float)):
-        hold = inf  # JSON has no infinity
-    return inf if recording.status is not None and waited < hold else 0.0
-
-
-# CAP
-
-_NOT_REPRODUCIBLE = frozenset(
-    {
-        "conversation_not_found",
-        "forbidden",
-        "model_not_found",
-        "no_recording",
-        "request_id_conflict",
-        "turn_busy",
-        "unknown_agent",
-    }
-)
-"""Refusals that depend on the operator's settings or on other requests at that time."""
-
-
-def refuse_again(recording: Recording) -> None:
-    """Raise the error with which a request was refused before its turn began, unless parsing it raises that again."""
-    if recording.start is None and recording.end is not None:
-        error = recorded_end(recording).error
-        if error is not None and (error.kind != "invalid_request_error" or error.code in _NOT_REPRODUCIBLE):
-            raise error
-
-
-def recorded_rules(rules: AssistRules, recording: Recording) -> AssistRules:
-    """Rules that allow what the request was allowed. They need not be the current ones: a replay executes nothing."""
-    model = str((recording.start or {}).get("requested_model") or "unknown")
-    asked = effective_meta(member(recording.body, "payload", "meta")).get("approval_policy")
-    policies = get_args(get_type_hints(AssistRules)["approval_policy"])
-    return replace(
-        rules,
-        default_model=model,
-        agent_model=lambda _: model,
-        sandbox="danger-full-access",
-        approval_policy=next((policy for policy in policies if policy == asked), rules.approval_policy),
-        cwd="/",
-    )
-
-
 # A whole log
 
 
@@ -284,18 +153,141 @@ class _NoBackend(Backend):
         return True, "answers are played from a log"
 
 
-class RecordedRouter(Router):
-    """Leads every model name to one recording."""
+# Normalised requests: equal requests are equal, however a client spells them
+#
+# Two requests are equal when nothing differs that could change the answer: neither the order of members, nor a text
+# spelled as a list of one part, nor streaming, nor what `ignore` names.
 
-    def __init__(self, backend: ReplayBackend) -> None:
-        super().__init__(backend)
-        self._backend = backend
+IGNORED = (
+    "background",
+    "client_metadata",
+    "generate",
+    "include_usage",
+    "metadata",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "stream",
+    "stream_id",
+    "stream_options",
+    "user",
+)
+"""Members of a request that do not reach the model."""
+_WISHES = (
+    "approval_policy",
+    "cwd",
+    "effort",
+    "instructions",
+    "locale",
+    "model",
+    "output_schema",
+    "sandbox",
+    "summary",
+    "timezone",
+)
+"""Members of `meta` in a CAP request that change the answer. The current encoder decides which events are sent."""
 
-    def backend(self, name: str) -> ReplayBackend:
-        return self._backend
 
-    def resolve(self, requested: str, *, keyed: bool = False) -> ModelChoice:
-        return self._backend.resolve(requested)
+class Ignore:
+    """Paths of members that do not count, such as `input.*.id`; `*` is any one name or index."""
 
-    async def wait_for(self, requested: str) -> None:
-        return
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._paths = [tuple(path.split(".")) for path in (*IGNORED, *paths)]
+        if any(not name for path in self._paths for name in path):
+            raise UsageError("--ignore takes the path of a member, such as input.*.id or metadata.")
+
+    def strip(self, value: Any) -> Any:
+        """The same value without these members."""
+        for path in self._paths:
+            value = _without(value, path)
+        return value
+
+
+def normalise(body: dict[str, Any], protocol: str, ignore: Ignore) -> dict[str, Any]:
+    kept = ignore.strip(body)
+    if protocol == "cap":
+        return _normalise_cap(kept)
+    name = "input" if shape_of(body, protocol) == "responses" else "messages"
+    said = kept.get(name)
+    items = [{"role": "user", "content": said}] if isinstance(said, str) else said
+    others = {name: value for name, value in kept.items() if name not in ("input", "messages", "model")}
+    return {
+        "model": str(kept.get("model", "")).lower(),
+        name: [_normalise_item(item) for item in items] if isinstance(items, list) else items,
+        **_without_nulls(others),
+    }
+
+
+def fingerprint(request: dict[str, Any]) -> bytes:
+    """The same for equal requests that are normalised."""
+    return blake2b(exact_json.dumps(request, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+
+def _normalise_cap(body: dict[str, Any]) -> dict[str, Any]:
+    """A ServiceRequest without its id, its sender and its session, and without members that change no answer."""
+    payload, wishes = body.get("payload"), effective_meta(member(body, "payload", "meta"))
+    asked = {name: member(payload, name) or None for name in ("query", "files", "conversation_id")}
+    wished = {name: wishes[name] for name in _WISHES if wishes.get(name) is not None}
+    if isinstance(wished.get("model"), str):
+        wished["model"] = wished["model"].lower()
+    agent = member(body, "context", "agent", "id")
+    spelled: dict[str, Any] = {
+        "context": None if agent is None else {"agent": {"id": agent}},
+        "payload": {**asked, "meta": wished or None},
+    }
+    found: dict[str, Any] = _without_nulls(spelled)
+    return found
+
+
+def _normalise_item(item: Any) -> Any:
+    """A message, a call or an output, without ids from a store, and with a text instead of a list of one text."""
+    spelled = _without_nulls(item)
+    if not isinstance(spelled, dict):
+        return spelled
+    if "role" in spelled or "call_id" in spelled:
+        spelled.pop("id", None)
+        spelled.pop("status", None)
+    if spelled.get("type") == "message":
+        del spelled["type"]
+    if "content" in spelled:
+        spelled["content"] = _text(spelled["content"])
+    return spelled
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(member) for name, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [_without_nulls(member) for member in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
+
+
+def _text(content: Any) -> Any:
+    """The only text of a message's content, or the content."""
+    if not isinstance(content, list) or len(content) != 1 or not isinstance(content[0], dict):
+        return content
+    part = content[0]
+    if part.get("type") not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
+        return content
+    return content if part.keys() - {"type", "text", "annotations", "logprobs"} else part["text"]
+
+
+def _without(value: Any, path: Sequence[str]) -> Any:
+    name, rest = path[0], path[1:]
+    if isinstance(value, dict):
+        names = value.keys() if name == "*" else value.keys() & {name}
+        kept = {key: inner for key, inner in value.items() if rest or key not in names}
+        return kept | {key: _without(value[key], rest) for key in names if rest}
+    if isinstance(value, list) and (name == "*" or name.isdecimal()):
+        hits = range(len(value)) if name == "*" else (int(name),)
+        return [
+            _without(inner, rest) if rest and index in hits else inner
+            for index, inner in enumerate(value)
+            if rest or index not in hits
+        ]
+    return value

@@ -40,7 +40,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 Signals = AsyncIterator[int]
 
 
-async def record(settings: Settings, config: FileConfig, argv: list[str]) -> int:
+async def record_command(settings: Settings, config: FileConfig, argv: list[str]) -> int:
     """Run the command with a bridge, and report on stderr what was recorded; the exit code."""
     if not settings.mock_only:
         check_codex(settings)

@@ -30,7 +30,8 @@ from bridge.ids import new_id
 from bridge.log.record import Recorder
 from bridge.log.recording import Recording
 from bridge.playback.backend import ReplayBackend, recorded_end
-from bridge.playback.player import (
+from bridge.playback.recorded import (
+    RecordedIds,
     RecordedRouter,
     play,
     recorded_rules,
@@ -40,7 +41,6 @@ from bridge.playback.player import (
     spoken_at,
     why_unplayable,
 )
-from bridge.playback.recorded_ids import RecordedIds
 from bridge.protocols import registry
 from bridge.protocols.cap import AssistRules
 from bridge.protocols.cap.encoder import CapEncoder, Form
@@ -69,7 +69,6 @@ class Verifier:
         self._store = SqliteStore(None, ttl=1e9, max_bytes=1024**3, max_waiting=sys.maxsize, now=time)
 
     async def verify(self, recording: Recording) -> Comparison:
-        """Answer a recorded request again, and compare."""
         why = why_unplayable(recording)
         if why is None and not recording.client:
             why = "the log does not contain its client's answer"

@@ -11,21 +11,24 @@ from bridge.core.backend import Backend
 from bridge.ids import new_session
 from bridge.protocols.chat.presets import CUSTOM
 from bridge.routing.mock import MockBackend
-from bridge.routing.plan import Plan
+from bridge.routing.setup import Plan
 from bridge.settings import Settings
-from bridge.upstream.apis import Api, ChatApi, MessagesApi, PlainResponsesApi, ResponsesApi, chat_url
-from bridge.upstream.backend import CodexBackend, Record, UpstreamBackend
-from bridge.upstream.claude_login import TOKEN_URL, ClaudeLogin
-from bridge.upstream.client import Patience, Unreachable, Upstream
-from bridge.upstream.codex_login import CodexLogin
-from bridge.upstream.credentials import (
-    API_URL,
-    AnthropicCredentials,
-    CodexCredentials,
-    Credentials,
-    KeyCredentials,
+from bridge.upstream.anthropic import API_URL, TOKEN_URL, AnthropicCredentials, ClaudeLogin
+from bridge.upstream.backend import (
+    Api,
+    ChatApi,
+    CodexBackend,
+    MessagesApi,
+    ModelList,
+    PlainResponsesApi,
+    Record,
+    ResponsesApi,
+    UpstreamBackend,
+    chat_url,
 )
-from bridge.upstream.discovery import ModelList
+from bridge.upstream.client import Patience, Unreachable, Upstream
+from bridge.upstream.codex import CodexCredentials, CodexLogin
+from bridge.upstream.credentials import Credentials, KeyCredentials
 
 
 def build_backend(plan: Plan, settings: Settings, record: Record | None = None) -> tuple[Backend, Upstream | None]:

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from bridge import exact_json
-from bridge.appserver.standin.script import MOCK_TEXT, NOTHING_TO_ECHO, read_items, tool_result
+from bridge.appserver.standin import MOCK_TEXT, NOTHING_TO_ECHO, read_items, tool_result
 from bridge.core.backend import Backend, EventStream
 from bridge.core.events import Finished, TextDelta, TextDone, ToolCall, TurnEvent, Usage, UsageUpdate
 from bridge.core.items import FunctionCall, FunctionTool, Item, RawItem

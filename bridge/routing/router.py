@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import trio
 
-from bridge.appserver.standin.script import MODES
+from bridge.appserver.standin import MODES
 from bridge.core.backend import Backend
 from bridge.core.models import (
     BUILT_IN_ALIASES,
@@ -76,7 +76,6 @@ class Router:
         self._cache: dict[tuple[object, ...], Any] = {}
 
     def backend(self, name: str) -> Backend:
-        """The backend of this name."""
         return self._served[name].backend
 
     def resolve(self, requested: str, *, keyed: bool = False) -> ModelChoice:
@@ -218,7 +217,6 @@ class Router:
 
     @property
     def has_aliases(self) -> bool:
-        """Whether the user has defined aliases."""
         return bool(self._table.aliases)
 
     def stray_aliases(self) -> list[tuple[str, str, str]]:

@@ -15,7 +15,7 @@ import trio
 
 from bridge.http.request import Handler, Request
 from bridge.logs import ACCESS, RequestNames, current_request
-from bridge.telemetry.counts import Counts, method_of
+from bridge.telemetry import Counts, method_of
 
 if TYPE_CHECKING:
     from bridge.telemetry.tracing import Tracing

@@ -15,8 +15,7 @@ from bridge import __version__
 from bridge.cap import speaks_cap
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.http.pages import Page, PageRequest, error_page, provider_key, send_page
-from bridge.http.request import ClientGone, Handler, Headers, Request
-from bridge.http.route import Route
+from bridge.http.request import ClientGone, Handler, Headers, Request, Route
 from bridge.protocols.client import ClientProtocol
 from bridge.protocols.registry import protocol_of
 

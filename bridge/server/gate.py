@@ -167,6 +167,7 @@ RETRY_AFTER = 2.0
 
 FAREWELL = 1.0
 """Seconds that a WebSocket has to finish after its key was revoked."""
+KEY_ENDED = "The API key was revoked or has expired."
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/health", "/v1/health", "/openapi.json"})
 """Paths without a key: probes, which reveal only the state, and the description of the API."""
@@ -247,7 +248,10 @@ class Gate:
             finally:
                 del self._sockets[serving]
         if serving.cancelled_caught:
-            await socket.close(1008, "The API key was revoked or has expired.")
+            if request.status is None:  # it has not been accepted: the client is still waiting for an answer over HTTP
+                await refuse(request, Unauthorized(KEY_ENDED))
+            else:
+                await socket.close(1008, KEY_ENDED)
 
     def _end_sockets(self, label: str) -> None:
         for serving, key in self._sockets.items():

@@ -20,7 +20,7 @@ from bridge.errors import ModelNotFound
 from bridge.http.pages import Page, PageRequest, json_page, query_number
 from bridge.protocols.client import ClientProtocol
 from bridge.store.base import USAGE_DAYS, UsageRow
-from bridge.telemetry.process import MEMORY_PRESSURE
+from bridge.telemetry import MEMORY_PRESSURE
 
 DEFAULT_DAYS = 30
 NO_TURNS = ("shutdown_initiated", MEMORY_PRESSURE)

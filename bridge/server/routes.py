@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from bridge.app.service import Service
 from bridge.cap import ASSIST_PATHS, SOCKET_PATH, lazy_endpoint
 from bridge.http.pages import Page, PageRequest
-from bridge.http.request import Handler
-from bridge.http.route import Parameter, Route
+from bridge.http.request import Handler, Parameter, Route
 from bridge.protocols.client import ClientProtocol
 from bridge.protocols.registry import PROTOCOLS, turn_paths
 from bridge.server.conversations import MAX_ITEMS, ConversationPages

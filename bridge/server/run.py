@@ -12,9 +12,9 @@ import trio
 
 from bridge.app.app import App
 from bridge.app.keys import check_bind, load_keys
-from bridge.http.connection import Edge
 from bridge.http.listener import Listener
 from bridge.http.sockets import load_tls, open_sockets
+from bridge.http.wire import Edge
 from bridge.ids import new_id
 from bridge.redact import Redactor
 from bridge.routing.setup import check_codex, prepare_workdir
@@ -24,7 +24,7 @@ from bridge.server.process import Stop, keep_what_is_loaded, stop_on_signals, ti
 from bridge.server.routes import build_app
 from bridge.settings import Settings, key_store_file
 from bridge.settings.file import FileConfig
-from bridge.telemetry.process import resident_bytes
+from bridge.telemetry import resident_bytes
 from bridge.urls import is_loopback
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 
 from bridge.errors import ConfigError, nearest
-from bridge.settings.loading import SETTINGS, load_settings, reason_of, rule_for
+from bridge.settings import SETTINGS, load_settings, reason_of, rule_for
 from bridge.settings.model import Settings
 from bridge.urls import check_url, is_header_safe
 
@@ -44,8 +44,6 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", 
 
 
 def _rule(holds: Callable[[str], object], reason: str) -> AfterValidator:
-    """Refuse texts for which a rule does not hold."""
-
     def check(text: str) -> str:
         if not holds(text):
             raise ValueError(reason)

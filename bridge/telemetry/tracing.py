@@ -21,7 +21,7 @@ from bridge.core.turn import Turn
 from bridge.http.request import Request
 from bridge.logs import RequestNames
 from bridge.redact import harmless
-from bridge.telemetry.counts import method_of
+from bridge.telemetry import method_of
 
 if TYPE_CHECKING:
     from contextvars import Token

@@ -119,7 +119,6 @@ class CallStream:
 
     @property
     def streamed(self) -> str:
-        """The arguments that were sent."""
         return "".join(self._pieces)
 
     def end(self) -> str:

@@ -9,20 +9,20 @@ from __future__ import annotations
 import datetime
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Protocol
 
 import httpx2
 import trio
 
+from bridge.core.events import TurnEvent
 from bridge.errors import BackendTimeout, BridgeError, ConfigError, NotReady, Overloaded, UpstreamError
 from bridge.protocols.sse import SseReader
 from bridge.protocols.upstream import UpstreamBuffer, error_from_status
 from bridge.redact import Redactor
-from bridge.upstream.stream import UpstreamStream, silence
+from bridge.upstream.credentials import Attempt, Request
 from bridge.urls import leads_here
 
 log = logging.getLogger("bridge")
@@ -40,27 +40,6 @@ REJECTION_SECONDS = 5.0
 
 Clean = Callable[[bytes], bytes]
 """Removes our own secrets from a response."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One POST. Its headers hold secrets, so they are not in its repr."""
-
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
-    content: bytes = field(repr=False)
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-    """The secrets in the headers, removed from responses: some providers repeat what they reject."""
-
-
-class Attempt(Protocol):
-    """Makes the requests of one turn."""
-
-    def request(self) -> Request:
-        """The request to send now."""
-
-    async def renew(self) -> bool:
-        """Called after a 401: True when `request` now has new credentials. May raise a BridgeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +129,9 @@ class Upstream:
 
     @property
     def turns(self) -> int:
-        """Turns running now."""
         return len(self._streams)
 
     async def drain(self) -> None:
-        """Wait until no turn runs."""
         while self._streams:
             self._drained = trio.Event()
             await self._drained.wait()
@@ -168,8 +145,7 @@ class Upstream:
             stream.scope.cancel()
 
     async def _own(self, attempt: Attempt, stream: UpstreamStream) -> None:
-        end = trio.current_time() + self._patience.turn
-        stream.scope.deadline = end
+        end = stream.scope.deadline = trio.current_time() + self._patience.turn
         with stream.scope:
             try:
                 await self._send_with_retries(attempt, stream, end)
@@ -196,7 +172,9 @@ class Upstream:
                     renewed = True
                     if await attempt.renew():
                         continue
-                if stream.started or retries == RETRIES or not _is_transient(error):
+                # After a timeout the client has waited long enough.
+                may_pass = error.severity == "transient" and not isinstance(error, BackendTimeout)
+                if stream.started or retries == RETRIES or not may_pass:
                     raise
                 delay = error.retry_after
                 if delay is None:
@@ -227,7 +205,8 @@ class Upstream:
         except (httpx2.InvalidURL, UnicodeError):
             raise UpstreamError("The provider's URL is invalid. Check the base URL.") from None
         if clock.scope.cancelled_caught and not stream.buffer.finished:
-            raise silence(stream.started, clock.wait)
+            what = "sent nothing more" if stream.started else "did not begin to answer"
+            raise BackendTimeout(f"The model {what} for {clock.wait:g} s. The turn was stopped.")
         if not stream.buffer.finished:
             raise UpstreamError(
                 "The provider's stream ended before the answer was complete. Try again.",
@@ -329,11 +308,6 @@ async def _rejection(response: httpx2.Response, clean: Clean) -> BridgeError:
     return error_from_status(response.status_code, response.headers, clean(body), now)
 
 
-def _is_transient(error: BridgeError) -> bool:
-    """Whether to retry. After a timeout the client has waited long enough."""
-    return error.severity == "transient" and not isinstance(error, BackendTimeout)
-
-
 def _broken(error: httpx2.TransportError, started: bool, unreachable: Unreachable) -> UpstreamError:
     if started:
         return UpstreamError(
@@ -361,3 +335,64 @@ def _is_about_certificates(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+MAX_WAITING = 4 * 1024 * 1024
+"""Characters that may wait for the consumer before reading pauses."""
+
+
+class UpstreamStream:
+    """The stream of a turn: an owner task reads it, the consumer takes its events.
+
+    The consumer does not read by itself: httpx2 closes the connection when a read is cancelled, and a consumer may
+    cancel its wait at any time, for a keepalive for example.
+
+    The consumer calls `next` until the batch that ends with Finished, then `close`. The owner task calls `read` and
+    `wait_for_room`; it runs within `scope`, which `close` cancels.
+    """
+
+    def __init__(self, buffer: UpstreamBuffer, *, trace: Callable[[bytes], None] | None = None) -> None:
+        self.buffer = buffer
+        self.scope = trio.CancelScope()
+        self.started = False
+        """An event has arrived: from now on nothing is retried."""
+        self._trace = trace
+        self._changed = trio.Event()
+        self._taken = trio.Event()
+
+    async def next(self) -> list[TurnEvent]:
+        """The events since the last call, waiting for at least one; safe to cancel."""
+        while not (events := self.buffer.take()):
+            self._changed = trio.Event()
+            await self._changed.wait()
+        self._taken.set()
+        return events
+
+    def close(self) -> None:
+        """The consumer is done or gone. An unfinished response is cancelled."""
+        if not self.buffer.ended:
+            self.scope.cancel()
+
+    # For the owner task
+
+    def read(self, events: list[bytes]) -> None:
+        for data in events:
+            self.started = True
+            if self._trace is not None:
+                self._trace(data)
+            self.buffer.receive(data)
+        self.wake()
+
+    def over(self, *, told: bool) -> None:
+        """The upstream's response has ended; `told` if the stream itself said so."""
+        self.buffer.over(told=told)
+        self.wake()
+
+    def wake(self) -> None:
+        self._changed.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait for a slow consumer: it slows down its own upstream, and nothing is lost."""
+        while self.buffer.size > MAX_WAITING and not self.buffer.finished:
+            self._taken = trio.Event()
+            await self._taken.wait()

@@ -130,7 +130,6 @@ class StoredLogin(ABC):
         return False
 
     def has_expired(self, login: Login) -> bool:
-        """Whether a login can no longer be used."""
         return False
 
     # Common to all

@@ -19,7 +19,7 @@ from pipes import MemoryPipe, PipeEnd
 
 from bridge.appserver.connection import LineSplitter
 from bridge.appserver.dialect import Dialect
-from bridge.appserver.standin.script import Prompt
+from bridge.appserver.standin import Prompt
 from bridge.appserver.standin.server import Pipes, Standin, Thread
 
 FIRST_PID = 1 << 30

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import trio
 
-from bridge.appserver.standin.script import Prompt
+from bridge.appserver.standin import Prompt
 from bridge.appserver.standin.server import Standin
 
 

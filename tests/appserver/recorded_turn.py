@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from harness import ROOT
 
-from bridge.appserver.connection import key_of
+from bridge.appserver.dialect import key_of
 from bridge.appserver.turn import Call, Flow, Routes, RunningTurn
 from bridge.core.events import TurnEvent
 

@@ -14,9 +14,10 @@ from harness import ROOT, python_program, scripted_codex, turns
 from server.inprocess import Program, Tape, finish, first_text, python, supervised, turn, until
 from server.prompted import is_alive, prompted_codex
 
-from bridge.appserver.calls import MAX_CALLS, TurnStream
+from bridge.appserver.calls import MAX_CALLS
 from bridge.appserver.child import Child
 from bridge.appserver.process import STDERR_KEPT
+from bridge.appserver.stream import TurnStream
 from bridge.appserver.thread_cache import KeepThread
 from bridge.appserver.turn import ChildSettings, Limits
 from bridge.core.collect import Result
@@ -181,14 +182,15 @@ async def test_both_legacy_calls_are_sent_before_either_is_answered(tmp_path: Pa
 
 @pytest.mark.parametrize("method", ["sendUserTurn", "sendUserMessage"])
 async def test_either_legacy_call_that_is_refused_ends_the_turn(tmp_path: Path, method: str) -> None:
-    """However the other one is answered, or whether it is."""
+    """At once, however the other one is answered, or whether it is."""
     other = {"sendUserTurn": "sendUserMessage", "sendUserMessage": "sendUserTurn"}[method]
     for mute in ([], [other]):
         script = turns([{"hang": True}], refuse={method: {"code": 5, "message": "No."}}, mute=mute)
         program = Program(scripted_codex(tmp_path, script, dialect="legacy"), "app-server")
-        async with supervised(program, limits=Limits(rpc=3 if mute else 30)) as supervisor:
+        async with supervised(program, limits=Limits(rpc=300)) as supervisor:
             child = await supervisor.acquire()
-            error = error_of(await finish(child.start(turn(text="hi"))))
+            with trio.fail_after(30):
+                error = error_of(await finish(child.start(turn(text="hi"))))
             assert error.message == f"The Codex app-server refused {method}: No."
             await until(lambda child=child: not child.turns, "all is released")  # type: ignore[misc]
 
@@ -220,8 +222,8 @@ async def test_a_chatty_stderr_is_drained(prompted: Program) -> None:
         steps = [{"stderr": line} for _ in range(8)]
         result = await finish(child.start(turn(*steps, {"stderr": "the last words"}, {"text": "done"})))
         assert result.text == "done"
-        await until(lambda: "the last words" in child.stderr_tail(), "the tail of stderr")
-        assert len(child.stderr_tail()) < 3 * STDERR_KEPT
+        await until(lambda: "the last words" in child.stderr.text(), "the tail of stderr")
+        assert len(child.stderr.text()) < 3 * STDERR_KEPT
 
 
 # What the child asks
@@ -346,7 +348,7 @@ async def test_a_turn_that_ends_while_it_waits_is_not_resumed() -> None:
 
 async def test_a_call_that_was_refused_meanwhile_is_not_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     """Codex got the answer that there is no such tool, so it can no longer get the client's output."""
-    monkeypatch.setattr("bridge.appserver.native.PARKED", 0.01)
+    monkeypatch.setattr("bridge.appserver.calls.PARKED", 0.01)
     tape, first = Tape(), turn_with_tools("two calls, the end after a reply")
     async with supervised(python(CALLING), KEEPING, tap=tape.recorder) as supervisor:
         child = await supervisor.acquire()

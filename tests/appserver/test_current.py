@@ -10,9 +10,10 @@ import orjson
 import pytest
 from appserver.recorded_turn import call_of, next_call, play_trace, recorded
 
-from bridge.appserver.connection import CurrentDecoder, RpcError
+from bridge.appserver.connection import CurrentDecoder
 from bridge.appserver.current import ACTIONS, CurrentTurn
 from bridge.appserver.dialect import OPT_OUT
+from bridge.appserver.failures import RpcError
 from bridge.appserver.prompt import build_items, build_thread_start, build_turn_start, split_input
 from bridge.appserver.turn import ChildSettings, Routes
 from bridge.core.collect import collect

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.appserver.native import CODEX_TOOLS, MAX_NAME, NativeTools, wire_name
+from bridge.appserver.prompt import CODEX_TOOLS, MAX_NAME, NativeTools, wire_name
 from bridge.core.events import ToolCall
 from bridge.core.items import FunctionTool, ToolChoice
 from bridge.tools.payload import arguments_of, function_of

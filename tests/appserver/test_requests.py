@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from bridge.appserver import native as requests
-from bridge.appserver.native import answer_request
+from bridge.appserver import calls as requests
+from bridge.appserver.calls import answer_request
 
 ANSWERS: dict[str, Any] = {
     "item/commandExecution/requestApproval": {"decision": "decline"},
@@ -52,7 +52,7 @@ def test_everything_else_is_an_error(method: str) -> None:
     assert isinstance(reply["error"]["code"], int)
 
 
-@pytest.mark.parametrize("method", [*requests.ANSWERS, *requests.REFUSALS, "no/such"])
+@pytest.mark.parametrize("method", [*requests.ANSWERS, "no/such"])
 @pytest.mark.parametrize("params", [{"a": 1}, {}, [1, 2], None, 5, "x"])
 @pytest.mark.parametrize("call_id", [0, "a", -1, None])
 def test_a_request_of_any_shape_is_answered_under_its_id(method: str, params: Any, call_id: Any) -> None:
@@ -64,6 +64,6 @@ def test_a_request_of_any_shape_is_answered_under_its_id(method: str, params: An
 
 def test_no_answer_grants_anything() -> None:
     """No known answer says yes."""
-    words = orjson.dumps([ask(method=method, id=1).get("result") for method in (*requests.ANSWERS, *requests.REFUSALS)])
+    words = orjson.dumps([ask(method=method, id=1).get("result") for method in requests.ANSWERS])
     for yes in (b"accept", b"approved", b"true"):
         assert yes not in words

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bridge.appserver.connection import Connection, Reply, RpcError, encode_request, key_of
-from bridge.appserver.native import ANSWERS, REFUSALS, answer_request
+from bridge.appserver.calls import ANSWERS, answer_request
+from bridge.appserver.connection import Connection, Reply, encode_request
+from bridge.appserver.dialect import key_of
+from bridge.appserver.failures import RpcError
 from bridge.appserver.turn import Routes
 from bridge.errors import BackendCrashed
 
@@ -247,7 +249,7 @@ def test_garbage_is_counted_and_nothing_else_happens(line: bytes) -> None:
     assert ends.replies == [("a", Reply(result=1))]
 
 
-@pytest.mark.parametrize("method", [*ANSWERS, *REFUSALS, "no/such/method"])
+@pytest.mark.parametrize("method", [*ANSWERS, "no/such/method"])
 @pytest.mark.parametrize("call_id", [0, 1, "ask-1", None])
 def test_every_request_is_answered_at_once(method: str, call_id: Any) -> None:
     """The reply is in `outgoing` when `receive` returns, under the child's id, whatever ids we use."""
@@ -400,7 +402,7 @@ class PeerMachine(RuleBasedStateMachine):
         self.notified += 1
         assert self.ends.notifications[-1][0] == method
 
-    @rule(method=st.sampled_from([*ANSWERS, *REFUSALS, "x"]), call_id=st.integers(-2, 30) | st.text(max_size=2))
+    @rule(method=st.sampled_from([*ANSWERS, "x"]), call_id=st.integers(-2, 30) | st.text(max_size=2))
     def request(self, method: str, call_id: Any) -> None:
         self.ends.receive(method=method, id=call_id)
         (reply,) = self.ends.sent()

@@ -24,7 +24,7 @@ from server.inprocess import Program, Tape, finish, supervised, turn, until
 from server.prompted import LOOK, MODEL, EventLog, ask, ask_chat, prompted_codex, send_request, wait_for
 from warm import WarmProcess
 
-from bridge.appserver.standin.script import STEP_KINDS, parse_script
+from bridge.appserver.standin import STEP_KINDS, parse_script
 from bridge.appserver.turn import ChildSettings
 from bridge.errors import ConfigError
 

@@ -109,11 +109,11 @@ async def test_the_next_conversation_needs_no_start(tmp_path: Path) -> None:
         child = await supervisor.acquire()
         assert (await finish(child.start(said()))).text == "hi"
         await until(lambda: tape.calls()[-2:] == ["thread/unsubscribe", "thread/start"], "one is started ahead")
-        await until(lambda: len(child._warm) == 1, "it is there")
+        await until(lambda: len(child.warm) == 1, "it is there")
         before = len(tape.calls())
         assert (await finish(child.start(said()))).text == "hi"
         assert tape.calls()[before : before + 2] == ["thread/inject_items", "turn/start"]
-        await until(lambda: len(child._warm) == 1, "the next one is there")
+        await until(lambda: len(child.warm) == 1, "the next one is there")
         before = len(tape.calls())
         assert (await finish(child.start(said(instructions="be brief")))).text == "hi"
         assert tape.calls()[before : before + 3] == ["thread/start", "thread/inject_items", "turn/start"]
@@ -125,7 +125,7 @@ async def test_a_thread_that_the_child_has_forgotten_is_replaced(tmp_path: Path)
     async with supervised(program, WARM, dialect="current", tap=tape.recorder) as supervisor:
         child = await supervisor.acquire()
         assert (await finish(child.start(said()))).text == "hi"
-        await until(lambda: len(child._warm) == 1, "one is started ahead")
+        await until(lambda: len(child.warm) == 1, "one is started ahead")
         replies = [each for each in tape.records if each["kind"] == "rpc_response" and each["method"] == "thread/start"]
         await child.call("thread/unsubscribe", {"threadId": replies[-1]["payload"]["result"]["thread"]["id"]})
         before = len(tape.calls())

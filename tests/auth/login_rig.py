@@ -17,7 +17,7 @@ from upstream.chatgpt import ChatGPT, serving
 from upstream.tokens import assert_no_secrets
 
 from bridge.errors import BridgeError
-from bridge.upstream.codex_login import CodexLogin, parse_auth
+from bridge.upstream.codex import CodexLogin, parse_auth
 from bridge.upstream.login import Login
 
 NOW = "2030-01-01T00:00:00Z"

@@ -30,13 +30,7 @@ from upstream.tokens import assert_no_secrets
 
 from bridge.errors import BridgeError
 from bridge.store.private_files import encode_json
-from bridge.upstream.claude_login import (
-    FILE,
-    SIGN_IN,
-    ClaudeLogin,
-    NotSignedIn,
-    parse_credentials,
-)
+from bridge.upstream.anthropic import FILE, SIGN_IN, ClaudeLogin, NotSignedIn, parse_credentials
 from bridge.upstream.login import EARLY, LOCK_SECONDS, REFRESH_SECONDS, Login
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from upstream.tokens import ACCOUNT, CHATGPT_FORMS, FORMS, KEY_FORMS, Logins, as
 
 from bridge.errors import LOG_IN
 from bridge.store.private_files import MAX_FILE, write_json
-from bridge.upstream.codex_login import FILE, NotLoggedIn, parse_auth, with_tokens
+from bridge.upstream.codex import FILE, NotLoggedIn, parse_auth, with_tokens
 from bridge.upstream.login import Login
 
 Json = dict[str, Any]
@@ -197,7 +197,7 @@ def test_anything_but_a_file_leaks_no_descriptor(tmp_path: Path) -> None:
 READ = """
 import contextlib, resource, sys
 from pathlib import Path
-from bridge.upstream.codex_login import FILE, NotLoggedIn
+from bridge.upstream.codex import FILE, NotLoggedIn
 with contextlib.suppress(ValueError):  # some systems know no such limit
     resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 try:
@@ -236,7 +236,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
 READ_AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from bridge.upstream.codex_login import FILE, NotLoggedIn
+from bridge.upstream.codex import FILE, NotLoggedIn
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:

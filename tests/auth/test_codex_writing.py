@@ -14,7 +14,7 @@ import pytest
 from auth.mounts import MOUNTED_FILE, MOUNTED_FILE_IN_A_READ_ONLY_DIRECTORY, within_mounts
 
 from bridge.store.private_files import write_json
-from bridge.upstream.codex_login import FILE
+from bridge.upstream.codex import FILE
 
 
 def test_a_written_file_is_private_and_alone(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from upstream.chatgpt import serving
 from upstream.tokens import CHATGPT_FORMS, SAID, auth_json, write_auth_json
 
 from bridge.errors import LOG_IN, UpstreamError
-from bridge.upstream.codex_login import NotLoggedIn
+from bridge.upstream.codex import NotLoggedIn
 from bridge.upstream.login import REFRESH_SECONDS, Login
 
 # The good way

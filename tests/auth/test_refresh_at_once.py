@@ -24,7 +24,7 @@ from upstream.refreshing import (
 from upstream.tokens import auth_json, write_auth_json
 
 from bridge.errors import UpstreamError
-from bridge.upstream.codex_login import CodexLogin, NotLoggedIn
+from bridge.upstream.codex import CodexLogin, NotLoggedIn
 from bridge.upstream.login import LOCK_SECONDS, POLL, REFRESH_SECONDS, Login
 
 REFRESHER = refresher(CodexLogin, NOW)

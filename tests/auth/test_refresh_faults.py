@@ -23,7 +23,7 @@ from warm import WarmProcess
 
 from bridge.errors import BridgeError
 from bridge.store.private_files import MAX_FILE
-from bridge.upstream.codex_login import NotLoggedIn
+from bridge.upstream.codex import NotLoggedIn
 from bridge.upstream.login import Login
 
 # Whoever asked leaves

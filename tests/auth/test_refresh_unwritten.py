@@ -11,7 +11,7 @@ from auth.login_rig import Rig, rigged
 from upstream.answers import plain_json
 from upstream.tokens import assert_no_secrets, auth_json, write_auth_json
 
-from bridge.upstream.codex_login import NotLoggedIn
+from bridge.upstream.codex import NotLoggedIn
 from bridge.upstream.login import Login
 
 

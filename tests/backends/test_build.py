@@ -23,7 +23,7 @@ from bridge.core.items import FunctionTool, Message, Text
 from bridge.core.turn import Turn
 from bridge.errors import BackendTimeout, BridgeError
 from bridge.routing.build import build_backend
-from bridge.routing.plan import plan_backends
+from bridge.routing.setup import plan_backends
 from bridge.settings import Settings
 from bridge.settings.file import FileConfig
 

@@ -18,8 +18,7 @@ from bridge import __version__
 from bridge.app.tool_loop import follow_up
 from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Message, Text, ToolChoice
 from bridge.errors import LOG_IN, InvalidRequest
-from bridge.upstream.codex_login import NotLoggedIn
-from bridge.upstream.credentials import CODEX_VERSION
+from bridge.upstream.codex import CODEX_VERSION, NotLoggedIn
 
 HELLO = Message("user", (Text("hi"),))
 ADD = FunctionTool("add", "Add two numbers", {"type": "object", "properties": {"a": {"type": "number"}}})

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from bridge.protocols.chat.presets import PRESETS
-from bridge.routing.plan import Plan, plan_backends, plan_named, route
+from bridge.routing.setup import Plan, plan_backends, plan_named, route
 from bridge.settings import Settings
 from bridge.settings.file import FileConfig, PresetName
 from bridge.urls import is_header_safe

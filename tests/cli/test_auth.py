@@ -65,7 +65,7 @@ class Told:
 
 _FORKING = """
 import gc, json, os, sys, datetime, orjson, pydantic
-import bridge.appserver.launch, bridge.upstream.codex_login, bridge.settings
+import bridge.appserver.launch, bridge.upstream.codex, bridge.settings
 from bridge.cli import main
 
 gc.freeze()

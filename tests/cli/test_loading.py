@@ -22,7 +22,7 @@ LATE = {
         "httpcore2",
         "http.client",
         "urllib.request",
-        "bridge.upstream.codex_login",
+        "bridge.upstream.codex",
         "bridge.routing.build",
         "bridge.upstream.client",
         "bridge.protocols.messages.build",
@@ -51,7 +51,7 @@ LATE = {
     },
     "the event log and replay": {
         "bridge.log.event_log",
-        "bridge.playback.match",
+        "bridge.playback.recorded",
         "bridge.log.read",
         "bridge.playback.backend",
         "bridge.playback.player",

@@ -16,10 +16,11 @@ import trio
 import trio.testing
 from harness import KEY, RunningBridge
 
-from bridge.http.connection import CHUNKED_AT_ONCE, Edge
+from bridge.http.connection import CHUNKED_AT_ONCE
 from bridge.http.listener import Listener
 from bridge.http.request import Request
 from bridge.http.sockets import open_sockets
+from bridge.http.wire import Edge
 
 SIZE = 80_000
 """More than is read at once, and than may wait behind an answer."""

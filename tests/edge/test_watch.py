@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from bridge.http.watch import EpollPoller, SelectorPoller, Watch
+from bridge.http.wire import EpollPoller, SelectorPoller, Watch
 
 
 @pytest.mark.parametrize("poller", [EpollPoller, SelectorPoller])

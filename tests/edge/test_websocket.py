@@ -11,11 +11,11 @@ import pytest
 import trio
 import trio.testing
 
-from bridge.http.connection import Edge
 from bridge.http.listener import Listener
 from bridge.http.request import ClientGone, Request
 from bridge.http.sockets import open_sockets
 from bridge.http.websocket import FAREWELL
+from bridge.http.wire import Edge
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 LIMIT = 70_000

@@ -18,11 +18,12 @@ import trio.testing
 from harness import ROOT, RunningBridge
 
 from bridge.errors import InvalidRequest
-from bridge.http.connection import BODY_PATIENCE, BODY_RATE, BODY_SECONDS, HEAD_SECONDS, KEEP_ALIVE, Edge
+from bridge.http.connection import BODY_PATIENCE, BODY_RATE, BODY_SECONDS, KEEP_ALIVE
 from bridge.http.listener import Listener
 from bridge.http.pages import error_page, send_page
 from bridge.http.request import Request
 from bridge.http.sockets import open_sockets
+from bridge.http.wire import HEAD_SECONDS, Edge
 
 IN_A_NETWORK_OF_ITS_OWN = ("unshare", "--user", "--map-root-user", "--net")
 

@@ -27,7 +27,7 @@ from bridge.protocols.messages.protocol import MESSAGES
 from bridge.protocols.reading import parse_json, parse_request
 from bridge.protocols.responses.build import build_stored_items
 from bridge.protocols.responses.encoder import echo_of
-from bridge.upstream.apis import ChatApi, MessagesApi, PlainResponsesApi, ResponsesApi
+from bridge.upstream.backend import ChatApi, MessagesApi, PlainResponsesApi, ResponsesApi
 
 SETTINGS = ChildSettings()
 APIS = (MessagesApi(), ResponsesApi(), PlainResponsesApi(), ChatApi(), ChatApi(PRESETS["gemini"]))

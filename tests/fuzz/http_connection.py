@@ -12,9 +12,10 @@ import trio
 import trio.testing
 from fuzz.cutting import choice, cut
 
-from bridge.http.connection import Connection, Edge
+from bridge.http.connection import Connection
 from bridge.http.head import END, HEAD_LIMIT, BadRequest, Chunks, parse_head
 from bridge.http.request import ClientGone, Request
+from bridge.http.wire import Edge
 
 MAX_BODY = 1 << 20
 EARLY = "/early"

@@ -8,7 +8,7 @@ from fuzz.cutting import choice, cut
 from bridge.core.events import TurnEvent
 from bridge.errors import BridgeError, UpstreamError
 from bridge.protocols.chat.presets import PRESETS
-from bridge.upstream.apis import Api, ChatApi, MessagesApi, ResponsesApi
+from bridge.upstream.backend import Api, ChatApi, MessagesApi, ResponsesApi
 
 
 def read_responses_stream(data: bytes) -> None:

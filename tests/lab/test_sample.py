@@ -10,7 +10,7 @@ from bridge.appserver.failures import COMPACTED, error_from_codex
 from bridge.errors import BackendCrashed, BackendTimeout, BridgeError, ModelNotFound, NotReady
 from bridge.lab.case import is_permanent
 from bridge.protocols.upstream import error_from_status
-from bridge.upstream.claude_login import NotSignedIn
+from bridge.upstream.anthropic import NotSignedIn
 
 NOW = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC)
 

@@ -10,8 +10,7 @@ from harness import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.appserver.standin.matching import CallMatcher
-from bridge.appserver.standin.recorded import RecordedChild
+from bridge.appserver.standin.recorded import CallMatcher, RecordedChild
 from bridge.log.child_side import read_child
 from bridge.log.read import parse_record
 from bridge.log.transcript import TranscriptReader

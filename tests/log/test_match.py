@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.appserver.standin.matching import describe, differences, distance
+from bridge.appserver.standin.recorded import describe, differences, distance
 from bridge.errors import UsageError
 from bridge.log.recording import Recording
-from bridge.playback.match import IGNORED, Ignore, fingerprint, normalise
-from bridge.playback.player import LogPlayer, NoRecording
+from bridge.playback.player import IGNORED, Ignore, LogPlayer, fingerprint, normalise
+from bridge.playback.recorded import NoRecording
 
 Json = dict[str, Any]
 NOTHING = Ignore()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from log.replayed import recordings_in
 
 from bridge.log.recording import Frame, Piece, Recording
-from bridge.playback.recorded_ids import RecordedIds
+from bridge.playback.recorded import RecordedIds
 
 LOG = Path("log.ndjson")
 

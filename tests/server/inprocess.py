@@ -17,8 +17,8 @@ from server.prompted import MODEL, prompted_codex
 
 from bridge.app.app import App
 from bridge.app.service import Service
-from bridge.appserver.calls import TurnStream
 from bridge.appserver.launch import Command
+from bridge.appserver.stream import TurnStream
 from bridge.appserver.supervisor import Pool, RestartPolicy, Supervisor
 from bridge.core.backend import EventStream
 from bridge.core.collect import Result

@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 
 import pytest
 import trio
+import trio.testing
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, TextMessage
 from wsproto.events import Request as Handshake
 
 from bridge.app.keys import Keyring
 from bridge.errors import BridgeError
-from bridge.http.connection import Edge
 from bridge.http.listener import Listener
 from bridge.http.pages import error_page, json_page, send_page
 from bridge.http.request import ClientGone, Request
 from bridge.http.sockets import open_sockets
+from bridge.http.wire import Edge
 from bridge.server.gate import KEY_PROTOCOL, Gate, label_of
 
 KEYS = ("first-key-0123456789", "second-key-0123456789")
@@ -43,6 +44,8 @@ async def tell(request: Request) -> None:
         await send_page(request, error_page(error))
     elif request.socket is None:
         await send_page(request, json_page(seen))
+    elif request.path == "/never":
+        await trio.sleep_forever()
     else:
         await request.socket.accept("chosen" if "chosen" in request.subprotocols else None)
         await request.socket.send(json.dumps(seen))
@@ -105,10 +108,14 @@ class Answer(NamedTuple):
 
 @asynccontextmanager
 async def guarded(
-    *, check_host: bool = True, origins: tuple[str, ...] = (PAGE,), hosts: tuple[str, ...] = ()
+    *,
+    check_host: bool = True,
+    origins: tuple[str, ...] = (PAGE,),
+    hosts: tuple[str, ...] = (),
+    keys: Keyring | None = None,
 ) -> AsyncIterator[Guarded]:
     """Listen on a free port, and stop at the end."""
-    gate = Gate(tell, keys=Keyring(KEYS), check_host=check_host, allowed_origins=origins, allowed_hosts=hosts)
+    gate = Gate(tell, keys=keys or Keyring(KEYS), check_host=check_host, allowed_origins=origins, allowed_hosts=hosts)
     sockets = open_sockets("127.0.0.1", 0)
     listener = Listener(Edge(gate, write_timeout=5), sockets)
     async with trio.open_nursery() as nursery:
@@ -287,6 +294,22 @@ async def test_a_key_among_the_subprotocols(offered: tuple[str, ...], seen: list
         told = json.loads((await talk.next()).data)
         assert told["subprotocols"] == seen
         assert KEYS[0] not in json.dumps(told)
+
+
+async def test_a_websocket_that_was_not_accepted_when_its_key_ended_is_refused() -> None:
+    """Its client still waits for an answer over HTTP: there is no WebSocket to close."""
+    keys = Keyring(KEYS)
+    async with guarded(keys=keys) as gate, trio.open_nursery() as nursery:
+
+        async def revoke() -> None:
+            await trio.testing.wait_all_tasks_blocked(0.2)
+            for report in keys.on_gone:
+                report(label_of(KEYS[0]))
+
+        nursery.start_soon(revoke)
+        answer = await gate.open(f"Authorization: Bearer {KEYS[0]}", path="/never")
+    assert (answer.status, answer.code) == (401, "invalid_api_key")
+    assert b"revoked" in answer.body
 
 
 async def test_subprotocols_without_a_key_are_left_to_the_handler() -> None:

@@ -25,7 +25,7 @@ from bridge.ids import new_id
 from bridge.routing.router import Router
 from bridge.server.pages import Pages
 from bridge.store.sqlite import SqliteStore
-from bridge.telemetry.process import MEMORY_PRESSURE
+from bridge.telemetry import MEMORY_PRESSURE
 
 NEVER_AGAIN = RestartPolicy(first_delay=3600)
 GIVES_UP = RestartPolicy(first_delay=0.01, max_deaths=2)

@@ -19,7 +19,7 @@ from bridge.http.sockets import open_sockets
 from bridge.server.process import Stop
 from bridge.server.run import Server
 from bridge.settings import load_settings
-from bridge.telemetry.process import MemoryLimit, resident_bytes
+from bridge.telemetry import MemoryLimit, resident_bytes
 
 LIMIT = 1000
 

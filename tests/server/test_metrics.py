@@ -20,7 +20,7 @@ from warm import run_warm
 from bridge.app.metrics import Sources
 from bridge.app.prometheus import Exposition
 from bridge.server.gate import label_of
-from bridge.telemetry.counts import Counts, side_of
+from bridge.telemetry import Counts, side_of
 
 PREFIX = "turnbridge_"
 SECRET = "sk-" + "s3cr3t" * 8

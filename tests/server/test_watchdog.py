@@ -15,7 +15,7 @@ import trio
 from harness import running_bridge
 from server.inprocess import until
 
-from bridge.telemetry.process import Watchdog
+from bridge.telemetry import Watchdog
 
 INTERVAL, LIMIT = 0.05, 0.2
 """Seconds: shorter than in the program, but long enough for a machine that has much to do."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bridge.errors import ConfigError
 from bridge.protocols.chat.presets import PRESETS
-from bridge.routing.plan import plan_backends
+from bridge.routing.setup import plan_backends
 from bridge.settings import Settings
 from bridge.settings.file import (
     MAX_FILE,

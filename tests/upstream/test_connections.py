@@ -18,7 +18,8 @@ from upstream.events import answer, call, text
 
 from bridge.core.events import Finished
 from bridge.protocols.responses.decoder import ResponsesBuffer
-from bridge.upstream.client import LAST_BYTES, Patience, Request, Upstream
+from bridge.upstream.client import LAST_BYTES, Patience, Upstream
+from bridge.upstream.credentials import Request
 
 
 class Asker:

@@ -1,13 +1,16 @@
-"""Codex's messages in each dialect: those of the stand-in, and those that a recording lacks. Pure."""
+"""Codex's messages: the stand-in's, those that a recording lacks, and recorded ones under new ids. Pure."""
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from bridge.appserver.dialect import BEGINS, PROMPTS, Dialect
-from bridge.appserver.standin.recorded import Message
+
+Message = dict[str, Any]
 
 
 class CurrentNotifications:
@@ -186,7 +189,6 @@ _METHODS: dict[Dialect, tuple[str, ...]] = {
 
 
 def error(message: str) -> Message:
-    """The reply to a rejected call."""
     return {"error": {"code": REFUSED, "message": message}}
 
 
@@ -199,7 +201,6 @@ def methods_of(dialects: Iterable[Dialect], called: Iterable[str] = ()) -> list[
 
 
 def refusal(method: str, known: Iterable[str]) -> str:
-    """The error message for an unknown method."""
     return f"Invalid request: unknown variant `{method}`, expected one of " + ", ".join(f"`{name}`" for name in known)
 
 
@@ -251,3 +252,120 @@ def failed(dialect: Dialect, thread: str, turn: str, message: str) -> list[Messa
     if dialect == "current":
         return current
     return [*LegacyNotifications(thread, turn).failed(message, "other"), current[-1]]
+
+
+# Recorded ids become the ids of this process, in every message of a turn alike
+#
+# Ids are found by the names of members in Codex's own objects, not by searching texts: what a model, a client or a tool
+# writes is never changed, even if it looks like an id.
+
+Kind = Literal["thread", "turn", "item", "subscription"]
+
+_MEMBERS: dict[str, Kind] = {
+    "threadId": "thread",
+    "thread_id": "thread",
+    "conversationId": "thread",
+    "conversation_id": "thread",
+    "sessionId": "thread",
+    "session_id": "thread",
+    "turnId": "turn",
+    "turn_id": "turn",
+    "rootTurnId": "turn",
+    "itemId": "item",
+    "item_id": "item",
+    "callId": "item",
+    "call_id": "item",
+    "subscriptionId": "subscription",
+}
+_OBJECTS: dict[str, Kind | None] = {
+    "thread": "thread",
+    "turn": "turn",
+    "item": "item",
+    "msg": None,
+    "readState": None,
+    "firstUnread": None,
+    "internal_chat_message_metadata_passthrough": None,
+}
+"""Objects to look into, and what their `id` names."""
+_LISTS: dict[tuple[Kind | None, str], Kind] = {("turn", "items"): "item", ("thread", "turns"): "turn"}
+_PATHS = frozenset({("thread", "path"), (None, "rolloutPath")})
+"""Files that are named after their thread."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class UniqueIds:
+    """The ids that this process has given out."""
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._count = itertools.count(1)
+
+    def give(self, recorded: str) -> str:
+        """The recorded id where it is free, else one of the same form."""
+        name = recorded
+        while name in self._used:
+            number = next(self._count)
+            name = f"00000000-0000-4000-a000-{number:012x}" if _UUID.fullmatch(recorded) else f"{recorded}-{number}"
+        self._used.add(name)
+        return name
+
+    def fresh(self) -> str:
+        """An id where nothing is recorded."""
+        return self.give("00000000-0000-4000-a000-000000000000")
+
+
+class IdMap:
+    """Maps recorded ids to those of one live thread, which may replay several recorded ones."""
+
+    def __init__(self, ids: UniqueIds, thread: str) -> None:
+        self.requests: dict[Any, int] = {}
+        """The child's own requests: recorded ids and ours."""
+        self._ids = ids
+        self._thread = thread
+        self._threads: set[str] = set()
+        self._given: dict[tuple[Kind, str], str] = {}
+        self._played: set[object] = set()
+
+    def begin(self, position: object, thread: str | None) -> None:
+        """A recorded call begins. One that is replayed again gets new ids for its turn and items."""
+        if position in self._played:
+            self._given.clear()
+        self._played.add(position)
+        if thread is not None:
+            self._threads.add(thread)
+
+    def message(self, message: Message) -> Message:
+        """A reply, a notification or a request with our ids."""
+        named: Kind | None = "turn" if str(message.get("method")).startswith("codex/event/") else None
+        changed = {
+            part: self._object(message[part], named)
+            for part in ("params", "result")
+            if isinstance(message.get(part), dict)
+        }
+        return message | changed
+
+    def _object(self, node: dict[str, Any], kind: Kind | None, /) -> dict[str, Any]:
+        changed: dict[str, Any] = {}
+        for name, value in node.items():
+            named = kind if name == "id" else _MEMBERS.get(name)
+            if name == "requestId" and isinstance(value, str | int):
+                known = self.requests.get(value, value)
+                value = str(known) if isinstance(value, str) else known
+            elif isinstance(value, str) and value and named is not None:
+                value = self._id(named, value)
+            elif isinstance(value, str) and (kind, name) in _PATHS:
+                for thread in self._threads:
+                    value = value.replace(thread, self._thread)
+            elif isinstance(value, dict) and name in _OBJECTS:
+                value = self._object(value, _OBJECTS[name])
+            elif isinstance(value, list) and (inner := _LISTS.get((kind, name))) is not None:
+                value = [self._object(entry, inner) if isinstance(entry, dict) else entry for entry in value]
+            changed[name] = value
+        return changed
+
+    def _id(self, kind: Kind, recorded: str) -> str:
+        if kind == "thread":
+            return self._thread if recorded in self._threads else recorded
+        if (kind, recorded) not in self._given:
+            self._given[kind, recorded] = self._ids.give(recorded)
+        return self._given[kind, recorded]

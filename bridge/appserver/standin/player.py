@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
-from bridge.appserver.dialect import ENDS, PROMPTS, STOPS, Dialect
+from bridge.appserver.dialect import ENDS, PROMPTS, STARTS, STOPS, Dialect
 from bridge.appserver.standin import messages
-from bridge.appserver.standin.matching import Candidates, Position
-from bridge.appserver.standin.recorded import IdMap, Message, RecordedCall, RecordedThread, Step, is_refusal
+from bridge.appserver.standin.messages import IdMap, Message
+from bridge.appserver.standin.recorded import Candidates, Position, RecordedCall, RecordedThread, Step, is_refusal
 
 if TYPE_CHECKING:
     from bridge.appserver.standin.replay import ReplayServer
@@ -251,7 +251,7 @@ class Thread:
             if is_refusal(message) and not step.call and self._call.method in PROMPTS:
                 self._ended()
             return {"id": self._askers.pop(step.call), **message}
-        if message.get("method") in ("turn/started", "codex/event/task_started"):
+        if message.get("method") in STARTS:
             self.note_ids({"result": {"turn": message["params"].get("turn") or message["params"]}})
         return message
 

@@ -1,4 +1,4 @@
-"""A recorded child as data: its threads, their calls and what followed. Pure.
+"""A recorded child as data: its threads, their calls and what followed; and which of them match live calls. Pure.
 
 A thread (or conversation) is a list of recorded calls. Each has a call that the answer depends on, and everything
 that the child sent until the next one. `bridge.log.child_side` reads them from a log.
@@ -6,132 +6,20 @@ that the child sent until the next one. `bridge.log.child_side` reads them from 
 
 from __future__ import annotations
 
-import itertools
 import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import zip_longest
 from typing import Any, Literal
 
-from bridge.appserver.connection import key_of
-from bridge.appserver.dialect import BEGINS, Dialect
+import orjson
 
-# Recorded ids become the ids of this process, in every message of a turn alike. Pure.
-#
-# Ids are found by the names of members in Codex's own objects, not by searching texts: what a model, a client or a tool
-# writes is never changed, even if it looks like an id.
-
-Kind = Literal["thread", "turn", "item", "subscription"]
-
-_MEMBERS: dict[str, Kind] = {
-    "threadId": "thread",
-    "thread_id": "thread",
-    "conversationId": "thread",
-    "conversation_id": "thread",
-    "sessionId": "thread",
-    "session_id": "thread",
-    "turnId": "turn",
-    "turn_id": "turn",
-    "rootTurnId": "turn",
-    "itemId": "item",
-    "item_id": "item",
-    "callId": "item",
-    "call_id": "item",
-    "subscriptionId": "subscription",
-}
-_OBJECTS: dict[str, Kind | None] = {
-    "thread": "thread",
-    "turn": "turn",
-    "item": "item",
-    "msg": None,
-    "readState": None,
-    "firstUnread": None,
-    "internal_chat_message_metadata_passthrough": None,
-}
-"""Objects to look into, and what their `id` names."""
-_LISTS: dict[tuple[Kind | None, str], Kind] = {("turn", "items"): "item", ("thread", "turns"): "turn"}
-_PATHS = frozenset({("thread", "path"), (None, "rolloutPath")})
-"""Files that are named after their thread."""
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-class UniqueIds:
-    """The ids that this process has given out."""
-
-    def __init__(self) -> None:
-        self._used: set[str] = set()
-        self._count = itertools.count(1)
-
-    def give(self, recorded: str) -> str:
-        """The recorded id where it is free, else one of the same form."""
-        name = recorded
-        while name in self._used:
-            number = next(self._count)
-            name = f"00000000-0000-4000-a000-{number:012x}" if _UUID.fullmatch(recorded) else f"{recorded}-{number}"
-        self._used.add(name)
-        return name
-
-    def fresh(self) -> str:
-        """An id where nothing is recorded."""
-        return self.give("00000000-0000-4000-a000-000000000000")
-
-
-class IdMap:
-    """Maps recorded ids to those of one live thread, which may replay several recorded ones."""
-
-    def __init__(self, ids: UniqueIds, thread: str) -> None:
-        self.requests: dict[Any, int] = {}
-        """The child's own requests: recorded ids and ours."""
-        self._ids = ids
-        self._thread = thread
-        self._threads: set[str] = set()
-        self._given: dict[tuple[Kind, str], str] = {}
-        self._played: set[object] = set()
-
-    def begin(self, position: object, thread: str | None) -> None:
-        """A recorded call begins. One that is replayed again gets new ids for its turn and items."""
-        if position in self._played:
-            self._given.clear()
-        self._played.add(position)
-        if thread is not None:
-            self._threads.add(thread)
-
-    def message(self, message: Message) -> Message:
-        """A reply, a notification or a request with our ids."""
-        named: Kind | None = "turn" if str(message.get("method")).startswith("codex/event/") else None
-        changed = {
-            part: self._object(message[part], named)
-            for part in ("params", "result")
-            if isinstance(message.get(part), dict)
-        }
-        return message | changed
-
-    def _object(self, node: dict[str, Any], kind: Kind | None, /) -> dict[str, Any]:
-        changed: dict[str, Any] = {}
-        for name, value in node.items():
-            named = kind if name == "id" else _MEMBERS.get(name)
-            if name == "requestId" and isinstance(value, str | int):
-                known = self.requests.get(value, value)
-                value = str(known) if isinstance(value, str) else known
-            elif isinstance(value, str) and value and named is not None:
-                value = self._id(named, value)
-            elif isinstance(value, str) and (kind, name) in _PATHS:
-                for thread in self._threads:
-                    value = value.replace(thread, self._thread)
-            elif isinstance(value, dict) and name in _OBJECTS:
-                value = self._object(value, _OBJECTS[name])
-            elif isinstance(value, list) and (inner := _LISTS.get((kind, name))) is not None:
-                value = [self._object(entry, inner) if isinstance(entry, dict) else entry for entry in value]
-            changed[name] = value
-        return changed
-
-    def _id(self, kind: Kind, recorded: str) -> str:
-        if kind == "thread":
-            return self._thread if recorded in self._threads else recorded
-        if (kind, recorded) not in self._given:
-            self._given[kind, recorded] = self._ids.give(recorded)
-        return self._given[kind, recorded]
-
-
-Message = dict[str, Any]
+from bridge import exact_json
+from bridge.appserver.dialect import BEGINS, Dialect, key_of
+from bridge.appserver.standin.messages import Message
+from bridge.redact import Redactor
 
 StepKind = Literal["notification", "reply", "ask", "answer", "call", "exit"]
 
@@ -170,7 +58,6 @@ class RecordedCall:
 
     @property
     def refused(self) -> bool:
-        """Whether the call was answered with an error."""
         return any(step.kind == "reply" and not step.call and is_refusal(step.message) for step in self.steps)
 
     def __str__(self) -> str:
@@ -233,3 +120,256 @@ def key_in(params: Any) -> str | None:
     thread = params.get("thread") if isinstance(params, dict) else None
     named = thread.get("id") if isinstance(thread, dict) else None
     return key_of(params) or (named if isinstance(named, str) else None)
+
+
+# Which recorded turn matches: the calls of a thread, compared with those of recorded threads
+#
+# The input of a turn is the chain of calls that led to it. Two chains are equal when their calls are, without what
+# differs between runs: ids, the directory, members that are null. Each call of a thread narrows its candidates among
+# the recorded chains; equal ones are used in their recorded order, the last one repeatedly.
+#
+# A thread cannot simply follow one recorded thread: `thread/start` must be answered before the prompt is known.
+
+Candidates = tuple[bytes, ...]
+"""The recorded chains that equal a thread's calls so far: the whole one, and one whose beginning was cut off."""
+
+_VOLATILE = frozenset(
+    {"threadId", "conversationId", "turnId", "expectedTurnId", "cwd", "path", "rolloutPath", "clientUserMessageId"}
+)
+_ITEMS = frozenset({"items", "input", "history"})
+_CALL_IDS = frozenset({"call_id", "callId"})
+_CALL_ID = re.compile(r"(?<=\[function_call call_id=)\S+|(?<=\[function_call_output call_id=)\S+|\bcall_\w{16,}")
+"""Ids of calls in a text: in a conversation that was given as text, and generated ones."""
+
+_SHOWN = 3
+_WINDOW = 40
+_ROOT = b""
+_redactor = Redactor()
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCall:
+    method: str
+    params: Any
+    digest: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Position:
+    """A call of a recorded thread."""
+
+    thread: RecordedThread
+    index: int
+    chain: bytes = b""
+    """Identifies the calls up to this one. No two positions of a thread have the same."""
+
+    @property
+    def call(self) -> RecordedCall:
+        return self.thread.calls[self.index]
+
+    @property
+    def compared(self) -> ComparedCall:
+        return compared(self.call.method, self.call.params, redacted=True)
+
+
+class CallMatcher:
+    """Finds recorded calls by their chain."""
+
+    def __init__(self, threads: tuple[RecordedThread, ...]) -> None:
+        self._equal: dict[bytes, list[Position]] = {}
+        """Positions with equal chains, in recorded order."""
+        self._following: dict[bytes, dict[int, Position]] = {}
+        """Positions by the chain before them and the identity of their thread."""
+        self._headless = {thread.dialect for thread in threads if thread.headless}
+        for thread in threads:
+            chain = _headless(thread.dialect) if thread.headless else _ROOT
+            for index in range(len(thread.calls)):
+                position = Position(thread, index)
+                self._following.setdefault(chain, {})[id(thread)] = position
+                chain = position.chain = _extend(chain, position.compared)
+                self._equal.setdefault(chain, []).append(position)
+        for positions in self._equal.values():
+            positions.sort(key=lambda position: position.call.order)
+        # A log may hold thousands of equal calls, so no search may look at those that are taken already. An ordered
+        # dictionary, because the first item of a plain one is found behind all that were deleted before it.
+        self._free = {
+            chain: OrderedDict((id(position.thread), position) for position in positions)
+            for chain, positions in self._equal.items()
+        }
+        """The positions that are not taken, by the identity of their thread."""
+
+    def follow(self, candidates: Candidates | None, call: ComparedCall) -> Candidates:
+        """The candidates after one more call (`None`: the call that creates a thread); empty if nothing matches."""
+        if candidates is not None:
+            return tuple(chain for before in candidates if (chain := _extend(before, call)) in self._equal)
+        begun = _extend(_ROOT, call)
+        found = (begun,) if begun in self._equal else ()
+        dialect = BEGINS[call.method]
+        return (*found, _headless(dialect)) if dialect in self._headless else found
+
+    def choose(self, candidates: Candidates, own: RecordedThread | None) -> Position | None:
+        """Take the position to replay: in the recorded thread `own` if it is free, else the first free one.
+
+        When all are taken, it is the last that was not refused. None for a thread whose beginning is not recorded.
+        """
+        chain = next((chain for chain in candidates if chain in self._equal), None)
+        if chain is None:
+            return None
+        free, equal = self._free[chain], self._equal[chain]
+        if free:
+            return free.pop(id(own)) if id(own) in free else free.popitem(last=False)[1]
+        return next((position for position in reversed(equal) if not position.call.refused), equal[-1])
+
+    def next_of(self, position: Position) -> Position | None:
+        """The position after this one in its recorded thread."""
+        return self._following.get(position.chain, {}).get(id(position.thread))
+
+    def nearest(self, candidates: Candidates | None, call: ComparedCall, *, anywhere: bool = False) -> Position | None:
+        """The position with the most similar call of this method among those that may follow, or `anywhere`."""
+        everywhere = (each for positions in self._equal.values() for each in positions)
+        same_method = (
+            each for each in (everywhere if anywhere else self._after(candidates)) if each.call.method == call.method
+        )
+        return min(same_method, key=lambda each: distance(each.compared.params, call.params), default=None)
+
+    def explain(self, candidates: Candidates | None, call: ComparedCall) -> str:
+        """Why nothing matches."""
+        why = "no recorded turn matches: "
+        found = self.nearest(candidates, call)
+        if found is not None:
+            how = describe(differences(found.compared.params, call.params)) or "its position alone"
+            return f"{why}{call.method} differs from the nearest recording ({found.call}) in {how}"
+        expected = " or ".join(sorted({position.call.method for position in self._after(candidates)}))
+        if candidates is None:
+            return f"{why}the recording begins with {expected}, not {call.method}"
+        if expected:
+            return f"{why}the recording continues with {expected}, not {call.method}"
+        return f"{why}the recording has no further call in this thread, but received {call.method}"
+
+    def _after(self, candidates: Candidates | None) -> Iterator[Position]:
+        for chain in (_ROOT,) if candidates is None else candidates:
+            yield from self._following.get(chain, {}).values()
+
+
+def compared(method: str, params: Message, *, redacted: bool = False) -> ComparedCall:
+    """A call as it is compared. Secrets are redacted, as they were in the log (`redacted`)."""
+    try:
+        return _compared(method, params, redacted=redacted)
+    except (TypeError, RecursionError):
+        return _compared(method, {"params": "nested too deeply to be compared"}, redacted=True)
+
+
+def _compared(method: str, params: Message, *, redacted: bool) -> ComparedCall:
+    kept = {name: value for name, value in params.items() if name not in _VOLATILE and value is not None}
+    for name in _ITEMS & kept.keys():
+        if isinstance(kept[name], list):
+            kept[name] = [_without_id(item) for item in kept[name]]
+    # Ids of calls differ between runs: each becomes the number of its first mention.
+    plain = _rename_calls(kept, {})
+    data = exact_json.dumps(plain, option=orjson.OPT_SORT_KEYS)
+    if not redacted and (clean := _redactor.json(data)) != data:
+        plain = exact_json.loads(clean)
+        data = exact_json.dumps(plain, option=orjson.OPT_SORT_KEYS)
+    return ComparedCall(method, plain, blake2b(method.encode() + b"\0" + data, digest_size=16).digest())
+
+
+def _without_id(item: Any) -> Any:
+    return {name: value for name, value in item.items() if name != "id"} if isinstance(item, dict) else item
+
+
+def _rename_calls(value: Any, known: dict[str, str]) -> Any:
+    def name(found: str) -> str:
+        return known.setdefault(found, f"call#{len(known) + 1}")
+
+    if isinstance(value, dict):
+        return {
+            member: name(inner) if member in _CALL_IDS and isinstance(inner, str) else _rename_calls(inner, known)
+            for member, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_rename_calls(inner, known) for inner in value]
+    return _CALL_ID.sub(lambda found: name(found[0]), value) if isinstance(value, str) else value
+
+
+# How two values differ; requests to the bridge are compared like this, too (`bridge.playback.player`)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A member with another value than recorded; None where there is no such member."""
+
+    path: str
+    recorded: Any
+    received: Any
+
+    def __str__(self) -> str:
+        start = 0
+        if isinstance(self.recorded, str) and isinstance(self.received, str):
+            # Of long texts, the piece around their first difference.
+            start = max(0, _common(self.recorded, self.received) - _WINDOW // 2)
+        return f"{self.path}: recorded {_show(self.recorded, start)}, received {_show(self.received, start)}"
+
+
+def differences(recorded: Any, received: Any, path: str = "") -> Iterator[Difference]:
+    """The innermost members in which two values differ."""
+    if isinstance(recorded, dict) and isinstance(received, dict):
+        for name in dict.fromkeys((*recorded, *received)):
+            yield from differences(recorded.get(name), received.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(recorded, list) and isinstance(received, list):
+        for index, (one, other) in enumerate(zip_longest(recorded, received)):
+            yield from differences(one, other, f"{path}.{index}")
+    elif recorded != received or type(recorded) is not type(received):
+        yield Difference(path, recorded, received)
+
+
+def describe(found: Iterable[Difference]) -> str:
+    """The first differences, for a message."""
+    every = list(found)
+    rest = f" (and {len(every) - _SHOWN} more)" if len(every) > _SHOWN else ""
+    return "; ".join(map(str, every[:_SHOWN])) + rest
+
+
+def distance(recorded: Any, received: Any) -> float:
+    """How much two values differ; 0 if they are equal."""
+    return sum(map(_distance, differences(recorded, received)))
+
+
+def _distance(difference: Difference) -> float:
+    """1, or less for texts that begin or end alike."""
+    one, other = difference.recorded, difference.received
+    if not isinstance(one, str) or not isinstance(other, str):
+        return 1.0
+    head = _common(one, other)
+    tail = min(_common(one[::-1], other[::-1]), min(len(one), len(other)) - head)
+    return 1 - (head + tail) / max(len(one), len(other)) * 0.9
+
+
+def _common(one: str, other: str) -> int:
+    """The length of the common beginning of two texts: a binary search, because comparing slices is fast."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _show(value: Any, start: int) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        piece = value[start : start + _WINDOW]
+        before, after = "…" if start else "", "…" if start + _WINDOW < len(value) else ""
+        return before + orjson.dumps(piece.encode("utf-8", "replace").decode()).decode() + after
+    text = exact_json.dumps(value).decode()
+    return text if len(text) <= _WINDOW else f"{text[:_WINDOW]}…"
+
+
+def _extend(chain: bytes, call: ComparedCall) -> bytes:
+    return blake2b(chain + call.digest, digest_size=16).digest()
+
+
+def _headless(dialect: Dialect) -> bytes:
+    return b"headless " + dialect.encode()

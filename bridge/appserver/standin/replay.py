@@ -18,9 +18,18 @@ import trio
 from bridge import __version__, exact_json
 from bridge.appserver.dialect import BEGINS, PARTS, PROMPTS, STOPS, parse_methods
 from bridge.appserver.standin import messages
-from bridge.appserver.standin.matching import CallMatcher, Candidates, ComparedCall, Position, compared
+from bridge.appserver.standin.messages import Message, UniqueIds
 from bridge.appserver.standin.player import Thread
-from bridge.appserver.standin.recorded import Message, RecordedCall, RecordedChild, UniqueIds, key_in
+from bridge.appserver.standin.recorded import (
+    CallMatcher,
+    Candidates,
+    ComparedCall,
+    Position,
+    RecordedCall,
+    RecordedChild,
+    compared,
+    key_in,
+)
 from bridge.appserver.standin.server import Pipes
 
 log = logging.getLogger("bridge.playback")

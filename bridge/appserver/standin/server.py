@@ -25,19 +25,20 @@ from jsonrpcserver import Error, Result, Success, dispatch_to_serializable
 from bridge import __version__, exact_json
 from bridge.appserver.connection import LineSplitter
 from bridge.appserver.dialect import BEGINS, PARTS, PROMPTS, STOPS, Dialect
+from bridge.appserver.standin import MODES, Prompt, Script, mode_of, read_items, steps_for_mode
 from bridge.appserver.standin.messages import (
     NO_TURN,
     REFUSED,
     CurrentNotifications,
     LegacyNotifications,
+    Message,
     Notifications,
     methods_of,
     model_list,
     refusal,
     reply_to,
 )
-from bridge.appserver.standin.recorded import Message, key_in
-from bridge.appserver.standin.script import MODES, Prompt, Script, mode_of, read_items, steps_for_mode
+from bridge.appserver.standin.recorded import key_in
 
 
 class Pipes:
@@ -83,7 +84,6 @@ class Pipes:
                     return
 
     async def close_stdout(self) -> None:
-        """Close stdout and keep running."""
         await self._out.aclose()
         os.close(1)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from bridge.appserver.standin.script import MODES
+from bridge.appserver.standin import MODES
 from bridge.cap import RUN
 from bridge.cap.commands import MAX_INPUT, RunFlags
 from bridge.cap.endpoint import id_in_body

@@ -14,7 +14,7 @@ from bridge.cli.flags import Flags, dataclass_flags, flag
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end a run in order."""
 
-CONTEXT = {"allow_extra_args": True}
+COMMAND_CONTEXT = {"allow_extra_args": True}
 """With more than one word, the error says to put the prompt into quotes."""
 
 _prompt = partial(flag, "Prompt")

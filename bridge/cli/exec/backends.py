@@ -26,9 +26,9 @@ from bridge.routing.mock import MockBackend
 from bridge.urls import leads_here
 
 if TYPE_CHECKING:
-    from bridge.appserver.connection import Owner
     from bridge.appserver.supervisor import Pool
-    from bridge.routing.plan import Plan
+    from bridge.core.observer import Owner
+    from bridge.routing.setup import Plan
     from bridge.settings import Settings
     from bridge.upstream.client import Upstream
 
@@ -84,8 +84,7 @@ def choose(options: Options) -> Choice:
         url = base_url(options.url, insecure_http=options.insecure_http)
         return Choice("url", settings, url=url, key=find_bridge_key(url, options.provider_key, settings))
     from bridge.appserver.codex_home import read_codex_home
-    from bridge.routing.plan import app_server_name, plan_backends, plan_named, route
-    from bridge.routing.setup import configured_models
+    from bridge.routing.setup import app_server_name, configured_models, plan_backends, plan_named, route
 
     home = read_codex_home(settings.codex_home_path)
     plans = {plan.name: plan for plan in plan_backends(config, os.environ, Path.home())}
@@ -160,8 +159,7 @@ def _app_server(settings: Settings, output: Output) -> tuple[Backend, Pool]:
 async def _connect_to_bridge(choice: Choice, settings: Settings, output: Output) -> tuple[Backend, Upstream]:
     """The bridge at --url as a backend."""
     from bridge.routing.build import make_upstream
-    from bridge.upstream.apis import ResponsesApi
-    from bridge.upstream.backend import UpstreamBackend
+    from bridge.upstream.backend import ResponsesApi, UpstreamBackend
     from bridge.upstream.client import Unreachable
     from bridge.upstream.credentials import KeyCredentials
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bridge.appserver.standin.script import MODES
+from bridge.appserver.standin import MODES
 from bridge.cli.exec import TypedFlags
 from bridge.cli.flags import check_choice
 from bridge.core.items import Item, WebSearchOptions

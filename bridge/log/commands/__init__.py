@@ -216,7 +216,7 @@ def verify(
 
     Exit code 1 if any byte differs. The same as `replay --verify`.
     """
-    from bridge.replay.replay_command import run_verify
+    from bridge.replay.commands import run_verify
 
     run_verify(log, filters, update=update, verbose=verbose)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import get_args
 
-from bridge.http.route import Parameter, Route
+from bridge.http.request import Parameter, Route
 from bridge.protocols.cap import ConversationState
 from bridge.protocols.cap.stream import components
 from bridge.protocols.messages.failures import OVERLOADED

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from bridge.appserver.standin.matching import CallMatcher, Candidates, Position, compared
-from bridge.appserver.standin.recorded import Message, RecordedCall, RecordedThread, Step
+from bridge.appserver.standin.messages import Message
+from bridge.appserver.standin.recorded import (
+    CallMatcher,
+    Candidates,
+    Position,
+    RecordedCall,
+    RecordedThread,
+    Step,
+    compared,
+)
 
 START: Message = {"model": "m"}
 PROMPT: Message = {"input": [{"type": "text", "text": "hello"}]}

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.appserver.standin.recorded import IdMap, UniqueIds
+from bridge.appserver.standin.messages import IdMap, UniqueIds
 
 THREAD, TURN, ITEM = "01a1e19c-4dd4-7b02-a168-ad681144c109", "01a1e19c-4de4-7d73-b454-42ed542cb1bc", "msg_54"
 IDS = (THREAD, TURN, ITEM)

@@ -25,11 +25,9 @@ from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Item, 
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError
 from bridge.protocols.messages.build import build_body
-from bridge.upstream.apis import MessagesApi
-from bridge.upstream.backend import UpstreamBackend
-from bridge.upstream.claude_login import ClaudeLogin
+from bridge.upstream.anthropic import AnthropicCredentials, ClaudeLogin
+from bridge.upstream.backend import MessagesApi, UpstreamBackend
 from bridge.upstream.client import Patience, Upstream
-from bridge.upstream.credentials import AnthropicCredentials
 
 Json = dict[str, Any]
 

@@ -15,8 +15,7 @@ from upstream.anthropic_server import DEFAULT_TEXT, KEY, LIFETIME, Anthropic, cr
 from upstream.tokens import assert_no_secrets
 
 from bridge.protocols.messages.models import pack_thought
-from bridge.upstream.claude_login import SIGN_IN, NotSignedIn
-from bridge.upstream.credentials import API_URL, AnthropicCredentials
+from bridge.upstream.anthropic import API_URL, SIGN_IN, AnthropicCredentials, NotSignedIn
 from bridge.upstream.login import EARLY
 
 

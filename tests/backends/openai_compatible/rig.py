@@ -26,8 +26,7 @@ from bridge.core.turn import Turn
 from bridge.errors import BridgeError
 from bridge.protocols.chat.build import build_body
 from bridge.protocols.chat.presets import CUSTOM, Preset
-from bridge.upstream.apis import ChatApi, chat_url
-from bridge.upstream.backend import UpstreamBackend
+from bridge.upstream.backend import ChatApi, UpstreamBackend, chat_url
 from bridge.upstream.client import Patience, Upstream
 from bridge.upstream.credentials import KeyCredentials
 

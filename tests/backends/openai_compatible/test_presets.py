@@ -9,7 +9,7 @@ import pytest
 from backends.openai_compatible.rig import WEATHER, body_of, turn
 
 from bridge.protocols.chat.presets import CUSTOM, PRESETS
-from bridge.upstream.apis import chat_url
+from bridge.upstream.backend import chat_url
 from bridge.urls import leads_here
 
 LOCAL = {"ollama", "lmstudio", "vllm"}

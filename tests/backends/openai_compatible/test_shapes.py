@@ -10,7 +10,7 @@ from backends.openai_compatible.rig import CLOCK, WEATHER, called, thoughts, tur
 from bridge.core.collect import Result
 from bridge.core.events import Finished, Usage
 from bridge.protocols.chat.presets import CUSTOM, PRESETS, Preset
-from bridge.upstream.apis import ChatApi
+from bridge.upstream.backend import ChatApi
 
 SHAPES = Path(__file__).parents[3] / "fixtures" / "upstreams"
 COMPLETED = Finished("completed")

@@ -27,7 +27,7 @@ from bridge.ids import new_id
 from bridge.log.record import Recorder, error_record
 from bridge.log.recording import Recording, read_recordings
 from bridge.playback.backend import CUT, ReplayBackend, read_error, recorded_end
-from bridge.playback.player import request_body
+from bridge.playback.recorded import request_body
 from bridge.protocols.cap.failures import failure_from
 from bridge.protocols.reading import parse_request
 from bridge.redact import Redactor

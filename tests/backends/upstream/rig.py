@@ -27,11 +27,9 @@ from bridge.core.collect import Result
 from bridge.core.items import Item, Message, Text
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError
-from bridge.upstream.apis import ResponsesApi
-from bridge.upstream.backend import UpstreamBackend
+from bridge.upstream.backend import ResponsesApi, UpstreamBackend
 from bridge.upstream.client import Patience, Upstream
-from bridge.upstream.codex_login import CodexLogin
-from bridge.upstream.credentials import CodexCredentials
+from bridge.upstream.codex import CodexCredentials, CodexLogin
 
 SESSION = "11111111-2222-3333-4444-555555555555"
 NOW = "2030-01-01T00:00:00Z"

@@ -24,12 +24,12 @@ from bridge.core.items import Message, Text
 from bridge.core.turn import Turn
 from bridge.routing.build import build_backend
 from bridge.routing.mock import MockBackend
-from bridge.routing.plan import plan_backends
 from bridge.routing.router import Router, Served
+from bridge.routing.setup import plan_backends
 from bridge.settings import Settings
 from bridge.settings.file import FileConfig
+from bridge.upstream.backend import FRESH, MAX_LIST, MAX_MODELS, PATIENCE, ModelList, read_models
 from bridge.upstream.client import Patience, Upstream
-from bridge.upstream.discovery import FRESH, MAX_LIST, MAX_MODELS, PATIENCE, ModelList, read_models
 
 KEY = "sk-canary-discovery"
 

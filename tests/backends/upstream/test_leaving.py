@@ -25,7 +25,7 @@ from upstream.noting import collect
 
 from bridge.core.collect import Result
 from bridge.errors import NotReady
-from bridge.upstream.stream import MAX_WAITING
+from bridge.upstream.client import MAX_WAITING
 
 STORY = answer(text("one ", "two"))
 

@@ -17,11 +17,10 @@ from upstream.events import answer, text
 from upstream.tokens import assert_no_secrets
 
 from bridge.errors import ConfigError
-from bridge.upstream.apis import ResponsesApi
-from bridge.upstream.backend import UpstreamBackend
-from bridge.upstream.client import Patience, Request, Upstream
-from bridge.upstream.codex_login import CodexLogin
-from bridge.upstream.credentials import CodexCredentials
+from bridge.upstream.backend import ResponsesApi, UpstreamBackend
+from bridge.upstream.client import Patience, Upstream
+from bridge.upstream.codex import CodexCredentials, CodexLogin
+from bridge.upstream.credentials import Request
 
 FAR_AWAY = "https://upstream.invalid/backend-api/codex"
 

@@ -10,7 +10,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from bridge.app.app import App
-from bridge.http.route import Route
+from bridge.http.request import Route
 from bridge.protocols.cap.stream import components
 from bridge.protocols.openapi import answers, requests
 from bridge.protocols.openapi.document import document

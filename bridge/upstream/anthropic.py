@@ -1,4 +1,4 @@
-"""The login of Claude Code: `.credentials.json`, and its refresh."""
+"""Anthropic: the login of Claude Code (`.credentials.json`) and its refresh, and the requests with a login or a key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bridge import __version__
+from bridge.core.turn import Turn
 from bridge.errors import BridgeError
+from bridge.protocols.messages.models import is_bound
+from bridge.upstream.credentials import Attempt, FixedAttempt, LoginAttempt, Request, with_json_headers
 from bridge.upstream.login import EARLY, Data, Login, LoginFile, StoredLogin, text_in
 from bridge.urls import is_header_safe
 
@@ -85,3 +89,83 @@ class ClaudeLogin(StoredLogin):
 
 def _number(value: Any) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+# Anthropic
+
+# The requests
+
+API_URL = "https://api.anthropic.com"
+VERSION = "2023-06-01"
+"""The version of the API; it also supports the features of older models."""
+OAUTH_BETA = "oauth-2025-04-20"
+BINDING_BETA = "thinking-binding-controls-2026-08-01"
+"""Required for `thinking.block_binding`."""
+
+
+class AnthropicCredentials:
+    """A key, or the login of Claude Code. The key of a turn wins over both, a key over the login.
+
+    `base_url` is without `/v1`.
+    """
+
+    def __init__(
+        self,
+        base_url: str = API_URL,
+        *,
+        key: str | None = None,
+        login: StoredLogin | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        base_url = base_url.rstrip("/")
+        self._headers = with_json_headers(headers)
+        self._secrets = tuple((headers or {}).values())
+        self._url = f"{base_url}/v1/messages"
+        self.models_url = f"{base_url}/v1/models"
+        self._key = key
+        self._login = login
+
+    def attempt(self, turn: Turn, session: str, content: bytes) -> Attempt:
+        betas = (BINDING_BETA,) if is_bound(turn) else ()
+        key = turn.provider_key or self._key
+        if key is not None:
+            headers = {**self._headers, **_key_headers(key, betas)}
+            rejected = (
+                f"Anthropic rejects the API key. {SIGN_IN}"
+                if turn.provider_key is None
+                else "Anthropic rejects the key of this request. Use another key."
+            )
+            return FixedAttempt(Request(self._url, headers, content, (key, *self._secrets)), NotSignedIn(rejected))
+
+        def make(login: Login) -> Request:
+            return Request(self._url, {**self._headers, **_login_headers(login, betas)}, content, login.secrets)
+
+        return LoginAttempt(self._required_login(), make)
+
+    async def headers(self) -> dict[str, str]:
+        """The headers of other requests, such as the one for the list of models. Raises a BridgeError."""
+        if self._key is not None:
+            return {**self._headers, **_key_headers(self._key)}
+        source = self._required_login()
+        login = source.current()
+        if source.expires_soon(login):
+            login = await source.refresh(login)
+        return {**self._headers, **_login_headers(login)}
+
+    def _required_login(self) -> StoredLogin:
+        if self._login is None:
+            raise NotSignedIn(f"No key for Anthropic is configured. {SIGN_IN}")
+        return self._login
+
+
+def _key_headers(key: str, betas: tuple[str, ...] = ()) -> dict[str, str]:
+    return {"x-api-key": key, **_common_headers(betas)}
+
+
+def _login_headers(login: Login, betas: tuple[str, ...] = ()) -> dict[str, str]:
+    return {"authorization": f"Bearer {login.token}", **_common_headers((OAUTH_BETA, *betas))}
+
+
+def _common_headers(betas: tuple[str, ...]) -> dict[str, str]:
+    common = {"anthropic-version": VERSION, "user-agent": f"turnbridge/{__version__}"}
+    return {**common, "anthropic-beta": ",".join(betas)} if betas else common

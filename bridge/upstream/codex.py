@@ -1,4 +1,4 @@
-"""Codex's login on disk: `auth.json`, in every form that Codex and related tools write.
+"""Codex's login: `auth.json`, in every form that Codex and related tools write, and the requests that use it.
 
 A refresh keeps the members that it does not know.
 """
@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from bridge import __version__
+from bridge.core.turn import Turn
 from bridge.errors import LOG_IN, BridgeError
+from bridge.upstream.credentials import JSON_HEADERS, Attempt, FixedAttempt, LoginAttempt, Request
 from bridge.upstream.login import Data, Login, LoginFile, StoredLogin, text_in
 from bridge.urls import is_header_safe
 
@@ -189,3 +192,36 @@ class CodexLogin(StoredLogin):
                 if isinstance(text, str) and word in text.lower():
                     return NotLoggedIn(f"Your access token could not be refreshed: {reason}. {LOG_IN}", code=code)
         return NotLoggedIn(f"Your access token could not be refreshed: the login is no longer accepted. {LOG_IN}")
+
+
+# The requests
+
+ORIGINATOR = "codex_cli_rs"
+CODEX_VERSION = "0.163.0"
+"""The Codex whose requests these resemble."""
+
+
+class CodexCredentials:
+    """A ChatGPT login goes to the ChatGPT backend, an API key to the API. An expired login is refreshed once."""
+
+    def __init__(self, login: StoredLogin, *, chatgpt_url: str, api_url: str) -> None:
+        self._login = login
+        self._urls = {"chatgpt": f"{chatgpt_url}/responses", "api_key": f"{api_url}/responses"}
+
+    def attempt(self, turn: Turn, session: str, content: bytes) -> Attempt:
+        def make(login: Login) -> Request:
+            headers = {
+                **JSON_HEADERS,
+                "authorization": f"Bearer {login.token}",
+                "originator": ORIGINATOR,
+                "user-agent": f"{ORIGINATOR}/{CODEX_VERSION} (turnbridge/{__version__})",
+                "session_id": session,
+            }
+            if login.account_id is not None:
+                headers["chatgpt-account-id"] = login.account_id
+            return Request(self._urls[login.mode], headers, content, login.secrets)
+
+        if turn.provider_key is None:
+            return LoginAttempt(self._login, make)
+        rejected = NotLoggedIn("The provider rejects the key of this request. Use another key.")
+        return FixedAttempt(make(Login("api_key", turn.provider_key)), rejected)
