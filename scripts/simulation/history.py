@@ -33,7 +33,7 @@ from bridge.server import run as server
 from bridge.server.process import Stop
 from bridge.settings import Settings
 from bridge.store.key_store import label_of
-from bridge.telemetry.process import Watchdog
+from bridge.telemetry import Watchdog
 
 OPERATORS_KEY = "simulated-key-0123456789abcdef"
 LONGEST = 200.0
