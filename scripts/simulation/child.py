@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import trio
 from choices import Choices
-from pipes import MemoryPipe, PipeEnd
+from memory_pipes import MemoryPipe, PipeEnd
 
 from bridge.appserver.connection import LineSplitter
 from bridge.appserver.dialect import Dialect

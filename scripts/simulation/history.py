@@ -16,12 +16,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import machine  # before the bridge
+import machine
 import trio
 from child import Process
 from choices import Choices
 from clients import Seen, ask_for, connect
-from machine import EPOCH, Machine
 from model import Auditor, judge
 from plans import FIRST_EVENT, GRACE, IDLE, QUEUE, RPC, ClientPlan, Plan, habits_of, make_plan
 
@@ -32,7 +31,6 @@ from bridge.errors import NotReady
 from bridge.server import run as server
 from bridge.server.process import Stop
 from bridge.settings import Settings
-from bridge.store.key_store import label_of
 from bridge.telemetry import Watchdog
 
 OPERATORS_KEY = "simulated-key-0123456789abcdef"
@@ -62,7 +60,7 @@ class World:
 
     choices: Choices
     plan: Plan
-    machine: Machine
+    machine: machine.Machine
     directory: Path
     children: list[Process] = field(default_factory=list)
     failed_starts: list[float] = field(default_factory=list)
@@ -125,7 +123,9 @@ class History:
 def run_history(seed: int, kept: frozenset[str] | None = None) -> History:
     """Run the history of a seed. With `kept`, all other decisions have their default."""
     choices = Choices(seed, kept)
-    world = World(choices, make_plan(choices), Machine(choices), Path(tempfile.mkdtemp(dir=_memory(), prefix="sim-")))
+    world = World(
+        choices, make_plan(choices), machine.Machine(choices), Path(tempfile.mkdtemp(dir=_memory(), prefix="sim-"))
+    )
     try:
         with children_in_memory(world):
             world.machine.run(lambda: _live(world))
@@ -316,10 +316,10 @@ class KeyFile:
             entry: dict[str, Any] = {
                 "name": f"client{number}",
                 "sha256": sha256(self.keys[number + 1].encode()).hexdigest(),
-                "created": datetime.fromtimestamp(EPOCH, UTC).isoformat(),
+                "created": datetime.fromtimestamp(machine.EPOCH, UTC).isoformat(),
             }
             if key.expires is not None:
-                entry["expires"] = datetime.fromtimestamp(EPOCH + key.expires, UTC).isoformat()
+                entry["expires"] = datetime.fromtimestamp(machine.EPOCH + key.expires, UTC).isoformat()
             if key.max_turns is not None:
                 entry["max_turns"] = key.max_turns
             found.append(entry)

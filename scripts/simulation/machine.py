@@ -48,6 +48,12 @@ class Machine:
         self._changes = {choices.number(f"order.change.{n}") % 2000 for n in range(3)}
         self._lowered: dict[int, int] = {}
         self._threads = 0
+        self._planted = 0
+
+    def planted(self, one_in: int) -> bool:
+        """Whether a planted fault strikes now."""
+        self._planted += 1
+        return self.choices.number(f"planted.{self._planted}") % one_in == 0
 
     def shuffle(self, batch: list[Any]) -> None:
         """trio's hook: put the tasks of one pass into the order in which they run. trio takes them from the end."""
@@ -125,7 +131,11 @@ class _Errors(logging.Handler):
 
 
 async def _in_thread(
-    function: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False, cancellable: bool = False, limiter: Any = None
+    function: Callable[..., Any],
+    *args: Any,
+    abandon_on_cancel: bool = False,
+    cancellable: bool = False,
+    limiter: Any = None,
 ) -> Any:
     assert current is not None
     return await current.in_thread(function, args, abandon=abandon_on_cancel or cancellable)

@@ -101,7 +101,9 @@ def _judge_end(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[st
 
 
 def _expected(ends: list[End]) -> str:
-    return " or ".join(f"{'/'.join(sorted(end.outcomes))} at {end.first:.3f}-{end.last:.3f}" for end in ends) or "nothing"
+    return (
+        " or ".join(f"{'/'.join(sorted(end.outcomes))} at {end.first:.3f}-{end.last:.3f}" for end in ends) or "nothing"
+    )
 
 
 def _fits(seen: Seen, outcomes: frozenset[str]) -> bool:

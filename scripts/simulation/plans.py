@@ -1,4 +1,4 @@
-"""What a history is made of: the settings of the bridge, its clients, their requests, and what children do with them."""
+"""What a history is made of: settings of the bridge, clients, their requests, and what children do with them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class Plan:
 def make_plan(choices: Choices) -> Plan:
     """The plan of a history."""
     keys = tuple(_key(choices, number) for number in range(choices.choose("keys", 0, 0, 0, 1, 2)))
-    clients, asks = [], []
+    clients: list[ClientPlan] = []
+    asks: list[Ask] = []
     for number in range(choices.choose("clients", 1, 2, 3, 3, 4, 4, 5, 6)):
         count = choices.choose(f"client{number}.asks", 1, 1, 2, 3)
         made = tuple(_ask(choices, f"q{number}{n};") for n in range(count))
