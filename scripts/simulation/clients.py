@@ -32,6 +32,8 @@ class Seen:
     stalled: float = 0.0
     """Until when the client did not read."""
     left: float | None = None
+    cancelled: float | None = None
+    """When the client cancelled its response, which ran in the background."""
     ended: float | None = None
     """When the last byte of the answer came, or the connection's end."""
     status: int | None = None
@@ -42,6 +44,7 @@ class Seen:
     """Rules of the protocol that the answer broke."""
     heard: list[tuple[float, int]] = field(default_factory=list)
     """How many pieces of the text had come by when."""
+    response_id: str | None = None
     data: bytes = b""
 
     @property
@@ -57,9 +60,12 @@ def connect(address: bytes | str) -> trio.SocketStream:
     return trio.SocketStream(trio.socket.from_stdlib_socket(bare))
 
 
-def request_bytes(ask: Ask, key: str) -> bytes:
-    """A whole request."""
-    said: dict[str, Any] = {"role": "user", "content": ask.mark}
+def request_bytes(ask: Ask, key: str, before: Seen | None) -> bytes:
+    """A whole request. `before` is the answer that it may continue."""
+    said: list[dict[str, Any]] = [{"role": "user", "content": ask.mark}]
+    continued = before if ask.continues and before is not None and before.ask.protocol == ask.protocol else None
+    if continued is not None and (continued.outcome != "completed" or ask.protocol == "gemini"):
+        continued = None
     path = PATHS[ask.protocol]
     match ask.protocol:
         case "gemini":
@@ -67,46 +73,46 @@ def request_bytes(ask: Ask, key: str) -> bytes:
             body: dict[str, Any] = {"contents": [{"role": "user", "parts": [{"text": ask.mark}]}]}
         case "responses":
             body = {"model": MODEL, "input": ask.mark, "stream": ask.stream}
+            if continued is not None:
+                body["previous_response_id"] = continued.response_id
+            if ask.manner == "cancels":
+                body["background"] = True
         case _:
-            body = {"model": MODEL, "messages": [said], "stream": ask.stream}
+            if continued is not None:
+                said = [
+                    {"role": "user", "content": continued.mark},
+                    {"role": "assistant", "content": continued.text},
+                    *said,
+                ]
+            body = {"model": MODEL, "messages": said, "stream": ask.stream}
     if ask.protocol == "messages":
         body["max_tokens"] = 100_000
-    data = orjson.dumps(body)
+    return post(path, key, orjson.dumps(body))
+
+
+def post(path: str, key: str, body: bytes = b"") -> bytes:
+    """The bytes of a POST."""
     head = (
         f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
-    return head.encode() + data
+    return head.encode() + body
 
 
-async def ask_for(stream: trio.SocketStream, seen: Seen, key: str) -> bool:
+async def ask_for(stream: trio.SocketStream, seen: Seen, key: str, before: Seen | None) -> bool:
     """Send a request and read its answer to the end. False where the connection cannot be used again."""
-    ask, data = seen.ask, request_bytes(seen.ask, key)
-    answer = Answer()
+    ask, answer = seen.ask, Answer()
     with trio.CancelScope() as patience:
         if ask.manner == "leaves":
             patience.deadline = trio.current_time() + ask.after
         try:
-            size = -(-len(data) // ask.cuts)
-            for start in range(0, len(data), size):
-                await stream.send_all(data[start : start + size])
-                if ask.cuts > 1:
-                    await trio.sleep(0.01)
-            seen.sent = trio.current_time()
-            if ask.manner == "stalls":
-                seen.stalled = trio.current_time() + ask.after
+            await _exchange(stream, seen, request_bytes(ask, key, before), answer)
+            if ask.manner == "cancels" and answer.is_whole and answer.status == 200:
+                seen.response_id = orjson.loads(answer.body)["id"]
                 await trio.sleep(ask.after)
-            has_stalled = ask.manner != "stalls"
-            while not answer.is_whole:
-                if not has_stalled and answer.size:
-                    has_stalled = True
-                    seen.stalled = trio.current_time() + ask.stall
-                    await trio.sleep(ask.stall)
-                more = await stream.receive_some(4096)
-                if not more:
-                    break
-                answer.feed(more)
-                seen.heard.append((trio.current_time(), answer.body.count(ask.mark.encode())))
+                seen.cancelled = seen.stalled = trio.current_time()
+                answer = Answer()
+                await _exchange(stream, seen, post(f"/v1/responses/{seen.response_id}/cancel", key), answer)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
     now = trio.current_time()
@@ -117,6 +123,30 @@ async def ask_for(stream: trio.SocketStream, seen: Seen, key: str) -> bool:
     seen.status, seen.data = answer.status, answer.body
     read_answer(seen, answer)
     return answer.is_whole and not answer.closes
+
+
+async def _exchange(stream: trio.SocketStream, seen: Seen, data: bytes, answer: Answer) -> None:
+    ask = seen.ask
+    size = -(-len(data) // ask.cuts)
+    for start in range(0, len(data), size):
+        await stream.send_all(data[start : start + size])
+        if ask.cuts > 1:
+            await trio.sleep(0.01)
+    seen.sent = seen.sent or trio.current_time()
+    has_stalled = ask.manner != "stalls"
+    if not has_stalled:
+        seen.stalled = trio.current_time() + ask.after
+        await trio.sleep(ask.after)
+    while not answer.is_whole:
+        if not has_stalled and answer.size:
+            has_stalled = True
+            seen.stalled = trio.current_time() + ask.stall
+            await trio.sleep(ask.stall)
+        more = await stream.receive_some(4096)
+        if not more:
+            break
+        answer.feed(more)
+        seen.heard.append((trio.current_time(), answer.body.count(ask.mark.encode())))
 
 
 class Answer:
@@ -216,6 +246,7 @@ def _read_body(seen: Seen, data: dict[str, Any]) -> None:
 
 
 def _read_response(seen: Seen, data: dict[str, Any]) -> None:
+    seen.response_id = data["id"]
     failed = data["status"] == "failed"
     _end(seen, _code(data["error"]) if failed else data["status"])
     parts = [part for item in data["output"] if item["type"] == "message" for part in item["content"]]

@@ -21,7 +21,7 @@ import trio
 from child import Process
 from choices import Choices
 from clients import Seen, ask_for, connect
-from model import Auditor, judge
+from model import Auditor, judge, judge_log
 from plans import FIRST_EVENT, GRACE, IDLE, QUEUE, RPC, ClientPlan, Plan, habits_of, make_plan
 
 from bridge.app.app import App
@@ -238,11 +238,14 @@ async def _live(world: World) -> None:
         if limit.cancelled_caught:
             world.violate(f"the history is not over after {LONGEST:g} s: {auditor.state()}")
     judge(world)
+    if plan.logs and plan.disk_full is None:
+        judge_log(world, world.directory / "log.ndjson")
 
 
 async def _run_client(world: World, client: ClientPlan, address: Any, keys: KeyFile, auditor: Auditor) -> None:
     await trio.sleep(client.at)
     stream: trio.SocketStream | None = None
+    before: Seen | None = None
     for ask in client.asks:
         seen = Seen(ask, client.key, trio.current_time())
         world.seen.append(seen)
@@ -255,7 +258,7 @@ async def _run_client(world: World, client: ClientPlan, address: Any, keys: KeyF
             continue
         goes_on = False
         try:
-            goes_on = await ask_for(stream, seen, keys.keys[client.key])
+            goes_on = await ask_for(stream, seen, keys.keys[client.key], before)
         finally:
             world.note(f"{ask.mark} has left" if seen.left is not None else f"{ask.mark} hears {seen.outcome}")
             assert world.nursery is not None
@@ -265,6 +268,7 @@ async def _run_client(world: World, client: ClientPlan, address: Any, keys: KeyF
                 stream = None
         if seen.left is not None:
             return
+        before = seen
     if stream is not None:
         stream.socket.close()
 

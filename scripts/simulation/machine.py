@@ -28,6 +28,10 @@ _urandom = os.urandom
 _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
+MOST_PASSES = 5000
+"""Passes of the event loop at the same time after which it counts as spinning."""
+
+
 current: Machine | None = None
 """The machine of the history that runs."""
 
@@ -39,7 +43,6 @@ class Machine:
         self.choices = choices
         self.errors: list[str] = []
         """What the bridge has logged as an error."""
-        self.now: Callable[[], float] = lambda: 0.0
         self.noise = random.Random(choices.seed)
         self._kind = choices.choose("order", *ORDERS)
         self._salt = choices.number("order.salt")
@@ -49,6 +52,8 @@ class Machine:
         self._lowered: dict[int, int] = {}
         self._threads = 0
         self._planted = 0
+        self._passes, self._at, self._spins = 0, 0.0, False
+        self._clock = trio.testing.MockClock(autojump_threshold=0)
 
     def planted(self, one_in: int) -> bool:
         """Whether a planted fault strikes now."""
@@ -59,6 +64,15 @@ class Machine:
         """trio's hook: put the tasks of one pass into the order in which they run. trio takes them from the end."""
         if self._first is None:
             self._first = min(task._counter for task in batch)
+        self._passes = self._passes + 1 if self.now() == self._at else 0
+        self._at = self.now()
+        if self._passes > (MOST_PASSES if not self._spins else MOST_PASSES // 20):
+            if not self._spins:
+                self.errors.append(f"the event loop has made {MOST_PASSES} passes without a pause")
+            # Time goes on, or the history would not.
+            self._spins = True
+            self._passes = 0
+            self._clock.jump(1.0)
         if len(batch) < 2 or self._kind == "arrival":
             return
         self._pass += 1
@@ -86,6 +100,10 @@ class Machine:
         mixed ^= mixed >> 29
         return (mixed * 0xBF58476D1CE4E5B9 & _MASK) >> 16
 
+    def now(self) -> float:
+        """Seconds since the beginning of the history."""
+        return self._clock.current_time()
+
     def random(self) -> float:
         """trio's hook: it asks for nothing else."""
         return 0.0
@@ -98,11 +116,9 @@ class Machine:
         random.seed(self.choices.seed)
         ids._drawn.clear()
         vars(_run).update(_ALLOW_DETERMINISTIC_SCHEDULING=True, _r=self)
-        clock = trio.testing.MockClock(autojump_threshold=0)
-        self.now = clock.current_time
         current = self
         try:
-            trio.run(main, clock=clock)
+            trio.run(main, clock=self._clock)
         finally:
             current = None
             random.setstate(state)

@@ -6,8 +6,10 @@ of the first line is seen even where a time limit of the second line would hide 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -16,6 +18,7 @@ from clients import Seen
 from plans import FIRST_EVENT, GRACE, IDLE, QUEUE, RPC, KeyPlan
 
 from bridge.app.app import App
+from bridge.log.read import RecordReader, request_of
 
 if TYPE_CHECKING:
     from history import World
@@ -117,6 +120,8 @@ def _ends(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[End]:
     key = world.plan.keys[seen.key - 1] if seen.key else KeyPlan()
     if key.ends is not None and (attempt is None or attempt.ended is None or attempt.ended >= key.ends):
         yield End(REVOKED, key.ends, max(key.ends, sent) + KEY_WATCH)
+    elif key.ends is not None and seen.cancelled is not None:
+        yield End(REVOKED, key.ends, seen.cancelled, is_certain=False)  # the call that cancels needs a key, too
     if world.stopped is not None:
         last = world.stopped + GRACE + 0.5
         yield End(STOPPING, world.stopped, max(last, sent))
@@ -124,6 +129,10 @@ def _ends(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[End]:
             yield End(frozenset({"refused", "cut"}), world.stopped, max(last, sent), is_certain=False)
     if attempt is not None:
         yield from _ends_of(attempt)
+    if seen.cancelled is not None:
+        # What ended it before, the client hears now.
+        yield End(frozenset({"cancelled"}), seen.cancelled, seen.cancelled)
+    if attempt is not None:
         return
     if _was_busy(world, seen, key):
         yield End(BUSY, seen.began, sent + QUEUE + RPC)
@@ -201,6 +210,25 @@ def _judge_release(world: World, seen: Seen, attempt: Attempt) -> Iterator[str]:
     if attempt.over is None or attempt.over > due:
         when = "never" if attempt.over is None else f"at {attempt.over:.3f}"
         yield f"its client was gone at {over:.3f}, and the child stopped {when}"
+
+
+def judge_log(world: World, path: Path) -> None:
+    """The event log has one beginning and one end of each request, and nothing of it after its end."""
+    begun, ended = Counter[str](), Counter[str]()
+    reader = RecordReader([path])
+    for _, record in reader:
+        if record["req_id"] is None or record["phase"] in ("backend_io", "backend_submission"):
+            continue  # what a child says of a turn that has ended is its own affair
+        name, _ = request_of(record["req_id"])
+        if ended[name]:
+            world.violate(f"the log has {record['kind']} after the end of a request")
+        begun[name] += record["kind"] == "client_request"
+        ended[name] += record["kind"] == "turn_end"
+    for name in begun:
+        if begun[name] != 1 or ended[name] != 1:
+            world.violate(f"the log has {begun[name]} beginnings and {ended[name]} ends of a request")
+    for sentence in reader.trouble.sentences():
+        world.violate(f"the log: {sentence}")
 
 
 class Auditor:

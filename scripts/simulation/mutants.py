@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import math
 import multiprocessing
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from bridge.core import buffer
 from bridge.errors import BackendCrashed
 from bridge.http import connection as edge
 from bridge.http import listener, wire
+
+PATIENCE = 120.0
+"""Seconds for one fault."""
 
 Function = Callable[..., Any]
 
@@ -252,23 +256,30 @@ def try_one(number: int, most: int) -> tuple[int, int | None, str]:
     """(the mutant, the number of histories until it was found, what was seen)."""
     gc.collect()
     gc.freeze()
-    mutant = MUTANTS[number]
+    mutant, began = MUTANTS[number], time.perf_counter()
     for seed in range(most):
         with mutant.planted():
             history = run_history(seed)
         if history.violations:
             return number, seed + 1, kind_of(history.violations[0])
+        if time.perf_counter() - began > PATIENCE:
+            break
     return number, None, ""
+
+
+def _try(task: tuple[int, int]) -> tuple[int, int | None, str]:
+    return try_one(*task)
 
 
 def try_all(most: int, processes: int) -> int:
     """Plant each fault, and print the table of docs/simulation.md."""
-    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
-        results = pool.starmap(try_one, [(number, most) for number in range(len(MUTANTS))], chunksize=1)
+    found: list[int] = []
     print("| fault | found after | what was seen |\n|---|---:|---|")
-    for number, after, what in results:
-        print(f"| {MUTANTS[number].name} | {after or 'not found'} | {what} |")
-    found = [after for _, after, _ in results if after is not None]
+    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
+        tasks = [(number, most) for number in range(len(MUTANTS))]
+        for number, after, what in pool.imap(_try, tasks):
+            print(f"| {MUTANTS[number].name} | {after or 'not found'} | {what} |", flush=True)
+            found += [after] if after is not None else []
     print(
         f"\n{len(found)} of {len(MUTANTS)} faults found ({100 * len(found) / len(MUTANTS):.0f} %) in {most} histories"
     )

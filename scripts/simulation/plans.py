@@ -9,7 +9,7 @@ from child import Habits
 from choices import Choices
 
 Step = dict[str, Any]
-Manner = Literal["stays", "leaves", "stalls"]
+Manner = Literal["stays", "leaves", "stalls", "cancels"]
 PROTOCOLS = ("chat", "responses", "messages", "gemini")
 GARBAGE = ("not json", '{"half":', '{"id":true,"result":{}}', "[1,2]", '{"method":5}', '{"id":77,"result":1}')
 APPROVAL = {"method": "item/commandExecution/requestApproval", "params": {"threadId": "none"}}
@@ -26,13 +26,15 @@ class Ask:
     stream: bool
     manner: Manner
     after: float
-    """Seconds until the client leaves or stalls."""
+    """Seconds until the client leaves, stalls or cancels."""
     stall: float
     cuts: int
     """The request is sent in so many pieces."""
     text: str
     steps: list[Step]
     fate: str
+    continues: bool
+    """It continues the conversation of the client's last request, where that was completed in the same protocol."""
 
 
 @dataclass(frozen=True)
@@ -146,11 +148,14 @@ def _ask(choices: Choices, mark: str) -> Ask:
         steps = steps[: choices.choose(f"{name}.fate.at", len(steps), 0, 1, 3)]
     steps += ends[fate]
     steps.append({"usage": {"input": 1, "output": len(pieces)}})
-    manner: Manner = choices.choose(f"{name}.manner", "stays", "stays", "stays", "leaves", "stalls")
+    manner: Manner = choices.choose(f"{name}.manner", "stays", "stays", "stays", "leaves", "stalls", "cancels")
+    protocol = choices.choose(f"{name}.protocol", *PROTOCOLS)
+    if manner == "cancels" and protocol != "responses":
+        manner = "leaves"  # as clients of these protocols cancel
     return Ask(
         mark,
-        choices.choose(f"{name}.protocol", *PROTOCOLS),
-        choices.choose(f"{name}.stream", True, True, False),
+        protocol,
+        manner != "cancels" and choices.choose(f"{name}.stream", True, True, False),
         manner,
         choices.choose(f"{name}.after", 0.0, 0.001, 0.02, 0.3, 2.0, 6.0),
         choices.choose(f"{name}.stall", 1.0, 4.0),
@@ -158,6 +163,7 @@ def _ask(choices: Choices, mark: str) -> Ask:
         "".join(pieces),
         steps,
         fate,
+        choices.choose(f"{name}.continues", False, True),
     )
 
 

@@ -10,11 +10,13 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import machine  # noqa: F401 — first: it replaces the sources of time
 from history import History, run_history
+from mutants import MUTANTS, try_all
 from shrink import kind_of, shrink
 
 
@@ -26,14 +28,32 @@ def main() -> int:
     what.add_argument("--minutes", type=float, help="run histories for so long, in all processes")
     what.add_argument("--count", type=int, help="run so many histories")
     what.add_argument("--mutants", action="store_true", help="plant faults in the bridge; are they found?")
+    parser.add_argument("--plant", metavar="FAULT", help="run with this fault of --mutants planted in the bridge")
     parser.add_argument("--start", type=int, default=0, help="the first seed of several")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--most", type=int, default=400, help="with --mutants: histories until one counts as missed")
     options = parser.parse_args()
     if options.mutants:
-        from mutants import try_all
-
         return try_all(options.most, options.processes)
+    with planted(options.plant):
+        return run(options)
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Plant the fault of this name."""
+    if name is None:
+        yield
+        return
+    mutant = next((each for each in MUTANTS if each.name == name), None)
+    if mutant is None:
+        sys.exit(f"Unknown fault {name!r}. Choose one of: " + "; ".join(each.name for each in MUTANTS))
+    with mutant.planted():
+        yield
+
+
+def run(options: argparse.Namespace) -> int:
+    """What the options ask for; the exit code."""
     if options.seed is not None:
         history = run_history(options.seed)
         print(f"seed {history.seed}: {history.digest}, {len(history.taken)} decisions, {' '.join(history.outcomes)}")
