@@ -103,6 +103,7 @@ class Process:
         self.stdin = PipeEnd(self.incoming)
         self.stdout = MemoryPipe(f"child{number}.out", choices)
         self.stderr = MemoryPipe(f"child{number}.err", choices)
+        self._standin: Child | None = None
         self._dead = trio.Event()
         self._scope = trio.CancelScope()
 
@@ -126,6 +127,11 @@ class Process:
     def is_alive(self) -> bool:
         return self.returncode is None
 
+    @property
+    def threads(self) -> int:
+        """How many threads it keeps; those of the legacy dialect are not counted."""
+        return 0 if self._standin is None or self.dialect == "legacy" else len(self._standin._threads)
+
     def die(self, code: int) -> None:
         """End, with everything that is half done."""
         if self.returncode is None:
@@ -143,7 +149,8 @@ class Process:
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._suffer)
-                await Child(self, steps_of).run()
+                self._standin = Child(self, steps_of)
+                await self._standin.run()
                 if self.habits.is_deaf:
                     await trio.sleep_forever()
                 nursery.cancel_scope.cancel()

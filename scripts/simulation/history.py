@@ -21,7 +21,7 @@ import trio
 from child import Process
 from choices import Choices
 from clients import Seen, ask_for, connect
-from model import Auditor, judge, judge_log
+from model import SLACK, Auditor, judge, judge_children, judge_log, judge_slots
 from plans import FIRST_EVENT, GRACE, IDLE, QUEUE, RPC, ClientPlan, Plan, habits_of, make_plan
 
 from bridge.app.app import App
@@ -68,6 +68,8 @@ class World:
     events: list[tuple[float, str]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     stopped: float | None = None
+    over: float | None = None
+    """When the bridge began to stop, for whatever reason."""
     nursery: trio.Nursery | None = None
 
     def note(self, text: str) -> None:
@@ -232,12 +234,15 @@ async def _live(world: World) -> None:
                     if plan.disk_full is not None:
                         clients.start_soon(_fill_disk, world, *plan.disk_full)
                 await auditor.at_rest()
+                world.over = world.over if world.over is not None else trio.current_time()
                 stop.asked.set()
                 while any(child.is_alive for child in world.children):
                     await trio.sleep(0.5)
         if limit.cancelled_caught:
             world.violate(f"the history is not over after {LONGEST:g} s: {auditor.state()}")
     judge(world)
+    judge_children(world)
+    judge_slots(world)
     if plan.logs and plan.disk_full is None:
         judge_log(world, world.directory / "log.ndjson")
 
@@ -251,7 +256,10 @@ async def _run_client(world: World, client: ClientPlan, address: Any, keys: KeyF
         world.seen.append(seen)
         world.note(f"{ask.mark} is asked: {ask.protocol}{', streamed' if ask.stream else ''}, {ask.manner}")
         try:
-            stream = stream or connect(address)
+            if stream is None:
+                stream = connect(address)
+                if world.stopped is not None and trio.current_time() > world.stopped + SLACK:
+                    world.violate(f"{ask.mark}: a connection was accepted after the stop")
         except OSError:
             seen.ended, seen.outcome = trio.current_time(), "refused"
             world.note(f"{ask.mark} is refused a connection")
@@ -275,7 +283,7 @@ async def _run_client(world: World, client: ClientPlan, address: Any, keys: KeyF
 
 async def _stop_at(world: World, at: float, stop: Stop) -> None:
     await trio.sleep(at)
-    world.stopped = trio.current_time()
+    world.stopped = world.over = trio.current_time()
     world.note("the bridge is asked to stop")
     stop.asked.set()
 

@@ -18,6 +18,7 @@ from clients import Seen
 from plans import FIRST_EVENT, GRACE, IDLE, QUEUE, RPC, KeyPlan
 
 from bridge.app.app import App
+from bridge.appserver.supervisor import Pool
 from bridge.log.read import RecordReader, request_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ KEY_WATCH = 2.0
 """Seconds within which a key that ends must have ended (promised in `bridge.app.keys`)."""
 RELEASE = 2.5
 """Seconds until the child must have stopped a turn whose client is gone; reads of its stdin may come late."""
+
+MAX_DEATHS = 5
+"""Ends of children within a minute after which the bridge waits for a minute."""
+RESTART = 0.25 * 1.25
+"""Seconds until the first restart; each further one may take twice as long."""
 
 UNREADY = frozenset(
     {"handshake_failed", "handshake_pending", "restarting", "degraded", "worker_not_started", "backend_not_ready"}
@@ -85,6 +91,78 @@ def judge(world: World) -> None:
                 world.violate(f"{name}: {fault}")
 
 
+def judge_children(world: World) -> None:
+    """A child that has ended is started again in time, and a bridge that stops begins no turn."""
+    starts = sorted([*world.failed_starts, *(child.began for child in world.children)])
+    ends = sorted([*world.failed_starts, *(child.died for child in world.children if child.died is not None)])
+    for number, end in enumerate(ends):
+        if number >= MAX_DEATHS - 1 or (world.over is not None and end >= world.over):
+            break  # from then on it is given a minute
+        due = end + RESTART * 2**number + 2 * SLACK
+        following = starts[number + 1] if len(starts) > number + 1 else None
+        if following is None and (world.over is None or due > world.over):
+            break
+        if following is None or following > due:
+            world.violate(f"a child ended at {end:.3f}, and the next was not started by {due:.3f}")
+    if world.stopped is not None:
+        for child in world.children:
+            for attempt in child.attempts.values():
+                if attempt.began > world.stopped + SLACK:
+                    world.violate(f"{attempt.mark} began {attempt.began - world.stopped:.3f} s after the stop")
+
+
+def judge_slots(world: World) -> None:
+    """No more turns than there are slots; and none waits while a slot is free, or is overtaken."""
+    most = world.plan.settings["max_turns"]
+    every = [each for seen in world.seen if (each := _held(world, seen)) is not None]
+    # When the others gave up their slots, no client can know.
+    held = [each for each in every if each[0].ask.manner not in ("stalls", "cancels")]
+    for seen, began, _ in held:
+        running = [other.mark for other, start, end in held if start <= began and end > began + 0.001]
+        if len(running) > most:
+            world.violate(f"{' '.join(running)} run at {began:.3f}, but {most} may")
+        for other, start, _ in held:
+            asked = seen.sent if seen.sent is not None else began
+            if _is_plain(world, seen, other) and asked + 0.1 < other.began and start + SLACK < began:
+                world.violate(f"{other.mark}, which was asked later, began before {seen.mark}")
+    for seen in world.seen:
+        if (
+            seen.outcome != "overloaded"
+            or seen.sent is None
+            or seen.ended is None
+            or seen.ended < seen.sent + QUEUE - 1
+        ):
+            continue
+        if not any(_is_settled(child, seen.sent, seen.ended) for child in world.children) or seen.key:
+            continue
+        free = 0.0
+        at = seen.sent
+        while at < seen.ended:
+            at += 0.25
+            free = free + 0.25 if sum(start <= at < end for _, start, end in every) < most else 0.0
+            if free > 2 * SLACK:
+                world.violate(f"{seen.mark} was refused at {seen.ended:.3f}, although a slot was free at {at:.3f}")
+                break
+
+
+def _held(world: World, seen: Seen) -> tuple[Seen, float, float] | None:
+    """From when to when a request had a turn."""
+    attempts = attempts_of(world.children, seen.mark)
+    if not attempts:
+        return None
+    ended = None if seen.ask.manner in ("stalls", "cancels") else attempts[0].ended
+    overs = [each for each in (ended, seen.ended, seen.left) if each is not None]
+    return (seen, attempts[0].began, min(overs)) if overs else None
+
+
+def _is_plain(world: World, *several: Seen) -> bool:
+    """Whether nothing but the order of arrival decides which of these begins first."""
+    return all(
+        not seen.key and not seen.ask.continues and seen.sent is not None and not world.plan.settings["warm_threads"]
+        for seen in several
+    )
+
+
 def _judge_end(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[str]:
     if seen.ended is None:
         yield "the client never hears of an end"
@@ -124,7 +202,8 @@ def _ends(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[End]:
         yield End(REVOKED, key.ends, seen.cancelled, is_certain=False)  # the call that cancels needs a key, too
     if world.stopped is not None:
         last = world.stopped + GRACE + 0.5
-        yield End(STOPPING, world.stopped, max(last, sent))
+        runs = attempt is not None and attempt.began < world.stopped
+        yield End(STOPPING, world.stopped + (GRACE if runs else 0), max(last, sent))
         if attempt is None:
             yield End(frozenset({"refused", "cut"}), world.stopped, max(last, sent), is_certain=False)
     if attempt is not None:
@@ -184,14 +263,14 @@ def _judge_text(seen: Seen, attempt: Attempt) -> Iterator[str]:
     """The text is the child's: all of it at the end, and each piece within a second."""
     whole = seen.ask.text
     if seen.outcome == "completed" and seen.text != whole:
-        yield f"completed with {seen.text!r} instead of {whole!r}"
+        yield f"completed with {_short(seen.text)} instead of {_short(whole)}"
     if not whole.startswith(seen.text):
-        yield f"has the text {seen.text!r}, which its child never said"
+        yield f"has the text {_short(seen.text)}, which its child never said"
     if not seen.ask.stream or seen.status != 200:
         return
     fails_in_child = seen.outcome in FAILED | CRASHED | TIMEOUT
     if fails_in_child and seen.text != attempt.text:
-        yield f"failed with {seen.text!r}, although the bridge had read {attempt.text!r}"
+        yield f"failed with {_short(seen.text)}, although the bridge had read {_short(attempt.text)}"
     over = min(each for each in (seen.ended, seen.left, 1e9) if each is not None)
     for number, read in enumerate(attempt.deltas, 1):
         due = max(read, seen.stalled) + SLACK
@@ -200,13 +279,19 @@ def _judge_text(seen: Seen, attempt: Attempt) -> Iterator[str]:
             return
 
 
+def _short(text: str) -> str:
+    return repr(text.replace("x" * 300, "…")[:300])
+
+
 def _judge_release(world: World, seen: Seen, attempt: Attempt) -> Iterator[str]:
     """A turn whose client is gone does not run on."""
     over = seen.left if seen.left is not None else seen.ended
     child = attempt.child
-    if over is None or child.died is not None or child.silent_since is not None:
+    if over is None:
         return
     due = max(over, attempt.began) + RELEASE
+    if (child.died is not None and child.died <= due) or child.silent_since is not None:
+        return
     if attempt.over is None or attempt.over > due:
         when = "never" if attempt.over is None else f"at {attempt.over:.3f}"
         yield f"its client was gone at {over:.3f}, and the child stopped {when}"
@@ -273,3 +358,13 @@ class Auditor:
         turns = sum(runner.turns for runner in self._app.runners)
         if turns:
             world.violate(f"no request is open, but {turns} turns are counted")
+        for runner in self._app.runners:
+            if isinstance(runner, Pool) and any(len(child.routes) for child in runner.children):
+                world.violate("no request is open, but a child has turns that are registered")
+        settings = world.plan.settings
+        for child in world.children:
+            threads = child.threads
+            if threads and child.is_alive and quiet and not settings["kept_threads"] + settings["warm_threads"]:
+                world.violate(
+                    f"no request is open, but child {child.number} has {threads} threads that are not released"
+                )

@@ -122,10 +122,13 @@ def _key(choices: Choices, number: int) -> KeyPlan:
 
 def _ask(choices: Choices, mark: str) -> Ask:
     name = mark[:-1]
-    pieces = [f"{mark}{n} " for n in range(choices.choose(f"{name}.pieces", 1, 2, 3, 6, 12, 30))]
+    filler = "x" * choices.rarely(f"{name}.size", 5, 0, 300, 3000)
+    pieces = [f"{mark}{n} {filler}" for n in range(choices.choose(f"{name}.pieces", 1, 2, 3, 6, 12, 30))]
     steps: list[Step] = []
     for number, piece in enumerate(pieces):
-        steps.append({"deltas": [piece]})
+        # Of the last piece nothing may be streamed: it comes with the whole message.
+        is_streamed = number < len(pieces) - 1 or not choices.rarely(f"{name}.whole", 5, False, True)
+        steps.append({"deltas": [piece]} if is_streamed else {"no_delta": piece})
         pause = choices.rarely(f"{name}.pause.{number}", 5, 0.0, 0.001, 0.1, 1.0, 5.0)
         if pause:
             steps.append({"sleep": pause})
