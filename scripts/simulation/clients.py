@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
 import orjson
 import trio
@@ -17,6 +19,7 @@ PATHS = {
     "responses": "/v1/responses",
     "messages": "/v1/messages",
     "gemini": f"/v1beta/models/{MODEL}:",
+    "cap": "/v1/assist",
 }
 
 
@@ -77,6 +80,13 @@ def request_bytes(ask: Ask, key: str, before: Seen | None) -> bytes:
                 body["previous_response_id"] = continued.response_id
             if ask.manner == "cancels":
                 body["background"] = True
+        case "cap":
+            user = {"id": ask.mark[:2], "name": ask.mark[:2]}
+            body = {
+                "request_id": str(UUID(bytes=sha256(ask.mark.encode()).digest()[:16], version=4)),
+                "context": {"session_id": ask.mark[:2], "user": user},
+                "payload": {"query": ask.mark, "meta": {"model": MODEL}},
+            }
         case _:
             if continued is not None:
                 said = [
@@ -87,14 +97,15 @@ def request_bytes(ask: Ask, key: str, before: Seen | None) -> bytes:
             body = {"model": MODEL, "messages": said, "stream": ask.stream}
     if ask.protocol == "messages":
         body["max_tokens"] = 100_000
-    return post(path, key, orjson.dumps(body))
+    accept = "text/event-stream" if ask.stream else "application/json"
+    return post(path, key, orjson.dumps(body), accept)
 
 
-def post(path: str, key: str, body: bytes = b"") -> bytes:
+def post(path: str, key: str, body: bytes = b"", accept: str = "*/*") -> bytes:
     """The bytes of a POST."""
     head = (
         f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        f"accept: {accept}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 
@@ -230,6 +241,12 @@ def _code(error: dict[str, Any]) -> str:
 
 
 def _read_body(seen: Seen, data: dict[str, Any]) -> None:
+    if seen.ask.protocol == "cap":
+        if seen.status != 200:
+            seen.outcome = data["code"]
+        else:
+            seen.text, seen.outcome = data["output"]["text"], data["output"]["status"]
+        return
     if data.get("error"):
         seen.outcome = _code(data["error"])
         return
@@ -310,6 +327,15 @@ def _read_gemini(seen: Seen, events: list[Any]) -> None:
             _end(seen, "completed")
 
 
+def _read_cap(seen: Seen, packets: list[Any]) -> None:
+    seen.text = "".join(packet["p"] for packet in packets if packet["op"] == "delta")
+    ops = [packet["op"] for packet in packets]
+    if ops[-1:] == ["close"]:
+        _end(seen, packets[-2]["p"]["code"] if ops[-2:-1] == ["error"] else "completed")
+    if ops.count("close") != 1 or "error" in ops[:-2]:
+        seen.faults.append(f"the packets end with {ops[-4:]}")
+
+
 def _parts(data: dict[str, Any]) -> str:
     return "".join(
         part.get("text", "")
@@ -323,4 +349,5 @@ _READERS = {
     "responses": _read_responses,
     "messages": _read_messages,
     "gemini": _read_gemini,
+    "cap": _read_cap,
 }

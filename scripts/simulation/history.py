@@ -49,6 +49,7 @@ BASE = Settings(
     write_timeout=10,
     keepalive=3,
     grace=GRACE,
+    cap_grace=0,
     # With both calls, a short turn of the stand-in ends before the second call, which is then another prompt.
     legacy_calls="turn",
 )

@@ -50,8 +50,15 @@ REVOKED = frozenset({"invalid_api_key"})
 STOPPING = frozenset({"shutdown_initiated"})
 BUSY = frozenset({"overloaded", "key_limit_exceeded"})
 CANCELLED = frozenset({"interrupted"})
-# In Anthropic's protocol and in Gemini's, an error has a kind instead of a code of ours.
+# In these protocols, errors have other names than ours.
 KINDS = {
+    "cap": {
+        "agent_crashed": CRASHED,
+        "agent_not_ready": UNREADY,
+        "deadline_exceeded": TIMEOUT,
+        "shutting_down": STOPPING,
+        "unauthorized": REVOKED,
+    },
     "messages": {
         "authentication_error": REVOKED,
         "rate_limit_error": frozenset({"key_limit_exceeded"}),
@@ -135,6 +142,9 @@ def judge_slots(world: World) -> None:
             continue
         if not any(_is_settled(child, seen.sent, seen.ended) for child in world.children) or seen.key:
             continue
+        for other, start, _ in held:
+            if _is_plain(world, seen, other) and seen.sent + 0.1 < other.began and start + SLACK < seen.ended:
+                world.violate(f"{other.mark}, which was asked later, began while {seen.mark} waited in vain")
         free = 0.0
         at = seen.sent
         while at < seen.ended:
@@ -176,7 +186,9 @@ def _judge_end(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[st
     end = max(fitting, key=lambda each: each.last)
     if seen.ended > max(end.last, seen.stalled) + SLACK:
         yield f"heard of {seen.outcome} at {seen.ended:.3f}, {seen.ended - end.last:.3f} s after it was decided"
-    for other in ends:
+    # Who cancels hears of an end only then; the call may meet another obstacle.
+    is_direct = seen.outcome != "cut" and (seen.cancelled is None or seen.outcome == "cancelled")
+    for other in ends if is_direct else ():
         if other.is_certain and all(other.last + SLACK < each.first for each in fitting):
             yield f"ended as {seen.outcome} at {seen.ended:.3f}, but it had to end before: {_expected([other])}"
 
@@ -203,8 +215,10 @@ def _ends(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[End]:
     if world.stopped is not None:
         last = world.stopped + GRACE + 0.5
         runs = attempt is not None and attempt.began < world.stopped
-        yield End(STOPPING, world.stopped + (GRACE if runs else 0), max(last, sent))
-        if attempt is None:
+        is_refused = attempt is None and any(_is_settled(child, world.stopped, now) for child in world.children)
+        decided = max(world.stopped if is_refused else last, sent)
+        yield End(STOPPING, world.stopped + (GRACE if runs else 0), decided)
+        if attempt is None or seen.cancelled is not None:
             yield End(frozenset({"refused", "cut"}), world.stopped, max(last, sent), is_certain=False)
     if attempt is not None:
         yield from _ends_of(attempt)

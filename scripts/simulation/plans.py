@@ -10,7 +10,7 @@ from choices import Choices
 
 Step = dict[str, Any]
 Manner = Literal["stays", "leaves", "stalls", "cancels"]
-PROTOCOLS = ("chat", "responses", "messages", "gemini")
+PROTOCOLS = ("chat", "responses", "messages", "gemini", "cap")
 GARBAGE = ("not json", '{"half":', '{"id":true,"result":{}}', "[1,2]", '{"method":5}', '{"id":77,"result":1}')
 APPROVAL = {"method": "item/commandExecution/requestApproval", "params": {"threadId": "none"}}
 
