@@ -67,6 +67,32 @@ def test_a_module_with_one_importer_is_found(house: ModuleType) -> None:
     ]
 
 
+def test_files_that_name_a_client_protocol(house: ModuleType) -> None:
+    """Outside its package, and not where the same company is a provider."""
+    texts = {
+        "protocols/gemini/encoder.py": "GEMINI = 1\n",
+        "protocols/registry.py": "from bridge.protocols.gemini.protocol import GEMINI\n",
+        "routing/plan.py": '"gemini"\n',
+        "server/gate.py": "messages = 1\n",
+        "server/pages.py": '"""Anthropic\'s."""\n',
+        "server/turns.py": "GEMINIS = 1\n",
+    }
+    found = [house.Module(house.PACKAGE / name, text) for name, text in texts.items()]
+    assert [str(each) for each in house.naming(found, "gemini")] == ["protocols/registry.py", "server/turns.py"]
+    assert [str(each) for each in house.naming(found, "messages")] == ["server/pages.py"]
+    assert [str(each) for each in house.touching(found, "GEMINI")] == [
+        "protocols/gemini/encoder.py",
+        "protocols/registry.py",
+    ]
+
+
+def test_no_client_protocol_is_named_in_more_files_than_allowed(house: ModuleType) -> None:
+    """Each example of a change names something that exists."""
+    found = house.modules()
+    assert all(1 <= len(house.naming(found, name)) <= house.MOST_NAMES for name in house.PROTOCOLS)
+    assert all(house.touching(found, name) for _, name, _ in house.EXAMPLES)
+
+
 def test_translated_phrases_are_recognised(house: ModuleType) -> None:
     for phrase in (
         "--outcome x is none.",

@@ -8,6 +8,8 @@ import trio
 
 from bridge.core.backend import Backend, EventStream
 from bridge.core.events import Choice, Finished, TurnEvent
+from bridge.core.images import document_refusal
+from bridge.core.items import Document, FunctionOutput, Message
 from bridge.core.stages import CutStage, LimitStage, StagedStream, StopStage
 from bridge.core.turn import Turn
 
@@ -33,6 +35,8 @@ def attempt_id(req_id: str, index: int) -> str:
 
 
 async def _start_one(backend: Backend, turn: Turn, req_id: str) -> EventStream:
+    if not backend.takes.documents:
+        _check_documents(turn, backend.name)
     stream = await backend.start(turn, req_id)
     stages: list[CutStage] = []
     if turn.max_output_tokens is not None and backend.takes.counts_tokens:
@@ -42,6 +46,15 @@ async def _start_one(backend: Backend, turn: Turn, req_id: str) -> EventStream:
     if not stages:
         return stream
     return stream.then(stages) if isinstance(stream, StagedStream) else StagedStream(stream, stages)
+
+
+def _check_documents(turn: Turn, backend: str) -> None:
+    """Raise InvalidRequest if a turn has a document, for a backend that reads none."""
+    for item in turn.items:
+        if isinstance(item, Message | FunctionOutput):
+            for part in item.parts:
+                if isinstance(part, Document):
+                    raise document_refusal(part, f"the backend {backend!r}")
 
 
 class OnlyEnd:

@@ -18,8 +18,19 @@ from typing import Any
 from bridge import exact_json
 from bridge.appserver.turn import ChildSettings
 from bridge.core.events import ToolCall
-from bridge.core.images import inspect_image
-from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Image, Item, Message, Part, Text, ToolChoice
+from bridge.core.images import document_refusal, inspect_image
+from bridge.core.items import (
+    Document,
+    FunctionCall,
+    FunctionOutput,
+    FunctionTool,
+    Image,
+    Item,
+    Message,
+    Part,
+    Text,
+    ToolChoice,
+)
 from bridge.core.thoughts import own_items
 from bridge.core.turn import CODEX_TIERS, Turn
 from bridge.errors import InvalidRequest
@@ -71,6 +82,8 @@ def _labelled(label: str, parts: Iterable[Part], guard: bool, close: str = "") -
     for part in parts:
         if isinstance(part, Text):
             lines.append(label + _guard(part.text, guard))
+        elif isinstance(part, Document):
+            raise document_refusal(part, "Codex")
         else:
             lines += [label.rstrip(), part] if label else [part]
         label = ""
@@ -236,7 +249,9 @@ def _parts(parts: Sequence[Part], guard: bool) -> tuple[Part, ...]:
     return tuple(Text(next(guarded)) if isinstance(part, Text) else _image(part) for part in parts)
 
 
-def _image(image: Image) -> Image:
+def _image(image: Image | Document) -> Image:
+    if isinstance(image, Document):
+        raise document_refusal(image, "Codex")
     if image.url[:5].lower() != "data:":
         raise InvalidRequest(
             "Codex does not accept remote images. Send the image as a data URL (data:image/png;base64,…).",

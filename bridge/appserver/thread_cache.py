@@ -29,7 +29,7 @@ from bridge import exact_json
 from bridge.appserver.connection import Reply
 from bridge.appserver.turn import Call, RunningTurn
 from bridge.core.events import Finished, ReasoningDelta, Restarted, TextDelta, ToolCall, TurnEvent, Usage, WebSearch
-from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message
+from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Text
 from bridge.errors import BackendProtocolError
 
 KEEP_SECONDS = 600.0
@@ -364,7 +364,11 @@ def _written(item: Item) -> bytes | None:
 def _parts(item: Message | FunctionOutput) -> list[list[str | None]]:
     """Texts as their digests: an answer's text comes in pieces (`AnswerDigest`)."""
     return [
-        ["image", part.url, part.detail] if isinstance(part, Image) else ["text", _digest(_encode(part.text)).hex()]
+        ["text", _digest(_encode(part.text)).hex()]
+        if isinstance(part, Text)
+        else ["image", part.url, part.detail]
+        if isinstance(part, Image)
+        else ["document", part.url]
         for part in item.parts
     ]
 

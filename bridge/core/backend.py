@@ -31,6 +31,8 @@ class Abilities:
     """It has no limit of output tokens, so the bridge counts them and ends the answer at the client's limit."""
     hosted_tools: bool = False
     """Tools that the provider runs itself (file_search, mcp, …), passed on unchanged."""
+    documents: bool = False
+    """Files such as PDFs (`Document`)."""
     provider_key: bool = False
     """A key in the request."""
     any_model: bool = False

@@ -1,4 +1,4 @@
-"""Images in data URLs: what kind they are and how large, read without decoding them.
+"""Images and other files in data URLs: what kind they are and how large, read without decoding them.
 
 Codex passes on PNG, JPEG, WebP and GIF. It replaces anything else, and what it cannot decode, with a
 sentence, and the model answers without having seen the image.
@@ -12,6 +12,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+from bridge.core.items import Document, Image, Text
 from bridge.errors import InvalidRequest
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -146,3 +147,34 @@ def _webp_frame(kind: bytes, data: bytes, at: int) -> ImageSize:
         return ImageSize("webp", width & 0x3FFF, height & 0x3FFF)
     bits = struct.unpack_from("<I", data, at + 1)[0]
     return ImageSize("webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+
+
+# Documents: a text is passed on as text, which every model reads. Anything else only its provider can open.
+
+PDF = "application/pdf"
+_TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/javascript")
+
+
+def open_document(media_type: str, data: str, name: str | None = None) -> Text | Image | Document:
+    """What a file of this type is for a model; `data` is its base64. Raises ValueError for anything else."""
+    kind = media_type.partition(";")[0].strip().lower()
+    if kind.startswith("image/"):
+        return Image(f"data:{kind};base64,{data}")
+    content = decode_base64(data)
+    if content is None or "/" not in kind:
+        raise ValueError(data)
+    if kind.startswith("text/") or kind in _TEXTS:
+        text = content.decode()
+        return Text(text if name is None else f"{name}:\n{text}")
+    return Document(f"data:{kind};base64,{data}", name)
+
+
+def document_refusal(document: Document, reader: str, remedy: str = "") -> InvalidRequest:
+    """The error for a document that `reader` cannot read."""
+    about = f" {document.name[:100]!r}" if document.name else ""
+    remedy = remedy or "Send its text, or its pages as images, or use a model whose provider reads documents."
+    return InvalidRequest(
+        f"The document{about} ({document.media_type or 'a URL'}) cannot be passed on: {reader} does not read it. "
+        f"{remedy}",
+        code="unsupported_document",
+    )

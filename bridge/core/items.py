@@ -29,7 +29,21 @@ class Image:
     detail: str | None = None
 
 
-Part = Text | Image
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file that the model's provider opens, such as a PDF: a data URL with base64, or the address of the file."""
+
+    url: str
+    name: str | None = None
+
+    @property
+    def media_type(self) -> str | None:
+        """Of a data URL, the type in it."""
+        head, comma, _ = self.url.partition(",")
+        return head[len("data:") :].partition(";")[0].lower() if comma and head[:5].lower() == "data:" else None
+
+
+Part = Text | Image | Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +96,9 @@ class RawItem:
     type: str
     data: Mapping[str, Any]
 
+
+FAILED = Text("[The tool reported an error.]")
+"""The first part of an output that is an error. Most protocols have no flag for that, so their models read it."""
 
 Item = Message | FunctionCall | FunctionOutput | RawItem
 

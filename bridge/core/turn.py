@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from bridge import exact_json
 from bridge.core.items import (
+    Document,
     FunctionCall,
     FunctionOutput,
     FunctionTool,
@@ -123,6 +124,8 @@ class Turn:
 BYTES_PER_TOKEN = 4
 PER_ITEM = 4
 PER_IMAGE = 800
+PER_DOCUMENT = 2_000
+"""About a page of a PDF: the number of pages is not known."""
 
 
 def estimate_text(text: str) -> int:
@@ -141,6 +144,7 @@ def estimate_input(turn: Turn) -> int:
         if isinstance(item, Message | FunctionOutput):
             total += estimate_text(item.text)
             total += PER_IMAGE * sum(isinstance(part, Image) for part in item.parts)
+            total += PER_DOCUMENT * sum(isinstance(part, Document) for part in item.parts)
         elif isinstance(item, FunctionCall):
             total += estimate_text(item.name + item.arguments)
         else:

@@ -141,7 +141,7 @@ class Route:
     tag: str
     parameters: tuple[Parameter, ...] = ()
     body: str | None = None
-    """What the client sends: a name in `bridge.protocols.openapi.requests.BODIES`."""
+    """What the client sends: a protocol, or a name in `bridge.protocols.openapi.requests.BODIES`."""
     answer: str | None = None
     """The name of the schema of a JSON answer; None if the answer is not JSON."""
     streams: bool = False

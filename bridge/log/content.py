@@ -167,8 +167,8 @@ class AnswerReader:
 def _maker_of(event: dict[str, Any]) -> Callable[[], UpstreamBuffer] | None:
     """What makes the decoder of the protocol that recognizes an event."""
     for protocol in PROTOCOLS.values():
-        if protocol.begins_answer is not None and protocol.begins_answer(event):
-            return protocol.make_decoder
+        if protocol.recorded is not None and protocol.recorded.begins_answer(event):
+            return protocol.recorded.make_decoder
     return None
 
 

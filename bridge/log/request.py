@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.core.items import FunctionCall, FunctionOutput, FunctionTool, Item, Message, RawItem, Text
+from bridge.core.items import Document, FunctionCall, FunctionOutput, FunctionTool, Image, Item, Message, RawItem, Text
 from bridge.core.items import Part as ContentPart
 from bridge.errors import InvalidRequest
 from bridge.exact_json import member, objects, safe_dumps, text_of
@@ -49,11 +49,11 @@ def messages_from_body(body: dict[str, Any] | None) -> Iterator[list[Part]]:
         if instructions := effective_meta(payload.get("meta")).get("instructions"):
             yield [Part("instructions", "text", text_of(instructions))]
         files = payload.get("files")
-        images = [_image("user", text_of(file)) for file in files] if isinstance(files, list) else []
+        images = [_media("user", Image(text_of(file))) for file in files] if isinstance(files, list) else []
         yield [Part("user", "text", text_of(payload.get("query"))), *images]
     for name in ("instructions", "system", "systemInstruction", "system_instruction"):
         given = body.get(name)
-        if isinstance(given, dict):  # of Gemini, whose parts have no types
+        if isinstance(given, dict):  # its parts have no types
             yield [Part(name, "text", text_of(part.get("text"))) for part in objects(given.get("parts"))]
         elif isinstance(given, list):
             yield [_content(name, part) for part in given]
@@ -75,7 +75,7 @@ def tools_offered(body: dict[str, Any] | None) -> list[str]:
     """The names of the tools in a body, or the type of a tool without a name."""
     found = []
     tools_in_body = objects((body or {}).get("tools"))
-    # Gemini declares functions in lists.
+    # One form declares functions in lists.
     for data in (each for tool in tools_in_body for each in list(objects(tool.get("functionDeclarations"))) or [tool]):
         try:
             tools = read_tools([data])
@@ -114,16 +114,16 @@ def _entry(entry: Any, reader: EntryReader) -> Iterator[Part]:
 def _foreign_items(entry: Any) -> list[Item]:
     """The items of an entry that is not in OpenAI's form; none if no protocol can read it."""
     for protocol in PROTOCOLS.values():
-        if protocol.read_entry is not None:
+        if protocol.recorded is not None:
             with suppress(InvalidRequest):
-                return list(protocol.read_entry(entry, "messages"))
+                return list(protocol.recorded.read_entry(entry, "messages"))
     return []
 
 
 def _item(item: Item) -> Iterator[Part]:
     if isinstance(item, Message):
         for part in item.parts:
-            yield Part(item.role, "text", part.text) if isinstance(part, Text) else _image(item.role, part.url)
+            yield Part(item.role, "text", part.text) if isinstance(part, Text) else _media(item.role, part)
     elif isinstance(item, FunctionCall):
         yield Part("assistant", "call", item.arguments, item.full_name, item.call_id)
     elif isinstance(item, FunctionOutput):
@@ -152,12 +152,19 @@ def _content(role: str, part: Any) -> Part:
     except InvalidRequest:
         media = "image" in kind or "audio" in kind or "file" in kind
         return Part(role, "media" if media else "other", safe_dumps(part).decode(), kind)
-    return Part(role, "text", read.text) if isinstance(read, Text) else _image(role, read.url)
+    return Part(role, "text", read.text) if isinstance(read, Text) else _media(role, read)
 
 
-def _image(role: str, url: str) -> Part:
-    return Part(role, "media", text_of({"type": "input_image", "image_url": url}), "input_image")
+def _media(role: str, part: Image | Document) -> Part:
+    data = _data(part)
+    return Part(role, "media", text_of(data), data["type"])
+
+
+def _data(part: Image | Document) -> dict[str, str]:
+    if isinstance(part, Image):
+        return {"type": "input_image", "image_url": part.url}
+    return {"type": "input_file", "file_data": part.url, **({} if part.name is None else {"filename": part.name})}
 
 
 def _words(part: ContentPart) -> str:
-    return part.text if isinstance(part, Text) else text_of({"type": "input_image", "image_url": part.url})
+    return part.text if isinstance(part, Text) else text_of(_data(part))

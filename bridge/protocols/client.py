@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from bridge.core.backend import Abilities
 from bridge.core.events import TurnEvent, Usage
@@ -84,9 +84,38 @@ class Variant:
     """The schema of a JSON answer in /openapi.json, if it is not the protocol's."""
 
 
+class ApiSchemas(NamedTuple):
+    """The schemas of a protocol in /openapi.json."""
+
+    body: Json
+    examples: Json
+    """Bodies by their summaries."""
+    schemas: Mapping[str, Json]
+    """All others by name: what a body refers to, answers and errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDescription:
+    """The entry of a protocol in /openapi.json."""
+
+    tag: str
+    about: str
+    """The description of the tag."""
+    description: str
+    """What its turns are."""
+    operation: str
+    summary: str
+    answer: str
+    """The schema of a JSON answer."""
+    stream: str
+    """What a stream consists of."""
+    schemas: Callable[[], ApiSchemas] | None = None
+    """Loads the schemas that are the protocol's own; None if they are with the shared ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """A protocol's endpoints that estimate the tokens of a request, and their entries in /openapi.json."""
+    """Endpoints that estimate the tokens of a request, and their entries in /openapi.json."""
 
     variants: tuple[Variant, ...]
     summary: str
@@ -95,48 +124,85 @@ class TokenCount:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorForm:
+    """How errors are written, and the name of their schema in /openapi.json."""
+
+    body: Callable[[BridgeError], Json] = BridgeError.body
+    status: Callable[[BridgeError], int] = attrgetter("http_status")
+    schema: str = "Error"
+    owner: str = "OpenAI's"
+    """Whose format it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelForm:
+    """How models are listed, in a form of the protocol's own. A model is given as OpenAI's clients see it."""
+
+    entry: Callable[[Mapping[str, Any]], Json]
+    """One model."""
+    page: Callable[[Sequence[Mapping[str, Any]], Mapping[str, str]], Json]
+    """All models, with the query of the request."""
+    schema: str
+    page_schema: str
+    """Their names in /openapi.json."""
+    path: str | None = None
+    """Where the list is, if not at the path of the others."""
+    note: str = ""
+    """What a client has to know about the list at the path of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How a log reads answers and histories that are not in OpenAI's form."""
+
+    begins_answer: Callable[[Mapping[str, Any]], bool]
+    """Whether an event, or a whole answer, is of this protocol."""
+    make_decoder: Callable[[], UpstreamBuffer]
+    read_entry: Callable[[Any, str], Iterable[Item]]
+    """Reads an entry of a history. Raises InvalidRequest for another form."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClientProtocol:
-    """One protocol: how its requests are parsed and its answers written, and its entry in /openapi.json.
+    """One protocol: how its requests are parsed and its answers written.
 
     `parse(body, context)` returns a turn whose model is the name in the body: the exchange resolves it, because only
     that knows what this client may use. `context` has the items of the response that the request continues.
     """
 
     name: str
-    """The name in the log and in metrics, and of the request body in `bridge.protocols.openapi.requests.BODIES`."""
+    """The name in the log and in metrics."""
     path: str
     """Where its requests go. Variable parts, such as `{model}`, become members of the body."""
     parse: Callable[[Json, Sequence[Json]], Turn]
     make_encoder: Callable[[Turn, Json, AnswerContext], Encoder]
     dropped_fields: Callable[[Json, Turn, Abilities], list[str]]
     """Names of the fields in a body that have no effect on such a backend."""
-    operation: str
-    summary: str
-    description: str
-    answer: str
-    """The schema of a JSON answer in /openapi.json."""
-    tag: str
-    error_body: Callable[[BridgeError], Json] = BridgeError.body
-    error_status: Callable[[BridgeError], int] = attrgetter("http_status")
+    api: ApiDescription
+    errors: ErrorForm = ErrorForm()
     keeps_answers: bool = False
     """Whether answers can be stored, continued and run in the background. Such an encoder is a `ResponsesEncoder`."""
     form: str = "openai"
     """The form of its bodies. Protocols of the same form read each other's."""
-    mark: bytes | None = None
-    """A header that its clients send and others do not. It decides the form of an answer on a path that protocols
-    share."""
-    request_id_header: bytes | None = None
-    """The header in which its clients look for the id of their request, beside `x-request-id`."""
+    variants: tuple[Variant, ...] = ()
+    base: str | None = None
+    """The beginning of all its paths, if that is not `path` itself."""
+    members: Mapping[str, Any] = field(default_factory=dict)
+    """Members of the body that its path stands for."""
     header_members: Mapping[bytes, str] = field(default_factory=dict)
     """Headers that belong to the request, and the members of the body that they become. So they are parsed, recorded
     and replayed as all others are."""
     query_members: tuple[str, ...] = ()
     """Parameters of the query that belong to the request, and become members of the body under the same names."""
-    members: Mapping[str, Any] = field(default_factory=dict)
-    """Members of the body that its path stands for."""
-    variants: tuple[Variant, ...] = ()
-    base: str | None = None
-    """The beginning of all its paths, if that is not `path` itself."""
+    mark: bytes | None = None
+    """A header that its clients send and others do not. It decides the form of an answer on a path that protocols
+    share."""
+    request_id_header: bytes | None = None
+    """The header in which its clients look for the id of their request, beside `x-request-id`."""
+    client_headers: tuple[bytes, ...] = ()
+    """All headers of its own that its clients send: a browser asks for them before a request from another origin."""
+    hints: Mapping[str, str] = field(default_factory=dict)
+    """What to tell a client that asks for a path that does not exist, because its base URL is wrong."""
     key_header: bytes | None = None
     """A header in which its clients send their key, besides those that all clients may use."""
     key_parameter: str | None = None
@@ -146,15 +212,6 @@ class ClientProtocol:
     own_models: tuple[str, ...] = ()
     """Beginnings of the names that its clients use unless told otherwise. If no backend serves such a name, the default
     model answers."""
+    models: ModelForm | None = None
     token_count: TokenCount | None = None
-    models_path: str | None = None
-    """Where it lists the models, if not at the path of the others."""
-    model_object: Callable[[Mapping[str, Any]], Json] | None = None
-    """A model in its form, made of the one in OpenAI's."""
-    model_list: Callable[[Sequence[Mapping[str, Any]], Mapping[str, str]], Json] | None = None
-    """The same of the list, with the query of its request."""
-    begins_answer: Callable[[Mapping[str, Any]], bool] | None = None
-    """Whether a recorded event, or a whole answer, is of this protocol; `make_decoder` then reads it."""
-    make_decoder: Callable[[], UpstreamBuffer] | None = None
-    read_entry: Callable[[Any, str], Iterable[Item]] | None = None
-    """Reads an entry of a recorded history that is not in OpenAI's form. Raises InvalidRequest for another form."""
+    recorded: Recorded | None = None

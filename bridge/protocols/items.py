@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, RawItem, Text
+from bridge.core.images import PDF, open_document
+from bridge.core.items import Document, FunctionCall, FunctionOutput, Image, Item, Message, Part, RawItem, Text
 from bridge.errors import InvalidRequest
 from bridge.protocols.reading import invalid, read_list, read_object, read_string
 
@@ -227,7 +228,7 @@ def _past_name(value: Any, place: str) -> str:
 
 
 def read_parts(content: Any, place: str) -> tuple[Part, ...]:
-    """Message content: a string, null, or a list of text and image parts in the form of either protocol."""
+    """Message content: a string, null, or a list of text, image and file parts in the form of either protocol."""
     if content is None:
         return ()
     if isinstance(content, str):
@@ -253,8 +254,34 @@ def _read_part(value: Any, place: str) -> Part:
         if isinstance(source, dict):
             source, detail = source.get("url"), source.get("detail")
         return Image(read_string(source, f"{place}.image_url"), detail if isinstance(detail, str) else None)
-    why = f"content of type {kind!r} is not supported; use text or image parts"
+    if kind in ("input_file", "file"):
+        nested = part.get("file")
+        file, here = (nested, f"{place}.file") if isinstance(nested, dict) else (part, place)
+        if file.get("file_data") is None and not file.get("file_url"):
+            why = "a file that a provider stores cannot be passed on; send the file itself as a data URL in 'file_data'"
+            raise invalid(f"{place}.type", why, code="unsupported_content")
+        return _read_file(file, here)
+    why = f"content of type {kind!r} is not supported; use text, image or file parts"
     raise invalid(f"{place}.type", why, code="unsupported_content")
+
+
+_DATA_URL = re.compile(r"data:([^;,]+)(?:;[^;,]*)*;base64,", re.IGNORECASE)
+_PDF = base64.b64encode(b"%PDF-")[:6].decode()
+"""How the base64 of every PDF begins. Some clients send it without the head of a data URL."""
+
+
+def _read_file(part: Mapping[str, Any], place: str) -> Part:
+    data, url, name = part.get("file_data"), part.get("file_url"), part.get("filename")
+    name = name if isinstance(name, str) and name else None
+    if data is None:
+        return Document(read_string(url, f"{place}.file_url"), name)
+    data = read_string(data, f"{place}.file_data")
+    head = _DATA_URL.match(data)
+    kind = head[1] if head is not None else PDF if data.startswith(_PDF) else ""
+    try:
+        return open_document(kind, data[head.end() if head is not None else 0 :], name)
+    except ValueError:
+        raise invalid(f"{place}.file_data", "expected a data URL with base64 (data:application/pdf;base64,…)") from None
 
 
 def _check_outputs(items: Iterable[Item], place: str) -> None:

@@ -59,6 +59,13 @@ def conversation_id(data: Mapping[str, Any]) -> str | None:
 BodyT = TypeVar("BodyT", bound="Body")
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
+BUDGETS: Mapping[str, int] = {"low": 2_000, "medium": 8_000, "high": 16_000, "xhigh": 24_000, "max": 24_000}
+"""The tokens for thinking, for models that need a number."""
+
+
+def effort_of_budget(tokens: int) -> str:
+    """The smallest effort whose budget is at least this."""
+    return next((effort for effort, budget in BUDGETS.items() if tokens <= budget), "xhigh")
 
 
 class Body(BaseModel):

@@ -17,32 +17,48 @@ PROTOCOLS: Mapping[str, ClientProtocol] = {protocol.name: protocol for protocol 
 
 def turn_paths(protocol: ClientProtocol) -> tuple[Variant, ...]:
     """The paths of a protocol on which a turn runs."""
-    return (Variant(protocol.path, protocol.operation, protocol.members), *protocol.variants)
+    return (Variant(protocol.path, protocol.api.operation, protocol.members), *protocol.variants)
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"{\w+(:path)?}", ".+", path))
+class _Paths:
+    """Protocols by path. Most paths are fixed; the others are tried in order."""
+
+    def __init__(self, paths: Iterable[tuple[str, ClientProtocol]]) -> None:
+        self._fixed: dict[str, ClientProtocol] = {}
+        self._variable: list[tuple[re.Pattern[str], ClientProtocol]] = []
+        for path, protocol in paths:
+            if "{" in path:
+                self._variable.append((re.compile(re.sub(r"{\w+(:path)?}", ".+", path)), protocol))
+            else:
+                self._fixed[path] = protocol
+
+    def find(self, path: str) -> ClientProtocol | None:
+        if (found := self._fixed.get(path)) is not None:
+            return found
+        return next((protocol for pattern, protocol in self._variable if pattern.fullmatch(path)), None)
 
 
-_TURNS = [(_pattern(each.path), protocol) for protocol in PROTOCOLS.values() for each in turn_paths(protocol)]
-_COUNTS = [
-    (_pattern(each.path), protocol)
+def _count_paths(protocol: ClientProtocol) -> tuple[Variant, ...]:
+    return () if protocol.token_count is None else protocol.token_count.variants
+
+
+_TURNS = _Paths((each.path, protocol) for protocol in PROTOCOLS.values() for each in turn_paths(protocol))
+_ALL = _Paths(
+    (each.path, protocol)
     for protocol in PROTOCOLS.values()
-    if protocol.token_count is not None
-    for each in protocol.token_count.variants
-]
+    for each in (*turn_paths(protocol), *_count_paths(protocol))
+)
 
 
 def protocol_at(path: str) -> ClientProtocol | None:
     """The protocol whose turns run on this path."""
-    return next((protocol for pattern, protocol in _TURNS if pattern.fullmatch(path)), None)
+    return _TURNS.find(path)
 
 
 def protocol_of(path: str, headers: Iterable[tuple[bytes, bytes]]) -> ClientProtocol | None:
     """The protocol that a client speaks, by its path or by a header that only its clients send."""
-    for pattern, protocol in (*_TURNS, *_COUNTS):
-        if pattern.fullmatch(path):
-            return protocol
+    if (found := _ALL.find(path)) is not None:
+        return found
     for protocol in PROTOCOLS.values():
         base = protocol.base or protocol.path
         if path == base or path.startswith(f"{base}/"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import time
 from typing import Any
 
@@ -10,13 +11,19 @@ from bridge import exact_json
 from bridge.app.continuation import conversation_not_found
 from bridge.errors import InvalidRequest
 from bridge.http.pages import Page, PageRequest, json_page, list_page
+from bridge.http.request import Parameter, Route
 from bridge.protocols.items import read_items
 from bridge.protocols.reading import Body, parse_json, validate
 from bridge.protocols.responses.build import build_stored_items
+from bridge.server.dispatch import LIST, STORED_ERRORS, MakeHandler
 from bridge.store.base import Conversation, Store
 
 MAX_ITEMS = 20
 """Items that one request may add, as in OpenAI's API."""
+
+
+_CONVERSATION = Parameter("path", "id", "The id of a conversation of this key.")
+_ITEM = Parameter("path", "item", "The id of an item of the conversation.")
 
 
 class _Create(Body):
@@ -31,6 +38,89 @@ class ConversationPages:
         self._store = store
         self._new_id = new_id
         self._enabled = enabled
+
+    def routes(self, page: MakeHandler) -> list[Route]:
+        """Their entries in the route table."""
+        conversation = partial(Route, tag="Conversations", errors=STORED_ERRORS)
+        return [
+            conversation(
+                "POST",
+                "/v1/conversations",
+                page(self.create),
+                "createConversation",
+                "Create a conversation",
+                "A request names it in `conversation`. Without a body it is empty.",
+                body="NewConversation",
+                answer="Conversation",
+                errors=(503,),
+            ),
+            conversation(
+                "GET",
+                "/v1/conversations/{id}",
+                page(self.retrieve),
+                "getConversation",
+                "Get a conversation",
+                parameters=(_CONVERSATION,),
+                answer="Conversation",
+            ),
+            conversation(
+                "POST",
+                "/v1/conversations/{id}",
+                page(self.update),
+                "updateConversation",
+                "Replace the metadata of a conversation",
+                parameters=(_CONVERSATION,),
+                body="ConversationUpdate",
+                answer="Conversation",
+            ),
+            conversation(
+                "DELETE",
+                "/v1/conversations/{id}",
+                page(self.delete),
+                "deleteConversation",
+                "Delete a conversation",
+                parameters=(_CONVERSATION,),
+                answer="DeletedConversation",
+            ),
+            conversation(
+                "GET",
+                "/v1/conversations/{id}/items",
+                page(self.list_items),
+                "listConversationItems",
+                "List the items of a conversation",
+                parameters=(_CONVERSATION, *LIST),
+                answer="ItemList",
+            ),
+            conversation(
+                "POST",
+                "/v1/conversations/{id}/items",
+                page(self.add_items),
+                "addConversationItems",
+                "Add items to a conversation",
+                f"At most {MAX_ITEMS} at once. The answer has only the added items.",
+                parameters=(_CONVERSATION,),
+                body="NewItems",
+                answer="ItemList",
+            ),
+            conversation(
+                "GET",
+                "/v1/conversations/{id}/items/{item}",
+                page(self.retrieve_item),
+                "getConversationItem",
+                "Get an item",
+                parameters=(_CONVERSATION, _ITEM),
+                answer="Item",
+            ),
+            conversation(
+                "DELETE",
+                "/v1/conversations/{id}/items/{item}",
+                page(self.delete_item),
+                "deleteConversationItem",
+                "Delete an item",
+                parameters=(_CONVERSATION, _ITEM),
+                answer="Conversation",
+            ),
+        ]
 
     async def create(self, request: PageRequest) -> Page:
         """POST /v1/conversations."""

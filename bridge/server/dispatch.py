@@ -15,19 +15,54 @@ from bridge import __version__
 from bridge.cap import speaks_cap
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.http.pages import Page, PageRequest, error_page, provider_key, send_page
-from bridge.http.request import ClientGone, Handler, Headers, Request, Route
+from bridge.http.request import ClientGone, Handler, Headers, Parameter, Request, Route
+from bridge.page.sessions import is_of_page
 from bridge.protocols.client import ClientProtocol
-from bridge.protocols.registry import protocol_of
+from bridge.protocols.registry import PROTOCOLS, protocol_of
 
 ShowPage = Callable[[PageRequest], Awaitable[Page]]
+MakeHandler = Callable[[ShowPage], Handler]
+"""Makes the handler of a page."""
+
+TURN_ERRORS = (404, 500, 502, 503, 504)
+STORED_ERRORS = (404, 503)
+"""The statuses of errors of a route that runs a turn, and of one that reads the store."""
+PROVIDER_KEY = Parameter(
+    "header",
+    "x-provider-key",
+    "A key for the model's provider, for this request only: a backend that uses a provider over HTTP sends it instead "
+    "of its own. It is never logged, stored or sent elsewhere.",
+    {"type": "string", "pattern": "^[!-~]+$"},
+)
+LIST = (
+    Parameter(
+        "query",
+        "limit",
+        "The number of items to return.",
+        {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+    ),
+    Parameter(
+        "query",
+        "order",
+        "`desc`: the newest first.",
+        {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
+    ),
+    Parameter("query", "after", "The id of an item of this list: return only what follows it."),
+    Parameter("query", "before", "The id of an item of this list: return only what precedes it."),
+)
+"""The parameters of a list."""
 
 
 class Routes:
-    """Dispatches requests by the route table, and WebSockets by their paths."""
+    """Dispatches requests by the route table, and WebSockets by their paths. `page` answers the paths of the live page.
 
-    def __init__(self, table: Iterable[Route], sockets: Mapping[str, Handler]) -> None:
+    Those are internal, and not described: they change with the page.
+    """
+
+    def __init__(self, table: Iterable[Route], sockets: Mapping[str, Handler], page: Handler | None = None) -> None:
         self.table = tuple(table)
         self.sockets = sockets
+        self._page = page
         self.patterns: dict[str, dict[str, Handler]] = {}
         """Handlers by pattern and method."""
         for route in self.table:
@@ -41,6 +76,8 @@ class Routes:
             request.path = request.path.removesuffix("/")
         if request.socket is not None:
             return self.sockets.get(request.path, _not_found)(request)
+        if self._page is not None and is_of_page(request.path):
+            return self._page(request)
         methods = self._find(request)
         if methods is None:
             return _not_found(request)
@@ -121,7 +158,7 @@ def refusal(request: Request, error: BridgeError, headers: Headers = ()) -> Page
 
 def protocol_error_page(protocol: ClientProtocol, error: BridgeError, headers: Headers = ()) -> Page:
     """The error as a page of this protocol."""
-    return replace(error_page(error, headers, protocol.error_body(error)), status=protocol.error_status(error))
+    return replace(error_page(error, headers, protocol.errors.body(error)), status=protocol.errors.status(error))
 
 
 class ByProtocol:
@@ -158,9 +195,8 @@ _HINTS = {
     "/responses": "The base URL must end in /v1: POST /v1/responses.",
     "/models": "The base URL must end in /v1: GET /v1/models.",
 }
-_HINTS |= dict.fromkeys(
-    ("/v1/v1/messages", "/messages"), "The base URL of Anthropic's clients must not end in /v1: POST /v1/messages."
-)
+for _protocol in PROTOCOLS.values():
+    _HINTS |= _protocol.hints
 
 
 async def _not_found(request: Request) -> None:

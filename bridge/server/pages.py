@@ -6,9 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import Any
-
-import orjson
+from typing import Any, NamedTuple
 
 from bridge import APP, __version__
 from bridge.app.admission import resolve_visible, visible_models
@@ -25,6 +23,13 @@ from bridge.telemetry import MEMORY_PRESSURE
 DEFAULT_DAYS = 30
 NO_TURNS = ("shutdown_initiated", MEMORY_PRESSURE)
 """Faults with which the bridge accepts no turns."""
+
+
+class _Listing(NamedTuple):
+    """The models that a key may use, and the page that lists them."""
+
+    entries: list[dict[str, Any]]
+    page: Page
 
 
 class Pages:
@@ -44,36 +49,42 @@ class Pages:
         self._began = monotonic()
         self._agent_id = service.cap.agent_id
         self._listed: list[str] = []
-        self._model_pages: dict[tuple[str, ...], Page] = {}
-        """GET /v1/models by the models that a key allows."""
+        self._listings: dict[tuple[str, ...], _Listing] = {}
+        """By the models that a key allows."""
 
     async def models(self, request: PageRequest) -> Page:
         """GET /v1/models: the models that a request may name now."""
+        return (await self._listing(request)).page
+
+    async def models_of(self, protocol: ClientProtocol, request: PageRequest) -> Page:
+        """The same in the form of a protocol that has one of its own."""
+        assert protocol.models is not None
+        return json_page(protocol.models.page((await self._listing(request)).entries, request.query))
+
+    async def _listing(self, request: PageRequest) -> _Listing:
         await self._router.wait_until_known(patience=2)
         listed = self._router.models(aliases=self._lists_aliases)
         if listed is not self._listed:
             # The router returns the same list until a backend's models change.
-            self._listed, self._model_pages = listed, {}
+            self._listed, self._listings = listed, {}
         key = self._admission.key(request.key)
         allowed = () if key is None else key.models
-        if allowed not in self._model_pages:
+        if allowed not in self._listings:
             names = visible_models(self._router, key, aliases=self._lists_aliases)
-            self._model_pages[allowed] = json_page({"object": "list", "data": [self._entry(name) for name in names]})
-        return self._model_pages[allowed]
-
-    async def models_of(self, protocol: ClientProtocol, request: PageRequest) -> Page:
-        """The same in the form of a protocol that has one of its own."""
-        assert protocol.model_list is not None
-        entries = orjson.loads((await self.models(request)).body)["data"]
-        return json_page(protocol.model_list(entries, request.query))
-
-    async def model_of(self, protocol: ClientProtocol, request: PageRequest) -> Page:
-        """GET /v1/models/{id} in the form of a protocol that has one of its own."""
-        assert protocol.model_object is not None
-        return json_page(protocol.model_object(orjson.loads((await self.model(request)).body)))
+            entries = [self._entry(name) for name in names]
+            self._listings[allowed] = _Listing(entries, json_page({"object": "list", "data": entries}))
+        return self._listings[allowed]
 
     async def model(self, request: PageRequest) -> Page:
         """GET /v1/models/{id}: any name that a request may use, listed or not."""
+        return json_page(await self._named(request))
+
+    async def model_of(self, protocol: ClientProtocol, request: PageRequest) -> Page:
+        """The same in the form of a protocol that has one of its own."""
+        assert protocol.models is not None
+        return json_page(protocol.models.entry(await self._named(request)))
+
+    async def _named(self, request: PageRequest) -> dict[str, Any]:
         await self._router.wait_until_known(patience=2)
         name = request.path["model"]
         try:
@@ -81,7 +92,7 @@ class Pages:
         except ModelNotFound as error:
             error.http_status = 404
             raise
-        return json_page(self._entry(name))
+        return self._entry(name)
 
     async def usage(self, request: PageRequest) -> Page:
         """GET /v1/usage: what this key has used, by day and model."""

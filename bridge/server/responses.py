@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import trio
@@ -17,12 +18,21 @@ from bridge.core.items import Message
 from bridge.core.turn import estimate_input
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.http.pages import Page, PageRequest, json_page, list_page
+from bridge.http.request import Parameter, Route
 from bridge.protocols.items import PROMPT, compaction_item
 from bridge.protocols.reading import parse_json, parse_request
 from bridge.protocols.responses.build import build_stored_items
 from bridge.protocols.responses.encoder import RESPONSES, ResponsesEncoder, usage_object
+from bridge.server.dispatch import LIST, PROVIDER_KEY, STORED_ERRORS, TURN_ERRORS, MakeHandler
 
 CANCEL_SECONDS = 10.0
+_RESPONSE = Parameter("path", "id", "The id of a response of this key.")
+_STREAM = Parameter(
+    "query",
+    "stream",
+    "A stored response cannot be streamed: `true` is refused.",
+    {"type": "boolean", "default": False},
+)
 
 
 class ResponsePages:
@@ -30,6 +40,77 @@ class ResponsePages:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+
+    def routes(self, page: MakeHandler) -> list[Route]:
+        """Their entries in the route table."""
+        response = partial(Route, tag="Responses", errors=STORED_ERRORS)
+        return [
+            response(
+                "GET",
+                "/v1/responses/{id}",
+                page(self.retrieve),
+                "getResponse",
+                "Get a response",
+                "A response in progress has what was written so far.",
+                parameters=(_RESPONSE, _STREAM),
+                answer="Response",
+            ),
+            Route(
+                "POST",
+                "/v1/responses/compact",
+                page(self.compact),
+                "compactResponse",
+                "Summarize a conversation",
+                "The model writes a summary. Send the `output` of the answer as the start of the next `input`.",
+                body="CompactRequest",
+                answer="Compaction",
+                tag="Responses",
+                parameters=(PROVIDER_KEY,),
+                errors=TURN_ERRORS,
+                runs_turn=True,
+            ),
+            response(
+                "POST",
+                "/v1/responses/input_tokens",
+                page(self.input_tokens),
+                "countInputTokens",
+                "Estimate the tokens of a request",
+                "There is no tokenizer: this is an estimate of four bytes per token.",
+                parameters=(PROVIDER_KEY,),
+                body="responses",
+                answer="InputTokens",
+            ),
+            response(
+                "DELETE",
+                "/v1/responses/{id}",
+                page(self.delete),
+                "deleteResponse",
+                "Delete a response",
+                "A response in progress is then not stored; one in the background is ended.",
+                parameters=(_RESPONSE,),
+                answer="DeletedResponse",
+            ),
+            response(
+                "POST",
+                "/v1/responses/{id}/cancel",
+                page(self.cancel),
+                "cancelResponse",
+                "End a response in progress",
+                "A response that has ended is returned unchanged. A body is ignored.",
+                parameters=(_RESPONSE,),
+                answer="Response",
+            ),
+            response(
+                "GET",
+                "/v1/responses/{id}/input_items",
+                page(self.input_items),
+                "listInputItems",
+                "List the input of a response",
+                "All items that the response answers, including those of the responses before it.",
+                parameters=(_RESPONSE, *LIST),
+                answer="ItemList",
+            ),
+        ]
 
     async def retrieve(self, request: PageRequest) -> Page:
         """GET /v1/responses/{id}."""
@@ -138,7 +219,9 @@ class ResponsePages:
         if stored is None:
             raise _not_found(name)
         body: dict[str, Any] = exact_json.loads(stored.body)
-        return as_interrupted(body) if body["status"] in UNFINISHED else body
+        if body["status"] not in UNFINISHED or self._service.now() < stored.created_at + self._service.shared_for:
+            return body
+        return as_interrupted(body)
 
     async def _continue(self, request: PageRequest, data: dict[str, Any]) -> Continuation:
         return await find_continuation(self._service.store, request.key, data, enabled=self._service.keeps_responses)

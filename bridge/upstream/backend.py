@@ -55,7 +55,7 @@ class Api(Protocol):
 class ResponsesApi:
     """The Responses API as Codex uses it (seed 001), streamed and not stored. Items are passed on as they are."""
 
-    takes = Abilities(counts_tokens=True, hosted_tools=True, provider_key=True)
+    takes = Abilities(counts_tokens=True, hosted_tools=True, documents=True, provider_key=True)
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         responses.check_pairs(turn.items)
@@ -71,7 +71,7 @@ class ResponsesApi:
 class PlainResponsesApi(ResponsesApi):
     """The Responses API of other servers: without what Codex adds to each request."""
 
-    takes = Abilities(sampling=True, hosted_tools=True, provider_key=True)
+    takes = Abilities(sampling=True, hosted_tools=True, documents=True, provider_key=True)
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         responses.check_pairs(turn.items)
@@ -84,10 +84,9 @@ class PlainResponsesApi(ResponsesApi):
 class ChatApi:
     """Chat completions, streamed: Gemini, Groq, OpenRouter, Ollama, LM Studio, vLLM, OpenAI, …"""
 
-    takes = Abilities(sampling=True, provider_key=True)
-
     def __init__(self, preset: Preset = CUSTOM) -> None:
         self._preset = preset
+        self.takes = Abilities(sampling=True, documents=preset.documents is not None, provider_key=True)
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         return chat.build_body(turn, self._preset)
@@ -108,7 +107,7 @@ def chat_url(base_url: str) -> str:
 class MessagesApi:
     """Anthropic's Messages API, streamed."""
 
-    takes = Abilities(sampling=True, provider_key=True)
+    takes = Abilities(sampling=True, documents=True, provider_key=True)
 
     def build(self, turn: Turn, session: str) -> dict[str, Any]:
         return messages.build_body(turn)

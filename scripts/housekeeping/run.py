@@ -1,5 +1,6 @@
 """Measure the tree against its budgets: size per package, small and large files, modules with one importer, translated
-phrases, and with --walks the files that a delta, a request, a verified recording and a lab cell pass through.
+phrases, the files that example changes touch, and with --walks those that a delta, a request, a verified recording and
+a lab cell pass through.
 
 The exit code is 1 when a budget is exceeded, with --strict also for a limit or a target. docs/design.md ("Sizes") says
 what budgets are for.
@@ -35,6 +36,26 @@ PHRASES = re.compile(
     r"|\bstands? (in|on|there|behind|elsewhere|among)\b|\bfell silent\b|\bnone of its own\b|\bof equals\b"
 )
 """Phrases that a native reader stumbles over."""
+
+PROTOCOLS = {
+    "gemini": re.compile(r"gemini", re.IGNORECASE),
+    # "messages" alone is a word of its own, and a member of chat's bodies.
+    "messages": re.compile(r"(?i:anthropic|protocols\.messages|/v1/messages)|\bMESSAGES\b"),
+}
+"""How a file names a client protocol."""
+PROVIDERS = re.compile(
+    r"(upstream|routing|settings|cli/exec|protocols/chat)/|protocols/upstream\.py|core/(models|thoughts)\.py|redact\.py"
+)
+"""Files that name the same companies as providers: a backend is not a client protocol."""
+MOST_NAMES = 6
+"""Files outside its package that may name a client protocol."""
+
+EXAMPLES = (
+    ("TurnEvent", "CallDelta", 8),
+    ("request field", "verbosity", 5),
+    ("member of turn_end", "invalid_arguments", 3),
+)
+"""(kind of change, the name that an example of it has brought, how many files it may touch)."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +178,33 @@ def sizes(found: list[Module]) -> tuple[list[Size], Size]:
     return rows, Size("total", *(sum(column) for column in zip(*numbers, strict=True)))
 
 
+def naming(found: list[Module], name: str) -> list[Module]:
+    """The files outside its package that name a client protocol."""
+    own = f"protocols/{name}/"
+    return [
+        module
+        for module in found
+        if not str(module).startswith(own) and not PROVIDERS.match(str(module)) and PROTOCOLS[name].search(module.text)
+    ]
+
+
+def touching(found: list[Module], name: str) -> list[Module]:
+    """The files that name something that a change has brought: so many would touch the next change of this kind."""
+    return [module for module in found if re.search(rf"\b{name}\b", module.text)]
+
+
+def report_changes(found: list[Module], *, verbose: bool) -> list[str]:
+    """Print what the example changes touch; returns what is over its target."""
+    rows = [(f"client protocol, outside its package: {name}", naming(found, name), MOST_NAMES) for name in PROTOCOLS]
+    rows += [(f"{kind}: {name}", touching(found, name), most) for kind, name, most in EXAMPLES]
+    print(f"\n{'files that the example changes touch':<52}files / target")
+    for title, files, most in rows:
+        print(f"{title:<52}{beside(len(files), most)}".rstrip())
+        if verbose:
+            print(*(f"  {module}" for module in files), sep="\n")
+    return [f"{title}: {len(files)} files, at most {most}" for title, files, most in rows if len(files) > most]
+
+
 def set_budgets(found: list[Module], chosen: list[str]) -> None:
     """Set the budgets of these packages, or of all, to the size that they have now."""
     rows, _ = sizes(found)
@@ -255,6 +303,7 @@ def main() -> None:
         print(f"size: {total}, {total.code:,} of them code")
     else:
         limits = report(found, verbose=options.verbose)
+        limits += report_changes(found, verbose=options.verbose)
         limits += report_walks(verbose=options.verbose) if options.walks else []
         print()
     print(*over, *limits, sep="\n", end="\n" if over or limits else "")

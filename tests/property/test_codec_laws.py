@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from property.test_encoders_properties import answers, successes
 from protocols.cases import chat_encoder, choices_encoder, counter, encode, messages_encoder, responses_encoder
@@ -19,6 +19,8 @@ from bridge import exact_json
 from bridge.core.collect import OpenCall, ReasoningOutput, Result, TextOutput, collect
 from bridge.core.events import CANCELLED, Choice, Finished, ReasoningDelta, ToolCall, TurnEvent, Usage, WebSearch
 from bridge.core.items import (
+    FAILED,
+    Document,
     FunctionCall,
     FunctionOutput,
     FunctionTool,
@@ -26,6 +28,7 @@ from bridge.core.items import (
     Item,
     Message,
     OutputFormat,
+    Part,
     RawItem,
     RawTool,
     Text,
@@ -41,7 +44,6 @@ from bridge.protocols.items import read_items
 from bridge.protocols.messages.build import build_body as build_message
 from bridge.protocols.messages.decoder import MessagesBuffer
 from bridge.protocols.messages.encoder import message_input
-from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import client_block, pack_thought
 from bridge.protocols.messages.request import FIELD_NAMES, parse_messages
 from bridge.protocols.responses.build import build_request, build_stored_items
@@ -397,6 +399,8 @@ searches = st.sampled_from(["live", "cached"]).map(
     lambda mode: RawTool("web_search", {"type": "web_search", "external_web_access": mode == "live"})
 )
 images = st.builds(Image, st.just("data:image/png;base64,AA=="), st.sampled_from([None, "low", "high", "auto"]))
+PDF = "data:application/pdf;base64,JVBERi0xLjc="
+documents = st.builds(Document, st.sampled_from([PDF, "https://x/a.pdf"]), st.none() | names)
 formats = st.one_of(
     st.none(),
     st.just(OutputFormat("json_object", {"type": "json_object"})),
@@ -416,7 +420,7 @@ some = st.floats(0, 1, allow_nan=False)
 def histories(draw: st.DrawFn, *, chat: bool = False) -> tuple[Item, ...]:
     """Messages, and calls with their outputs. Without `chat`, everything that only the Responses API has as well."""
     items: list[Item] = []
-    parts = st.builds(Text, words) if chat else st.builds(Text, words) | images
+    parts = st.builds(Text, words) if chat else st.builds(Text, words) | images | documents
     for number in range(draw(st.integers(1, 4))):
         kind = draw(st.sampled_from(["message", "calls"] if chat else ["message", "calls", "raw"]))
         if kind == "message":
@@ -486,15 +490,20 @@ EXACT = Preset(verbosity=True, service_tier=True, limit="max_completion_tokens")
 
 
 def stored(item: Item) -> Item:
-    """What the store keeps of an item: every image has a detail, and an output in several texts is one text."""
+    """What the store keeps of an item: every image has a detail, a file has a name, and several texts are one text."""
     if isinstance(item, FunctionOutput) and all(isinstance(part, Text) for part in item.parts):
         return replace(item, parts=(Text(item.text),))
     if isinstance(item, Message | FunctionOutput):
-        parts = (
-            replace(part, detail=part.detail or "auto") if isinstance(part, Image) else part for part in item.parts
-        )
-        return replace(item, parts=tuple(parts))
+        return replace(item, parts=tuple(map(stored_part, item.parts)))
     return item
+
+
+def stored_part(part: Part) -> Part:
+    if isinstance(part, Image):
+        return replace(part, detail=part.detail or "auto")
+    if isinstance(part, Document) and part.url == PDF:
+        return replace(part, name=part.name or "document.pdf")
+    return part
 
 
 @given(histories())
@@ -572,7 +581,7 @@ SEEN = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Z"]
 @st.composite
 def dialogues(draw: st.DrawFn, model: str, *, thinks: bool) -> tuple[Item, ...]:
     """The user and the model in turn, with calls and their outputs; signed reasoning only where the model may think."""
-    parts = st.lists(st.builds(Text, SEEN) | images.map(lambda image: Image(image.url)), min_size=1, max_size=3)
+    parts = st.lists(st.builds(Text, SEEN) | media, min_size=1, max_size=3)
     items: list[Item] = [Message("user", tuple(draw(parts)))]
     for number in range(draw(st.integers(0, 3))):
         called = [f"call_{number}_{index}" for index in range(draw(st.integers(0, 2)))]
@@ -587,14 +596,15 @@ def dialogues(draw: st.DrawFn, model: str, *, thinks: bool) -> tuple[Item, ...]:
             items.append(Message("assistant", tuple(said)))
         items += [FunctionCall(call, draw(names), draw(objects)) for call in called]
         for call in called:
-            output = draw(st.just([]) | st.lists(st.builds(Text, SEEN), min_size=1, max_size=1) | image_lists)
+            output = draw(st.just([]) | st.lists(st.builds(Text, SEEN), min_size=1, max_size=1) | media_lists)
             items.append(FunctionOutput(call, (*([FAILED] if draw(st.booleans()) else []), *output)))
         if not called or draw(st.booleans()):
             items.append(Message("user", tuple(draw(parts))))
     return tuple(items)
 
 
-image_lists = st.lists(images.map(lambda image: Image(image.url)), min_size=1, max_size=2)
+media = images.map(lambda image: Image(image.url)) | documents
+media_lists = st.lists(media, min_size=1, max_size=2)
 
 
 @st.composite
@@ -669,3 +679,12 @@ def test_a_budget_parses_as_its_effort(effort: str) -> None:
 def test_a_chat_request_parses_as_its_turn(turn: Turn) -> None:
     body = orjson.loads(orjson.dumps(build_body(turn, EXACT)))
     assert parse_chat(body) == normal_chat_turn(turn)
+
+
+@given(st.lists(st.builds(Text, SEEN) | st.builds(Document, st.just(PDF), names), min_size=1, max_size=3))
+def test_a_chat_message_with_documents_parses_as_itself(parts: list[Part]) -> None:
+    assume(not all(isinstance(part, Text) for part in parts))
+    message = Message("user", tuple(parts))
+    preset = replace(EXACT, documents="file")
+    body = orjson.loads(orjson.dumps(build_body(Turn("m", "m", (message,)), preset)))
+    assert parse_chat(body).items == (message,)

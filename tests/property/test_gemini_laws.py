@@ -31,6 +31,8 @@ from bridge import exact_json
 from bridge.core.collect import OpenCall, ReasoningOutput, TextOutput, collect
 from bridge.core.events import TurnEvent, Usage, WebSearch
 from bridge.core.items import (
+    FAILED,
+    Document,
     FunctionCall,
     FunctionOutput,
     FunctionTool,
@@ -38,6 +40,7 @@ from bridge.core.items import (
     Item,
     Message,
     OutputFormat,
+    Part,
     RawItem,
     Text,
     ToolChoice,
@@ -50,7 +53,6 @@ from bridge.protocols.gemini.encoder import GeminiEncoder, args_object
 from bridge.protocols.gemini.request import FIELD_NAMES, parse_gemini
 from bridge.protocols.gemini.signatures import Thought, signature_of, thoughts_in
 from bridge.protocols.gemini.tools import json_schema
-from bridge.protocols.messages.history import FAILED
 from bridge.tools.payload import arguments_of
 
 
@@ -145,7 +147,9 @@ def test_a_whole_response_decodes_to_itself(events: list[TurnEvent]) -> None:
 # Turns
 
 objects = st.dictionaries(names, SEEN | st.integers(0, 99), max_size=2)
-pictures = st.just(Image("data:image/png;base64,AA=="))
+pictures: st.SearchStrategy[Image | Document] = st.sampled_from(
+    [Image("data:image/png;base64,AA=="), Document("data:application/pdf;base64,JVBERi0=", "a")]
+)
 
 
 @st.composite
@@ -262,7 +266,7 @@ def contents_of(turn: Turn) -> list[dict[str, Any]]:
             parts = [{"functionCall": call}]
         elif isinstance(item, FunctionOutput):
             texts = [part.text for part in item.parts if isinstance(part, Text)]
-            files = [part_of(part) for part in item.parts if isinstance(part, Image)]
+            files = [part_of(part) for part in item.parts if not isinstance(part, Text)]
             given = {"error" if item.parts[:1] == (FAILED,) else "output": texts[-1]} if texts else {}
             answer = {"id": item.call_id, "name": called[item.call_id], "response": given, "parts": files}
             parts = [{"functionResponse": answer}]
@@ -272,11 +276,12 @@ def contents_of(turn: Turn) -> list[dict[str, Any]]:
     return contents
 
 
-def part_of(part: Text | Image) -> dict[str, Any]:
+def part_of(part: Part) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"text": part.text}
     kind, _, data = part.url.removeprefix("data:").partition(";base64,")
-    return {"inline_data": {"mimeType": kind, "data": data}}
+    named = {"displayName": part.name} if isinstance(part, Document) else {}
+    return {"inline_data": {"mimeType": kind, "data": data, **named}}
 
 
 @given(turns())

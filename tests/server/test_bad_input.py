@@ -251,7 +251,8 @@ BAD_MESSAGES: list[tuple[dict[str, Any], str]] = [
     (said("user", {"type": "image", "source": {"type": "file", "file_id": "f"}}), f"{TEXT}.source.type"),
     (said("user", {"type": "image", "source": {"type": "base64", "data": "AA=="}}), f"{TEXT}.source.media_type"),
     (said("user", {"type": "image", "source": {"type": "url"}}), f"{TEXT}.source.url"),
-    (said("user", {"type": "document", "source": {"type": "base64", "data": "AA=="}}), f"{TEXT}.source.type"),
+    (said("user", {"type": "document", "source": {"type": "base64", "data": "AA=="}}), f"{TEXT}.source.media_type"),
+    (said("user", {"type": "document", "source": {"type": "file", "file_id": "f"}}), f"{TEXT}.source.type"),
     (said("user", {"type": "document", "source": {"type": "text"}}), f"{TEXT}.source.data"),
     (said("user", {"type": "search_result", "title": "t", "source": "s"}), f"{TEXT}.content"),
     (said("user", {"type": "tool_result", "content": "x"}), f"{TEXT}.tool_use_id"),
@@ -613,7 +614,7 @@ def test_a_refused_large_body_does_not_hide_the_refusal(mock_bridge: RunningBrid
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/", "/v1/responses//", "/v1/audio/speech", "/v2/responses", "/v1/%ff%0d%0aX: y"]
+    "path", ["/other", "/v1", "/v1/", "/v1/responses//", "/v1/audio/speech", "/v2/responses", "/v1/%ff%0d%0aX: y"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_an_unknown_path_is_not_found(mock_bridge: RunningBridge, path: str, method: str) -> None:

@@ -171,7 +171,7 @@ def _asked(part: Part) -> str:
         return f"{part.name}({part.text})"
     if part.kind != "media":
         return _FILE.sub(lambda found: _shortened(found[0]), part.text) if part.kind == "output" else part.text
-    source = member(try_loads(part.text), "image_url")
+    source = member(data := try_loads(part.text), "image_url") or member(data, "file_data")
     source = source.get("url") if isinstance(source, dict) else source
     return f"[{part.name}: {_shortened(source)}]" if isinstance(source, str) else f"[{part.name}]"
 

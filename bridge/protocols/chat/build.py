@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from bridge.core.images import document_refusal
 from bridge.core.items import (
     FunctionCall,
     FunctionOutput,
@@ -22,6 +23,7 @@ from bridge.errors import InvalidRequest
 from bridge.protocols.chat.calls import extra_content, unpack
 from bridge.protocols.chat.presets import Preset
 from bridge.protocols.items import missing_call
+from bridge.protocols.responses.build import document_name
 from bridge.protocols.upstream import ToolNames, legal_name
 from bridge.tools.payload import arguments_of, arguments_or_none
 
@@ -37,6 +39,7 @@ MAX_NAME = 64
 # output.
 
 SEE_BELOW = "The output is an image; it is in the message that follows."
+DOCUMENT_BELOW = SEE_BELOW.replace("an image", "a document")
 _DETAILS = ("auto", "low", "high")
 
 
@@ -125,12 +128,12 @@ class _Writer:
     def write(self, entry: Message | _Answer) -> Iterator[Json]:
         if isinstance(entry, _Answer):
             yield from self._answer(entry)
-        elif entry.role == "user" and any(isinstance(part, Image) for part in entry.parts):
-            yield {"role": "user", "content": [_part(part) for part in entry.parts]}
+        elif entry.role == "user" and not all(isinstance(part, Text) for part in entry.parts):
+            yield {"role": "user", "content": [self._part(part) for part in entry.parts]}
         else:
             yield {"role": "user" if entry.role == "user" else "system", "content": entry.text}
             if entry.role != "user":
-                yield from _images(entry.parts, "")
+                yield from self._media(entry.parts, "")
 
     def _answer(self, answer: _Answer) -> Iterator[Json]:
         # As in OpenAI's own answers: null, not an empty text, if there are only calls.
@@ -144,13 +147,35 @@ class _Writer:
             if output is not None
         ]
         for call_id, output in outputs:
-            shown = _text(output) or (SEE_BELOW if any(isinstance(part, Image) for part in output) else "")
+            media = [part for part in output if not isinstance(part, Text)]
+            below = SEE_BELOW if any(isinstance(part, Image) for part in media) else DOCUMENT_BELOW
+            shown = _text(output) or (below if media else "")
             yield {"role": "tool", "tool_call_id": call_id, "content": shown}
-        # A `tool` message can have only text (and must follow the calls at once), so images come after all of them,
-        # in a message of the only role that can have images.
-        yield from _images(answer.parts, "")
+        # A `tool` message can have only text (and must follow the calls at once), so images and documents come after
+        # all of them, in a message of the only role that can have any.
+        yield from self._media(answer.parts, "")
         for call_id, output in outputs:
-            yield from _images(output, f"From the output of {call_id}:")
+            yield from self._media(output, f"From the output of {call_id}:")
+
+    def _media(self, parts: Iterable[Part], about: str) -> Iterator[Json]:
+        media = [part for part in parts if not isinstance(part, Text)]
+        if media:
+            said: list[Part] = [Text(about)] if about else []
+            yield {"role": "user", "content": [self._part(part) for part in (*said, *media)]}
+
+    def _part(self, part: Part) -> Json:
+        if isinstance(part, Text):
+            return {"type": "text", "text": part.text}
+        if isinstance(part, Image):
+            detail = {"detail": part.detail} if part.detail in _DETAILS else {}
+            return {"type": "image_url", "image_url": {"url": part.url, **detail}}
+        if part.media_type is None:
+            raise document_refusal(
+                part, "a chat completions API", "Send the document itself, as a data URL with base64."
+            )
+        if self._preset.documents == "image_url":
+            return {"type": "image_url", "image_url": {"url": part.url}}
+        return {"type": "file", "file": {"filename": document_name(part), "file_data": part.url}}
 
     def _call(self, call: FunctionCall, *, first: bool) -> Json:
         arguments = arguments_of(call.arguments) if call.custom else arguments_or_none(call.arguments)
@@ -174,20 +199,6 @@ class _Writer:
 
 def _text(parts: Iterable[Part]) -> str:
     return "\n".join(part.text for part in parts if isinstance(part, Text))
-
-
-def _images(parts: Iterable[Part], about: str) -> Iterator[Json]:
-    images = [part for part in parts if isinstance(part, Image)]
-    if images:
-        said: list[Part] = [Text(about)] if about else []
-        yield {"role": "user", "content": [_part(part) for part in (*said, *images)]}
-
-
-def _part(part: Part) -> Json:
-    if isinstance(part, Text):
-        return {"type": "text", "text": part.text}
-    detail = {"detail": part.detail} if part.detail in _DETAILS else {}
-    return {"type": "image_url", "image_url": {"url": part.url, **detail}}
 
 
 def _with_one_system(messages: list[Json]) -> list[Json]:

@@ -29,7 +29,15 @@ from bridge.core.events import (
 from bridge.core.items import full_name
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError
-from bridge.protocols.client import AnswerContext, ClientProtocol, Encoder, Json, NewId, ReasoningDisplay
+from bridge.protocols.client import (
+    AnswerContext,
+    ApiDescription,
+    ClientProtocol,
+    Encoder,
+    Json,
+    NewId,
+    ReasoningDisplay,
+)
 from bridge.protocols.dropped import dropped_fields
 from bridge.protocols.reading import parse_request
 from bridge.protocols.sse import DONE, data_event, interrupted, join_events, restart_error
@@ -376,9 +384,14 @@ CHAT = ClientProtocol(
     parse=lambda data, context: parse_request(data, "chat", context),
     make_encoder=make_encoder,
     dropped_fields=lambda data, turn, takes: dropped_fields(data, turn, "chat", takes),
-    operation="createChatCompletion",
-    summary="Create a chat completion",
-    description="A completion, streamed or not.",
-    answer="ChatCompletion",
-    tag="Chat",
+    api=ApiDescription(
+        tag="Chat",
+        about="The chat completions API.",
+        description="A completion, streamed or not.",
+        operation="createChatCompletion",
+        summary="Create a chat completion",
+        answer="ChatCompletion",
+        stream="The data of each event is a `chat.completion.chunk`: the role, then pieces of content, reasoning and "
+        "calls, one `finish_reason`, the usage if it was requested, or an error. The last is `[DONE]`.",
+    ),
 )

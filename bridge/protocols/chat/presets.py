@@ -33,6 +33,8 @@ class Preset:
     """Whether it accepts `verbosity`."""
     service_tier: bool = False
     """Whether it accepts `service_tier`."""
+    documents: Literal["file", "image_url"] | None = None
+    """The part that holds a document such as a PDF, if it reads any."""
     one_system: bool = False
     """Whether the system messages at the beginning are sent as one."""
     signatures: bool = False
@@ -41,7 +43,7 @@ class Preset:
     """The maximum length of a call id."""
 
 
-CUSTOM = Preset(one_system=True)
+CUSTOM = Preset(one_system=True, documents="file")
 """An unknown server. It gets what the client asks for, and itself refuses what it does not support.
 
 Its model may have a chat template that allows at most one system message, like many local models (see `vllm`); other
@@ -58,6 +60,7 @@ PRESETS: Mapping[str, Preset] = {
         limit="max_completion_tokens",
         verbosity=True,
         service_tier=True,
+        documents="file",
         longest_id=40,
     ),
     # ai.google.dev/gemini-api/docs/openai: the address, and reasoning_effort none, minimal, low, medium, high.
@@ -69,6 +72,8 @@ PRESETS: Mapping[str, Preset] = {
         "GEMINI_API_KEY",
         efforts=frozenset({"none", "minimal", "low", "medium", "high"}),
         parallel=False,
+        # Its surface has no `file` part; the type in the data URL of an `image_url` decides what it is.
+        documents="image_url",
         signatures=True,
     ),
     # console.groq.com/docs/openai: the address, and what gets a 400 (logprobs, names of messages, n: never sent here).
@@ -81,8 +86,9 @@ PRESETS: Mapping[str, Preset] = {
         limit="max_completion_tokens",
     ),
     # openrouter.ai/docs/api-reference: the address, max_tokens, verbosity; its ChatRequestReasoningEffort lists the
-    # efforts. Errors in the middle of a stream: openrouter.ai/docs/api/reference/streaming.
-    "openrouter": Preset("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", verbosity=True),
+    # efforts. Errors in the middle of a stream: openrouter.ai/docs/api/reference/streaming. Documents:
+    # openrouter.ai/docs/features/multimodal/pdfs.
+    "openrouter": Preset("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", verbosity=True, documents="file"),
     # github.com/ollama/ollama, openai/openai.go: no field for tool_choice, parallel_tool_calls and
     # max_completion_tokens; efforts other than high, medium, low and none are refused. Its Qwen models take one
     # system message (github.com/phuetz/code-buddy, pull request 75).

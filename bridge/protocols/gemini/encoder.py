@@ -28,7 +28,8 @@ from bridge.core.turn import Turn
 from bridge.errors import BridgeError
 from bridge.protocols.chat.calls import unpack
 from bridge.protocols.client import AnswerContext, Json, NewId
-from bridge.protocols.gemini.failures import error_body
+from bridge.protocols.event_encoder import EventEncoder
+from bridge.protocols.gemini.protocol import error_body
 from bridge.protocols.gemini.signatures import Thought, is_googles, signature_of
 from bridge.protocols.sse import interrupted, join_events, restart_error
 from bridge.tools.payload import INPUT, arguments_of
@@ -55,7 +56,7 @@ class _Candidate:
     usage: Usage | None = None
 
 
-class GeminiEncoder:
+class GeminiEncoder(EventEncoder):
     """One response. If not `streaming`, nothing is sent before the end, and the upstream may restart.
 
     `events`: a stream of server-sent events; otherwise its chunks are the elements of a JSON array, one a line.
@@ -71,8 +72,8 @@ class GeminiEncoder:
         candidates: int = 1,
         shows_thoughts: bool = True,
     ) -> None:
+        super().__init__()
         self.id = new_id("resp")
-        self.finished = False
         self.visible = False
         self.failure: BridgeError | None = None
         self._model = model
@@ -80,6 +81,8 @@ class GeminiEncoder:
         self._events = events
         self._shows_thoughts = shows_thoughts
         self._candidates = [_Candidate(index) for index in range(candidates)]
+        self._candidate = self._candidates[0]
+        """The one whose events are being encoded."""
         self._chunks = 0
         self._tail = dumps({"modelVersion": model, "responseId": self.id})[1:]
         self._out: list[bytes] = []
@@ -96,15 +99,10 @@ class GeminiEncoder:
         return b""
 
     def feed(self, events: list[TurnEvent]) -> bytes:
-        for event in events:
-            if self.finished:
-                break
-            if isinstance(event, Choice):
-                self._feed_candidate(event.index, event.events)
-            elif isinstance(event, Finished) and len(self._candidates) > 1:
-                self._finish(event)
-            else:
-                self._feed_candidate(0, [event])
+        if len(self._candidates) == 1:
+            self._encode(events)
+        else:
+            self._encode_candidates(events)
         out, self._out = self._out, []
         return join_events(out)
 
@@ -116,28 +114,18 @@ class GeminiEncoder:
 
     # Parts
 
-    def _feed_candidate(self, index: int, events: list[TurnEvent]) -> None:
-        candidate = self._candidates[index]
+    def _encode_candidates(self, events: list[TurnEvent]) -> None:
         for event in events:
-            if isinstance(event, TextDelta):
-                self._text(candidate, event.pieces)
-            elif isinstance(event, ReasoningDelta):
-                self._reasoning(candidate, event)
-            elif isinstance(event, ReasoningDone):
-                self._reasoning_done(candidate, event)
-            elif isinstance(event, ToolCall):
-                self._called(candidate, event)
-            elif isinstance(event, UsageUpdate):
-                candidate.usage = event.usage
-            elif isinstance(event, Restarted):
-                self._restart(candidate, event)
-            elif isinstance(event, Finished):
-                self._end(candidate, event)
             if self.finished:
                 break
+            if isinstance(event, Choice):
+                self._candidate = self._candidates[event.index]
+                self._encode(event.events)
+            elif isinstance(event, Finished):
+                self._close(event)
 
-    def _text(self, candidate: _Candidate, pieces: list[str]) -> None:
-        pieces = [piece for piece in pieces if piece]
+    def _text(self, event: TextDelta) -> None:
+        candidate, pieces = self._candidate, [piece for piece in event.pieces if piece]
         if pieces and candidate.pending:
             self._add(candidate, {"text": pieces.pop(0), **self._signed(candidate)})
         if not pieces:
@@ -151,8 +139,8 @@ class GeminiEncoder:
         else:
             self._join(candidate, {"text": "".join(pieces)})
 
-    def _reasoning(self, candidate: _Candidate, event: ReasoningDelta) -> None:
-        text = "".join(event.pieces)
+    def _reasoning(self, event: ReasoningDelta) -> None:
+        candidate, text = self._candidate, "".join(event.pieces)
         # Raw reasoning repeats the summary at length, so it is shown only if no summary came before.
         if not text or not self._shows_thoughts or (event.raw and candidate.has_summary):
             return
@@ -163,7 +151,8 @@ class GeminiEncoder:
         candidate.thought = part
         self._join(candidate, {"text": text, "thought": True})
 
-    def _reasoning_done(self, candidate: _Candidate, event: ReasoningDone) -> None:
+    def _reasoning_done(self, event: ReasoningDone) -> None:
+        candidate = self._candidate
         if event.encrypted is None:
             return
         if is_googles(event.encrypted):
@@ -171,7 +160,8 @@ class GeminiEncoder:
         else:
             candidate.pending.append(Thought(event.item, event.encrypted))
 
-    def _called(self, candidate: _Candidate, call: ToolCall) -> None:
+    def _tool_call(self, call: ToolCall) -> None:
+        candidate = self._candidate
         signature = candidate.signatures.pop(call.call_id, None)
         signed = self._signed(candidate) if signature is None else {"thoughtSignature": signature}
         name = full_name(call.namespace, call.name)
@@ -179,6 +169,9 @@ class GeminiEncoder:
         self._add(
             candidate, {"functionCall": {"id": call.call_id, "name": name, "args": args_object(arguments)}, **signed}
         )
+
+    def _usage(self, event: UsageUpdate) -> None:
+        self._candidate.usage = event.usage
 
     def _signed(self, candidate: _Candidate) -> Json:
         pending, candidate.pending = candidate.pending, []
@@ -201,9 +194,10 @@ class GeminiEncoder:
 
     # The end
 
-    def _restart(self, candidate: _Candidate, event: Restarted) -> None:
+    def _restart(self, event: Restarted) -> None:
+        candidate = self._candidate
         if self.visible and self._streaming:
-            self._finish(Finished("failed", error=restart_error(event)))
+            self._close(Finished("failed", error=restart_error(event)))
             return
         candidate.parts.clear()
         candidate.pending.clear()
@@ -211,9 +205,10 @@ class GeminiEncoder:
         candidate.has_summary, candidate.thought = False, None
         self.visible = any(each.parts for each in self._candidates)
 
-    def _end(self, candidate: _Candidate, end: Finished) -> None:
+    def _finish(self, end: Finished) -> None:
+        candidate = self._candidate
         if end.outcome in ("failed", "cancelled"):
-            self._finish(end)
+            self._close(end)
             return
         if candidate.pending or self._streaming:
             # Google's SDKs take a stream for broken if a chunk has no part. Then they leave the turn out of a chat.
@@ -222,9 +217,9 @@ class GeminiEncoder:
         if end.outcome == "incomplete":
             candidate.reason = _REASONS.get(end.reason or "", "MAX_TOKENS")
         if len(self._candidates) == 1:
-            self._finish(end)
+            self._close(end)
 
-    def _finish(self, end: Finished) -> None:
+    def _close(self, end: Finished) -> None:
         self.finished = True
         if end.outcome in ("failed", "cancelled"):
             self.failure = end.error or interrupted()

@@ -13,10 +13,23 @@ from pydantic.alias_generators import to_camel
 from bridge.core.backend import Abilities
 from bridge.core.items import Item
 from bridge.core.turn import Turn
-from bridge.errors import InvalidRequest
-from bridge.protocols.client import SSE, AnswerContext, ClientProtocol, Encoder, Json, StreamForm, TokenCount, Variant
+from bridge.errors import BridgeError, InvalidRequest
+from bridge.protocols.client import (
+    SSE,
+    AnswerContext,
+    ApiDescription,
+    ApiSchemas,
+    ClientProtocol,
+    Encoder,
+    ErrorForm,
+    Json,
+    ModelForm,
+    Recorded,
+    StreamForm,
+    TokenCount,
+    Variant,
+)
 from bridge.protocols.dropped import header_names
-from bridge.protocols.gemini.failures import error_body, error_status
 
 if TYPE_CHECKING:
     from bridge.protocols.upstream import UpstreamBuffer
@@ -56,8 +69,7 @@ _CONFIG = frozenset(
 
 def dropped_fields(data: Json, turn: Turn, takes: Abilities) -> list[str]:
     """The fields and tools of a request that are ignored."""
-    from bridge.protocols.gemini.spelling import member
-    from bridge.protocols.gemini.tools import server_tools
+    from bridge.protocols.gemini.tools import member, server_tools
 
     used = set(_CONFIG)
     if takes.sampling or takes.counts_tokens:
@@ -107,6 +119,46 @@ def model_list(entries: Sequence[Mapping[str, Any]], query: Mapping[str, str]) -
     return found | {"nextPageToken": str(end)} if end < len(entries) else found
 
 
+# Errors
+
+_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+def error_status(error: BridgeError) -> int:
+    """The status of an error."""
+    # OpenAI's endpoints answer 400 for an unknown model. Google's clients look for a 404.
+    return 404 if error.code == "model_not_found" else error.http_status
+
+
+def error_body(error: BridgeError) -> Json:
+    """The error object. Its details have the bridge's own code and the member that is wrong."""
+    status = error_status(error)
+    name = _STATUSES.get(status) or ("INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+    info: Json = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": error.code,
+        "domain": "turnbridge",
+    }
+    if error.param:
+        info["metadata"] = {"param": error.param}
+    details: list[Json] = [info]
+    if error.retry_after is not None:
+        details.append({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{error.retry_after:g}s"})
+    return {"error": {"code": status, "message": error.message, "status": name, "details": details}}
+
+
 # Recorded answers and requests
 
 
@@ -141,6 +193,12 @@ def _make_encoder(turn: Turn, data: Json, context: AnswerContext) -> Encoder:
     return make_encoder(turn, data, context)
 
 
+def _schemas() -> ApiSchemas:
+    from bridge.protocols.gemini.openapi import API
+
+    return API
+
+
 _ARRAY = StreamForm(b"application/json; charset=utf-8", b"\n")
 
 
@@ -154,13 +212,19 @@ GEMINI = ClientProtocol(
     parse=_parse,
     make_encoder=_make_encoder,
     dropped_fields=dropped_fields,
-    operation="generateContent",
-    summary="Generate content",
-    description="The Gemini API: an answer to a conversation.",
-    answer="GeminiResponse",
-    tag="Gemini",
-    error_body=error_body,
-    error_status=error_status,
+    api=ApiDescription(
+        tag="Gemini",
+        about="Google's Gemini API.",
+        description="The Gemini API: an answer to a conversation. The path says whether it is streamed, and `alt=sse` "
+        "whether a stream consists of server-sent events or is a JSON array.",
+        operation="generateContent",
+        summary="Generate content",
+        answer="GeminiResponse",
+        stream="With `alt=sse` the data of each event is a GenerateContentResponse with the new parts. Without it, "
+        "each is an element of a JSON array. The last has the reason of the end and the usage, or is an error.",
+        schemas=_schemas,
+    ),
+    errors=ErrorForm(error_body, error_status, "GeminiError", "Google's"),
     form="gemini",
     mark=b"x-goog-api-key",
     members=_WHOLE,
@@ -172,6 +236,7 @@ GEMINI = ClientProtocol(
         Variant(f"{STABLE}{_MODEL}:streamGenerateContent", "streamGenerateContentV1", _STREAMED, "GeminiChunks"),
     ),
     base="/v1beta",
+    client_headers=(b"x-goog-api-key", b"x-goog-api-client", b"x-server-timeout"),
     key_header=b"x-goog-api-key",
     key_parameter="key",
     stream_form=_stream_form,
@@ -185,10 +250,6 @@ GEMINI = ClientProtocol(
         "GeminiTokens",
         lambda tokens: {"totalTokens": tokens},
     ),
-    models_path=BASE,
-    model_object=model_object,
-    model_list=model_list,
-    begins_answer=_begins_answer,
-    make_decoder=_make_decoder,
-    read_entry=_read_entry,
+    models=ModelForm(model_object, model_list, "GeminiModel", "GeminiModels", BASE),
+    recorded=Recorded(_begins_answer, _make_decoder, _read_entry),
 )

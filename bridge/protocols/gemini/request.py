@@ -9,8 +9,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from bridge import exact_json
-from bridge.core.images import decode_base64
+from bridge.core.images import open_document
 from bridge.core.items import (
+    FAILED,
+    Document,
     FunctionCall,
     FunctionOutput,
     Image,
@@ -23,12 +25,9 @@ from bridge.core.items import (
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.gemini.signatures import items_in, standard_base64
-from bridge.protocols.gemini.spelling import Spelled, member
-from bridge.protocols.gemini.tools import FunctionCallingConfig, choose, json_schema, read_tools
+from bridge.protocols.gemini.tools import FunctionCallingConfig, Spelled, choose, json_schema, member, read_tools
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
-from bridge.protocols.messages.history import FAILED
-from bridge.protocols.messages.models import effort_of_budget
-from bridge.protocols.reading import read_object, read_string, validate
+from bridge.protocols.reading import effort_of_budget, read_object, read_string, validate
 
 MAX_STOPS = 16
 MAX_CANDIDATES = 8
@@ -298,34 +297,35 @@ def _read_texts(part: Mapping[str, Any], place: str, speaker: str) -> list[Part]
 
 
 def _read_data(part: Mapping[str, Any], place: str) -> list[Part]:
-    """Inline data or a file: images, and text files."""
+    """Inline data or a file: an image, a text or another document."""
     inline, file = member(part, "inlineData"), member(part, "fileData")
     if inline is not None:
         here = f"{place}.inlineData"
         inline = read_object(inline, here)
         kind = read_string(member(inline, "mimeType"), f"{here}.mimeType").lower()
-        data = read_string(inline.get("data"), f"{here}.data")
-        if kind.startswith("image/"):
-            return [Image(f"data:{kind};base64,{standard_base64(data)}")]
-        if kind.startswith("text/") or kind == "application/json":
-            return [Text(_decoded(data, f"{here}.data"))]
-    elif file is not None:
+        data = standard_base64(read_string(inline.get("data"), f"{here}.data"))
+        if kind.startswith(("audio/", "video/")):
+            raise _unsupported(part, place, "send text, images or documents")
+        try:
+            return [open_document(kind, data, _name_of(inline))]
+        except ValueError:
+            why = f"Invalid {here!r}: expected a MIME type, and data as base64; a text in UTF-8."
+            raise InvalidRequest(why, param=f"{here}.data") from None
+    if file is not None:
         here = f"{place}.fileData"
         file = read_object(file, here)
         uri = read_string(member(file, "fileUri"), f"{here}.fileUri")
-        if str(member(file, "mimeType") or "image/").startswith("image/"):
+        kind = str(member(file, "mimeType") or "image/")
+        if kind.startswith("image/"):
             return [Image(uri)]
-    raise _unsupported(part, place, "send text, or images as inlineData")
+        if not kind.startswith(("audio/", "video/")):
+            return [Document(uri, _name_of(file))]
+    raise _unsupported(part, place, "send text, or images or documents as inlineData")
 
 
-def _decoded(data: str, place: str) -> str:
-    found = decode_base64(standard_base64(data))
-    try:
-        if found is not None:
-            return found.decode()
-    except UnicodeDecodeError:
-        pass
-    raise InvalidRequest(f"Invalid {place!r}: expected text in UTF-8 as base64.", param=place)
+def _name_of(data: Mapping[str, Any]) -> str | None:
+    name = member(data, "displayName")
+    return name if isinstance(name, str) and name else None
 
 
 def _unsupported(part: Mapping[str, Any], place: str, remedy: str) -> InvalidRequest:

@@ -1,18 +1,34 @@
-"""The tools of a request: functions and their schemas, web search, and the choice among them."""
+"""Names in the API, and the tools of a request: functions and their schemas, web search, and the choice among them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
 from bridge.core.items import FunctionTool, ToolChoice, WebSearchOptions
 from bridge.errors import InvalidRequest
-from bridge.protocols.gemini.spelling import Spelled, member
 from bridge.protocols.items import read_name
-from bridge.protocols.reading import read_object, read_string
+from bridge.protocols.reading import Body, read_object, read_string
 from bridge.protocols.tooling import MAX_TOOLS
+
+# A protocol buffer in JSON: each name has two spellings, `toolConfig` and `tool_config`.
+
+
+class Spelled(Body):
+    """A message of the API: members in either spelling."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+def member(data: Mapping[str, Any], name: str) -> Any:
+    """A member in either spelling; `name` is the one with capitals."""
+    if name in data:
+        return data[name]
+    return data.get("".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name))
+
 
 SEARCHES = ("googleSearch", "googleSearchRetrieval", "enterpriseWebSearch")
 

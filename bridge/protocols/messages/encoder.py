@@ -32,9 +32,10 @@ from bridge.core.items import full_name
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError
 from bridge.protocols.client import AnswerContext, Json, NewId
+from bridge.protocols.event_encoder import EventEncoder
 from bridge.protocols.messages.build import SEARCH
-from bridge.protocols.messages.failures import error_body
 from bridge.protocols.messages.models import client_block
+from bridge.protocols.messages.protocol import error_body
 from bridge.protocols.sse import interrupted, join_events, restart_error
 from bridge.tools.payload import INPUT, arguments_of
 
@@ -58,7 +59,7 @@ class _Open:
     call: CallBegun | ToolCall | None = None
 
 
-class MessagesEncoder:
+class MessagesEncoder(EventEncoder):
     """One message. If not `streaming`, nothing is sent before the end, and the upstream may restart.
 
     `thinks`: the client wants blocks of thinking; `shows_thoughts`: with their text, and not only their signatures.
@@ -67,8 +68,8 @@ class MessagesEncoder:
     def __init__(
         self, model: str, new_id: NewId, *, streaming: bool = True, thinks: bool = True, shows_thoughts: bool = True
     ) -> None:
+        super().__init__()
         self.id = new_id("msg")
-        self.finished = False
         self.visible = False
         self.failure: BridgeError | None = None
         self.usage: Usage | None = None
@@ -95,36 +96,12 @@ class MessagesEncoder:
         # The usage is not known yet: `message_delta` has all of it.
         self._emit("message_start", message=self._message([], usage_object(Usage())))
         self._emit("ping")
-        return self._take()
+        return self.feed([])
 
     def feed(self, events: list[TurnEvent]) -> bytes:
-        for event in events:
-            if self.finished:
-                break
-            if isinstance(event, TextDelta):
-                self._text(event)
-            elif isinstance(event, CallDelta):
-                self._call_delta(event)
-            elif isinstance(event, ReasoningDelta):
-                self._reasoning(event)
-            elif isinstance(event, ReasoningDone):
-                self._reasoning_done(event)
-            elif isinstance(event, TextDone):
-                if self._open is not None and self._open.kind == "text" and self._open.source == event.item:
-                    self._close()
-            elif isinstance(event, CallBegun):
-                self._begin_call(event)
-            elif isinstance(event, ToolCall):
-                self._called(event)
-            elif isinstance(event, WebSearch):
-                self._searched(event)
-            elif isinstance(event, UsageUpdate):
-                self.usage = event.usage
-            elif isinstance(event, Restarted):
-                self._restart(event)
-            elif isinstance(event, Finished):
-                self._finish(event)
-        return self._take()
+        self._encode(events)
+        out, self._out = self._out, []
+        return join_events(out)
 
     def body(self) -> bytes:
         usage = usage_object(self.usage or Usage(), self._searches)
@@ -140,6 +117,10 @@ class MessagesEncoder:
         if opened is None or opened.kind != "text" or opened.source != event.item:
             opened = self._start("text", event.item, {"type": "text", "text": ""}, b'"text_delta","text":')
         self._deltas(opened, pieces)
+
+    def _text_done(self, event: TextDone) -> None:
+        if self._open is not None and self._open.kind == "text" and self._open.source == event.item:
+            self._close()
 
     def _reasoning(self, event: ReasoningDelta) -> None:
         pieces = [piece for piece in event.pieces if piece]
@@ -179,7 +160,7 @@ class MessagesEncoder:
         self._delta({"type": "signature_delta", "signature": block["signature"]})
         self._close(block)
 
-    def _begin_call(self, call: CallBegun | ToolCall) -> _Open:
+    def _call_begun(self, call: CallBegun | ToolCall) -> _Open:
         self._calls += 1
         block = {"type": "tool_use", "id": call.call_id, "name": full_name(call.namespace, call.name), "input": {}}
         opened = self._start("tool_use", call.id, block, b'"input_json_delta","partial_json":')
@@ -203,10 +184,10 @@ class MessagesEncoder:
                 pieces.append(piece)
         self._deltas(opened, pieces)
 
-    def _called(self, call: ToolCall) -> None:
+    def _tool_call(self, call: ToolCall) -> None:
         opened = self._open
         if opened is None or opened.call is None or opened.source != call.id:
-            opened = self._begin_call(call)
+            opened = self._call_begun(call)
         arguments = arguments_of(call.arguments) if call.custom else call.arguments
         # Without any arguments a client could not tell a whole call from one that was cut off.
         if rest := arguments[opened.size :] if arguments.strip() else NO_ARGUMENTS:
@@ -214,7 +195,7 @@ class MessagesEncoder:
         block = {"type": "tool_use", "id": call.call_id, "name": full_name(call.namespace, call.name)}
         self._close({**block, "input": message_input(arguments)})
 
-    def _searched(self, event: WebSearch) -> None:
+    def _web_search(self, event: WebSearch) -> None:
         """A search and its result: of what was found, the addresses are known at most."""
         self._searches += 1
         action = event.action
@@ -269,6 +250,9 @@ class MessagesEncoder:
             self._emit("content_block_stop", index=self._index)
         self._index += 1
 
+    def _usage(self, event: UsageUpdate) -> None:
+        self.usage = event.usage
+
     # The end
 
     def _restart(self, event: Restarted) -> None:
@@ -302,10 +286,6 @@ class MessagesEncoder:
     def _emit(self, type: str, **members: Any) -> None:
         if self._streaming:
             self._out.append(b"event: %b\ndata: %b\n\n" % (type.encode(), dumps({"type": type, **members})))
-
-    def _take(self) -> bytes:
-        out, self._out = self._out, []
-        return join_events(out)
 
 
 def message_input(arguments: str) -> Json:

@@ -17,7 +17,8 @@ from typing import Any
 import orjson
 
 from bridge import exact_json
-from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
+from bridge.core.images import PDF, document_refusal
+from bridge.core.items import FAILED, Document, FunctionCall, FunctionOutput, Image, Item, Message, Part, Text
 from bridge.errors import InvalidRequest
 from bridge.protocols.messages.models import thought_in
 from bridge.protocols.upstream import ToolNames
@@ -44,11 +45,14 @@ def text_block(text: str) -> Block:
 def blocks_of(message: Message) -> list[Block]:
     """The blocks of a message. Blank texts are left out, since the API refuses them.
 
-    A system or developer message in the middle becomes a marked message of the user. An assistant cannot have images.
+    A system or developer message in the middle becomes a marked message of the user. An assistant has neither images
+    nor documents.
     """
     if message.role == "assistant":
         return [
-            text_block("[image]" if isinstance(part, Image) else part.text) for part in message.parts if _says(part)
+            text_block(part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]")
+            for part in message.parts
+            if _says(part)
         ]
     blocks = _blocks(message.parts)
     if message.role == "user" or not blocks:
@@ -66,11 +70,30 @@ def result_content(parts: Sequence[Part]) -> str | list[Block]:
 
 
 def _blocks(parts: Sequence[Part]) -> list[Block]:
-    return [_image(part) if isinstance(part, Image) else text_block(part.text) for part in parts if _says(part)]
+    return [_block(part) for part in parts if _says(part)]
 
 
 def _says(part: Part) -> bool:
-    return isinstance(part, Image) or bool(part.text.strip())
+    return not isinstance(part, Text) or bool(part.text.strip())
+
+
+def _block(part: Part) -> Block:
+    if isinstance(part, Text):
+        return text_block(part.text)
+    return _image(part) if isinstance(part, Image) else _document(part)
+
+
+def _document(document: Document) -> Block:
+    """A PDF, the only kind of document besides text that the API reads."""
+    title = {} if document.name is None else {"title": document.name}
+    if document.media_type is None:
+        if document.url[:8].lower() != "https://":
+            raise document_refusal(document, "Anthropic", "Send it as a data URL with base64, or as an https URL.")
+        return {"type": "document", "source": {"type": "url", "url": document.url}, **title}
+    if document.media_type != PDF:
+        raise document_refusal(document, "Anthropic", "Send a PDF, or the document's text.")
+    data = document.url.partition(",")[2]
+    return {"type": "document", "source": {"type": "base64", "media_type": PDF, "data": data}, **title}
 
 
 def _image(image: Image) -> Block:
@@ -98,8 +121,6 @@ GO_ON = "Continue."
 """The user's message after a history that ends with an answer: few models can continue their own text."""
 BEGIN = "(The conversation begins with the assistant.)"
 NO_OUTPUT = "No output was given for this call."
-FAILED = Text("[The tool reported an error.]")
-"""The first part of an output that is an error. Other protocols have no flag for that, so their models read it."""
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _LATER_CALL = re.compile(r".+--\d+")

@@ -17,14 +17,13 @@ import orjson
 from bridge.core.items import Item, RawItem
 from bridge.core.thoughts import ANTHROPIC
 from bridge.core.turn import Turn
+from bridge.protocols.reading import BUDGETS
 
 # How a model is asked to think, and how reasoning gets to the client and back.
 #
 # Reasoning is signed and must come back unchanged. The whole block is in the `encrypted_content` of the reasoning item,
 # with the name of the model: no other model gets it.
 
-BUDGETS: Mapping[str, int] = {"low": 2_000, "medium": 8_000, "high": 16_000, "xhigh": 24_000, "max": 24_000}
-"""The tokens for thinking, for models that need a number."""
 SMALLEST_BUDGET = 1024
 _OFF = ("none", "minimal")
 _LEVELS = tuple(BUDGETS)
@@ -162,11 +161,6 @@ def _reasoning(encrypted: str, text: str, item: str | None = None) -> RawItem:
     summary = [{"type": "summary_text", "text": text}] if text else []
     named = {} if item is None else {"id": item}
     return RawItem("reasoning", {"type": "reasoning", **named, "summary": summary, "encrypted_content": encrypted})
-
-
-def effort_of_budget(tokens: int) -> str:
-    """The smallest effort whose budget is at least this."""
-    return next((effort for effort, budget in BUDGETS.items() if tokens <= budget), "xhigh")
 
 
 Version = tuple[int, int]

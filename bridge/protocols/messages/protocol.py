@@ -12,10 +12,21 @@ from typing import TYPE_CHECKING, Any
 from bridge.core.backend import Abilities
 from bridge.core.items import Item, WebSearchOptions
 from bridge.core.turn import Turn
-from bridge.errors import InvalidRequest
-from bridge.protocols.client import AnswerContext, ClientProtocol, Encoder, Json, TokenCount, Variant
+from bridge.errors import BridgeError, InvalidRequest
+from bridge.protocols.client import (
+    AnswerContext,
+    ApiDescription,
+    ApiSchemas,
+    ClientProtocol,
+    Encoder,
+    ErrorForm,
+    Json,
+    ModelForm,
+    Recorded,
+    TokenCount,
+    Variant,
+)
 from bridge.protocols.dropped import header_names
-from bridge.protocols.messages.failures import error_body, error_status
 
 if TYPE_CHECKING:
     from bridge.protocols.upstream import UpstreamBuffer
@@ -153,6 +164,48 @@ def model_list(entries: Sequence[Mapping[str, Any]], query: Mapping[str, str]) -
     return {"data": data, "has_more": has_more, "first_id": first, "last_id": last}
 
 
+# Errors
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+OVERLOADED = 529
+"""The API's own status for an overload. Its clients retry it with more patience than another status."""
+
+
+UNSUPPORTED_THREAD = "thread_unsupported_request"
+"""The API's own code for a request that cannot be part of a thread. Its clients look for it in the details."""
+
+
+def _usual_status(error: BridgeError) -> int:
+    # OpenAI's endpoints answer 400 for an unknown model. Anthropic's clients look for a 404.
+    return 404 if error.code == "model_not_found" else error.http_status
+
+
+def error_status(error: BridgeError) -> int:
+    """The status of an error."""
+    status = _usual_status(error)
+    return OVERLOADED if status == 503 else status
+
+
+def error_body(error: BridgeError) -> Json:
+    """The error object; `code` and `param` are the bridge's own, as on its other endpoints."""
+    status = _usual_status(error)
+    kind = _TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
+    found: Json = {"type": kind, "message": error.message, "param": error.param, "code": error.code}
+    if error.code == UNSUPPORTED_THREAD:
+        found["details"] = {"error_code": UNSUPPORTED_THREAD, "unsupported": ["thread"]}
+    return {"type": "error", "error": found}
+
+
 # Recorded answers and requests
 
 
@@ -188,22 +241,40 @@ def _make_encoder(turn: Turn, data: Json, context: AnswerContext) -> Encoder:
     return make_encoder(turn, data, context)
 
 
+def _schemas() -> ApiSchemas:
+    from bridge.protocols.messages.openapi import API
+
+    return API
+
+
 MESSAGES = ClientProtocol(
     "messages",
     "/v1/messages",
     parse=_parse,
     make_encoder=_make_encoder,
     dropped_fields=dropped_fields,
-    operation="createMessage",
-    summary="Create a message",
-    description="Anthropic's Messages API: an answer to a conversation, streamed or not.",
-    answer="AnthropicMessage",
-    tag="Messages",
-    error_body=error_body,
-    error_status=error_status,
+    api=ApiDescription(
+        tag="Messages",
+        about="Anthropic's Messages API.",
+        description="Anthropic's Messages API: an answer to a conversation, streamed or not.",
+        operation="createMessage",
+        summary="Create a message",
+        answer="AnthropicMessage",
+        stream="Events `message_start` and `ping`, then for each block of content `content_block_start`, its deltas "
+        "and `content_block_stop`, then `message_delta` with the stop reason and the usage, and `message_stop`; or "
+        "`error` in place of the last two. The data of each is one line of JSON whose `type` is the name of the event. "
+        "Comments keep the connection alive.",
+        schemas=_schemas,
+    ),
+    errors=ErrorForm(error_body, error_status, "AnthropicError", "Anthropic's"),
     form="anthropic",
     mark=b"anthropic-version",
     request_id_header=b"request-id",
+    client_headers=(b"anthropic-version", b"anthropic-beta", b"anthropic-dangerous-direct-browser-access"),
+    hints=dict.fromkeys(
+        ("/v1/v1/messages", "/messages"),
+        "The base URL of Anthropic's clients must not end in /v1: POST /v1/messages.",
+    ),
     header_members={b"anthropic-beta": BETA},
     own_models=("claude-",),
     token_count=TokenCount(
@@ -212,9 +283,12 @@ MESSAGES = ClientProtocol(
         "AnthropicTokens",
         lambda tokens: {"input_tokens": tokens},
     ),
-    model_object=model_object,
-    model_list=model_list,
-    begins_answer=_begins_answer,
-    make_decoder=_make_decoder,
-    read_entry=_read_entry,
+    models=ModelForm(
+        model_object,
+        model_list,
+        "AnthropicModel",
+        "AnthropicModelList",
+        note="With the header `anthropic-version` in Anthropic's format, with its `limit`, `after_id` and `before_id`.",
+    ),
+    recorded=Recorded(_begins_answer, _make_decoder, _read_entry),
 )

@@ -11,7 +11,10 @@ import orjson
 from pydantic import Field
 
 from bridge import exact_json
+from bridge.core.images import open_document
 from bridge.core.items import (
+    FAILED,
+    Document,
     FunctionCall,
     FunctionOutput,
     Image,
@@ -23,11 +26,10 @@ from bridge.core.items import (
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
 from bridge.protocols.items import check_number, missing_call, read_call_id, read_name
-from bridge.protocols.messages.failures import UNSUPPORTED_THREAD
-from bridge.protocols.messages.history import FAILED
-from bridge.protocols.messages.models import effort_of_budget, thought_of_client
+from bridge.protocols.messages.models import thought_of_client
+from bridge.protocols.messages.protocol import UNSUPPORTED_THREAD
 from bridge.protocols.messages.tools import read_offer
-from bridge.protocols.reading import Body, read_object, read_string, validate
+from bridge.protocols.reading import Body, effort_of_budget, read_object, read_string, validate
 from bridge.protocols.tooling import read_format
 
 MAX_STOPS = 16
@@ -272,7 +274,7 @@ _PARTS = ("text", "image", "document", "search_result", "tool_reference")
 
 
 def _read_part(block: Mapping[str, Any], place: str) -> list[Part]:
-    """A block as texts and images."""
+    """A block as texts, images and documents."""
     kind = block.get("type")
     if kind == "text":
         return [Text(read_string(block.get("text"), f"{place}.text"))]
@@ -302,22 +304,37 @@ def _read_image(source: Mapping[str, Any], place: str) -> Image:
 
 
 def _read_document(block: Mapping[str, Any], place: str) -> list[Part]:
-    """A document of text and images, with its title before it. A PDF is refused: no backend could read it."""
-    source = read_object(block.get("source"), f"{place}.source")
-    head = [Text(block[name]) for name in ("title", "context") if isinstance(block.get(name), str) and block[name]]
+    """A document. One of texts and images becomes these, with its title before them; a PDF keeps its title as name."""
+    place = f"{place}.source"
+    source = read_object(block.get("source"), place)
+    title, context = (block[name] if isinstance(block.get(name), str) else "" for name in ("title", "context"))
+    head = [Text(text) for text in (title, context) if text]
     kind, content = source.get("type"), source.get("content")
     if kind == "text":
-        return [*head, Text(read_string(source.get("data"), f"{place}.source.data"))]
+        return [*head, Text(read_string(source.get("data"), f"{place}.data"))]
     if kind == "content" and isinstance(content, str):
         return [*head, Text(content)]
     if kind == "content" and isinstance(content, list):
-        here = f"{place}.source.content"
+        here = f"{place}.content"
         nested = [_read_part(read_object(part, f"{here}[{at}]"), f"{here}[{at}]") for at, part in enumerate(content)]
         return [*head, *(part for parts in nested for part in parts)]
-    raise _unsupported(source, f"{place}.source", "send the document's text, or its pages as images")
+    return [*([Text(context)] if context else []), _read_file(source, place, title or None)]
 
 
-def _unsupported(block: Mapping[str, Any], place: str, remedy: str = "use text or images") -> InvalidRequest:
+def _read_file(source: Mapping[str, Any], place: str, name: str | None) -> Part:
+    if source.get("type") == "url":
+        return Document(read_string(source.get("url"), f"{place}.url"), name)
+    if source.get("type") != "base64":
+        raise _unsupported(source, place, "send the document itself, as base64")
+    media_type = read_string(source.get("media_type"), f"{place}.media_type")
+    try:
+        return open_document(media_type, read_string(source.get("data"), f"{place}.data"), name)
+    except ValueError:
+        why = f"Invalid {place!r}: expected a media type, and data as base64; a text in UTF-8."
+        raise InvalidRequest(why, param=f"{place}.data") from None
+
+
+def _unsupported(block: Mapping[str, Any], place: str, remedy: str = "use text, images or documents") -> InvalidRequest:
     return InvalidRequest(
         f"Invalid {place!r}: content of type {block.get('type')!r} is not supported; {remedy}.",
         param=f"{place}.type",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
+
+from pydantic import BaseModel
 
 Json = dict[str, Any]
 
@@ -84,3 +87,35 @@ def inlined(schema: Json) -> Json:
         return {name: inline(value) for name, value in node.items()}
 
     return inline(schema)  # type: ignore[no-any-return]
+
+
+def body_schema(
+    description: str,
+    model: type[BaseModel],
+    more: Mapping[str, Json | str],
+    *,
+    elsewhere: Collection[str] = (),
+    **others: Json,
+) -> Json:
+    """The schema of a body that `model` reads; `others` are members that the model does not have, and those sent
+    `elsewhere`, as in the path, are left out.
+
+    A text in `more` describes a member as the model has it. A schema there is added to the model's, or with `anyOf`
+    replaces it, where the model accepts a member unchecked. Raises KeyError for a member that the model does not have.
+    """
+    # Inlined, because two models have a part of the same name.
+    found = inlined(model.model_json_schema())
+    properties = {name: schema for name, schema in found["properties"].items() if name not in elsewhere}
+    for name, added in more.items():
+        schema = {"description": added} if isinstance(added, str) else added
+        replaced = ("anyOf", "items", "type") if "anyOf" in schema else ()
+        properties[name] = {key: value for key, value in properties[name].items() if key not in replaced} | schema
+    if read_twice := properties.keys() & others.keys():
+        raise ValueError(f"{model.__name__} reads {sorted(read_twice)} itself")
+    return {
+        **found,
+        "required": [name for name in found["required"] if name not in elsewhere],
+        "properties": properties | others,
+        "description": description,
+        "additionalProperties": True,
+    }

@@ -47,8 +47,6 @@ _PAGES: dict[str, Json] = {
             code=text("The exact reason, for programs."),
         ),
     ),
-    "OneModel": any_of(ref("Model"), ref("AnthropicModel"), description="A model."),
-    "Models": any_of(ref("ModelList"), ref("AnthropicModelList"), description="The models."),
     "Model": closed(
         "A model. The members after `owned_by` are present when they are known.",
         id=STRING,

@@ -10,33 +10,47 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import get_args
 
+from bridge.errors import BridgeError
 from bridge.http.request import Parameter, Route
 from bridge.protocols.cap import ConversationState
 from bridge.protocols.cap.stream import components
-from bridge.protocols.messages.failures import OVERLOADED
-from bridge.protocols.openapi import STRING, Json, answers, closed, gemini, messages, opt, ref, requests
+from bridge.protocols.client import ClientProtocol, ErrorForm
+from bridge.protocols.openapi import STRING, Json, answers, any_of, closed, opt, ref, requests
+from bridge.protocols.registry import PROTOCOLS
 
-_DESCRIPTION = """Clients of OpenAI's, Anthropic's and Google's APIs talk to a Codex app-server as if it were a model.
+_FORMS = [protocol for protocol in PROTOCOLS.values() if protocol.mark is not None]
+"""The protocols with a format of their own."""
 
-* **Key**: every path except the probes requires one, as `Authorization: Bearer KEY`, `x-api-key: KEY` or
-  `x-goog-api-key: KEY`; several headers may carry the same key. The paths of the Gemini API also take `?key=KEY`.
-  Stored objects belong to the key that created them.
-* **Errors** have OpenAI's format; under `/v1/messages`, and for clients that send `anthropic-version`, Anthropic's;
-  under `/v1beta`, and for clients that send `x-goog-api-key`, Google's; on CAP's paths they are a StreamError.
+
+def _bases(protocol: ClientProtocol) -> str:
+    return f"under `{protocol.base or protocol.path}`, and for clients that send `{(protocol.mark or b'').decode()}`"
+
+
+_OTHER_KEYS = "".join(f", `{each.key_header.decode()}: KEY`" for each in _FORMS if each.key_header is not None)
+_KEYS_IN_QUERY = " ".join(
+    f"The paths of {each.api.about.removesuffix('.')} also take `?{each.key_parameter}=KEY`."
+    for each in _FORMS
+    if each.key_parameter is not None
+)
+_OTHER_ERRORS = "".join(f"\n  {_bases(each)}, {each.errors.owner};" for each in _FORMS)
+*_FIRST, _LAST = dict.fromkeys(protocol.errors.owner for protocol in PROTOCOLS.values())
+_OWNERS = f"{', '.join(_FIRST)} and {_LAST}"
+_DESCRIPTION = f"""Clients of {_OWNERS} APIs talk to a Codex app-server as if it were a model.
+
+* **Key**: every path except the probes requires one, as `Authorization: Bearer KEY`, `x-api-key: KEY`{_OTHER_KEYS};
+  several headers may carry the same key. {_KEYS_IN_QUERY} Stored objects belong to the key that created them.
+* **Errors** have OpenAI's format;{_OTHER_ERRORS} on CAP's paths they are a StreamError.
   A method that a path does not support returns 405, an unlisted path 404. HEAD works wherever GET does.
 * **Unknown members** of a body are accepted. What was requested but could not be done is named in the header
   `x-bridge-dropped`.
 * **Request ids**: the header `x-request-id` of the answer has the id of the request. The client's own id
   (`x-client-request-id`, 1 to 128 of `A-Z a-z 0-9 . _ -`) is logged with it and sent back.
-* **WebSockets**: `/v1/responses` accepts `{"type": "response.create", …}` messages with the members of POST, and sends
-  each event as one message. `/v1/assist/ws` accepts a ServiceRequest and sends one packet per message.
+* **WebSockets**: `/v1/responses` accepts `{{"type": "response.create", …}}` messages with the members of POST, and
+  sends each event as one message. `/v1/assist/ws` accepts a ServiceRequest and sends one packet per message.
 """
 
 _TAGS = {
-    "Responses": "The Responses API: answers, stored and continued.",
-    "Chat": "The chat completions API.",
-    "Messages": "Anthropic's Messages API.",
-    "Gemini": "Google's Gemini API.",
+    **{protocol.api.tag: protocol.api.about for protocol in PROTOCOLS.values()},
     "Conversations": "Lists of items that grow with each response.",
     "Models": "The models that a request may name.",
     "Usage": "What was used, and what is left.",
@@ -93,8 +107,8 @@ _CAP_ERRORS = {
 _HAS_RETRY_AFTER = (429, 500, 502, 503, 504)
 _MAY_COME_FROM_THE_EDGE = (400, 401, 403, 415, 429)
 """Statuses that a request may get before it has an id."""
-_ANTHROPICS = {503: OVERLOADED}
-"""Statuses that are others in the Messages API."""
+_ERROR_FORMS = {protocol.api.tag: protocol.errors for protocol in PROTOCOLS.values()}
+_OPENAI_FORM = ErrorForm()
 _PROTOCOL_ERROR_TYPES = ("application/vnd.coreason.error+json", "application/json")
 
 
@@ -105,22 +119,19 @@ def _error_responses() -> Json:
         headers = _headers(*names, *(["x-should-retry"] if status == 429 else []))
         headers["x-request-id"] = _header("x-request-id" if status in _MAY_COME_FROM_THE_EDGE else "request-id")
         content = _json(ref("Error"))
-        found[f"Error{status}"] = {"description": description, "headers": headers, "content": content}
-        found[f"GeminiError{status}"] = {
-            "description": description,
-            "headers": headers,
-            "content": _json(ref("GeminiError")),
-        }
-        found[f"MessagesError{_ANTHROPICS.get(status, status)}"] = {
-            "description": description,
-            "headers": headers,
-            "content": _json(ref("AnthropicError")),
-        }
+        for form in dict.fromkeys((_OPENAI_FORM, *_ERROR_FORMS.values())):
+            answer = {"description": description, "headers": headers, "content": _json(ref(form.schema))}
+            found[f"{form.schema}{_status_in(form, status)}"] = answer
     for status, description in _CAP_ERRORS.items():
         headers = _headers("retry-after", *(["www-authenticate"] if status == 401 else []))
         content = {kind: {"schema": ref("StreamError")} for kind in _PROTOCOL_ERROR_TYPES}
         found[f"CapError{status}"] = {"description": description, "headers": headers, "content": content}
     return found
+
+
+def _status_in(form: ErrorForm, status: int) -> int:
+    """What a status is in this form."""
+    return form.status(BridgeError("", http_status=status))
 
 
 def _error_statuses(route: Route) -> set[int]:
@@ -202,28 +213,22 @@ _CAP_HEADERS: Json = {
 # Operations
 
 _STREAMS = {
-    "Responses": "Events `response.created`, `response.in_progress`, then for each item `response.output_item.added`, "
-    "its parts and deltas, `response.output_item.done`, and exactly one of `response.completed`, `response.incomplete` "
-    "and `response.failed`. The data of each is one line of JSON whose `type` is the name of the event and whose "
-    "`sequence_number` counts from 0. Comments keep the connection alive.",
-    "Chat": "The data of each event is a `chat.completion.chunk`: the role, then pieces of content, reasoning and "
-    "calls, one `finish_reason`, the usage if it was requested, or an error. The last is `[DONE]`.",
-    "Messages": "Events `message_start` and `ping`, then for each block of content `content_block_start`, its deltas "
-    "and `content_block_stop`, then `message_delta` with the stop reason and the usage, and `message_stop`; or `error` "
-    "in place of the last two. The data of each is one line of JSON whose `type` is the name of the event. Comments "
-    "keep the connection alive.",
-    "Gemini": "With `alt=sse` the data of each event is a GenerateContentResponse with the new parts. Without it, each "
-    "is an element of a JSON array. The last has the reason of the end and the usage, or is an error.",
+    **{protocol.api.tag: protocol.api.stream for protocol in PROTOCOLS.values()},
     "CAP": "`event: stream.packet`, `id: REQUEST_ID:NUMBER`, and a StreamPacket as `data`. The last is always `close`; "
     "an error precedes it. Comments keep the connection alive.",
 }
 """What a stream consists of, by tag."""
 _LINES = ("application/x-ndjson", "application/jsonl", "application/vnd.coreason.stream+json")
+_OWN = {protocol.name: protocol.api.schemas() for protocol in PROTOCOLS.values() if protocol.api.schemas is not None}
+_BODIES = {**requests.BODIES, **{name: (own.body, own.examples) for name, own in _OWN.items()}}
+_SHARED = [each.models for each in _FORMS if each.models is not None and each.models.path is None]
+"""The forms of models at the path of the others."""
 _SCHEMAS: dict[str, Json] = {
+    "OneModel": any_of(ref("Model"), *(ref(form.schema) for form in _SHARED), description="A model."),
+    "Models": any_of(ref("ModelList"), *(ref(form.page_schema) for form in _SHARED), description="The models."),
     **requests.SCHEMAS,
     **answers.SCHEMAS,
-    **messages.SCHEMAS,
-    **gemini.SCHEMAS,
+    **{name: schema for own in _OWN.values() for name, schema in own.schemas.items()},
     **components(),
 }
 
@@ -234,10 +239,9 @@ def _json(schema: Json) -> Json:
 
 def _operation(route: Route) -> Json:
     is_cap = route.tag == "CAP"
-    error = {"CAP": "CapError", "Messages": "MessagesError", "Gemini": "GeminiError"}.get(route.tag, "Error")
-    statuses = _error_statuses(route)
-    if route.tag == "Messages":
-        statuses = {_ANTHROPICS.get(status, status) for status in statuses}
+    form = _ERROR_FORMS.get(route.tag, _OPENAI_FORM)
+    error = "CapError" if is_cap else form.schema
+    statuses = {_status_in(form, status) for status in _error_statuses(route)}
     found: Json = {
         "operationId": route.name,
         "tags": [route.tag],
@@ -269,7 +273,7 @@ def _parameter(parameter: Parameter) -> Json:
 
 
 def _body(name: str) -> Json:
-    schema, examples = requests.BODIES[name]
+    schema, examples = _BODIES[name]
     shown = {summary.lower(): {"summary": summary, "value": value} for summary, value in examples.items()}
     content = {"application/json": {"schema": schema, "examples": shown}}
     return {"required": name not in requests.OPTIONAL_BODIES, "content": content}

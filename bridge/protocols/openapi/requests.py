@@ -6,10 +6,7 @@ file adds what the model cannot say: descriptions, and the schemas of members th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-
-from pydantic import BaseModel
 
 from bridge.protocols.chat.request import MAX_STOPS, ChatBody
 from bridge.protocols.items import PASSED_ON, TOOLS_ITEM
@@ -22,12 +19,10 @@ from bridge.protocols.openapi import (
     STRING,
     Json,
     any_of,
+    body_schema,
     const,
     enum,
-    gemini,
-    inlined,
     list_of,
-    messages,
     opened,
     opt,
     or_null,
@@ -58,7 +53,8 @@ _ITEMS: dict[str, Json] = {
             image_url=any_of(STRING, opened(url=STRING, detail=opt({}))),
             detail=opt({"description": "`high` or `original`; anything else means `auto`."}),
         ),
-        description="A part of a message's content. Files, audio, and images by file id are refused.",
+        opened("A document or another file. Codex reads texts and images alone.", type=enum("input_file", "file")),
+        description="A part of a message's content. Audio, and files by id, are refused.",
     ),
     "InputMessage": any_of(
         opened(
@@ -300,31 +296,12 @@ _ECHOED = {"description": "Repeated in the response if it is a string; it has no
 _UNLISTED = "Unlisted members are dropped and named in `x-bridge-dropped`, or refused with `PROXY_UNSUPPORTED=reject`."
 
 
-def _body_schema(description: str, model: type[BaseModel], more: Mapping[str, Json | str], **others: Json) -> Json:
-    """The schema of a body that `model` reads; `others` are members that the model does not have.
-
-    A text in `more` describes a member as the model has it. A schema there is added to the model's, or with `anyOf`
-    replaces it, where the model accepts a member unchecked. Raises KeyError for a member that the model does not have.
-    """
-    # Inlined, because two models have a part of the same name.
-    found = inlined(model.model_json_schema())
-    properties = found["properties"]
-    for name, added in more.items():
-        schema = {"description": added} if isinstance(added, str) else added
-        replaced = ("anyOf", "items", "type") if "anyOf" in schema else ()
-        properties[name] = {key: value for key, value in properties[name].items() if key not in replaced} | schema
-    if read_twice := properties.keys() & others.keys():
-        raise ValueError(f"{model.__name__} reads {sorted(read_twice)} itself")
-    found["properties"] |= others
-    return {**found, "description": description, "additionalProperties": True}
-
-
 _NEW_ITEMS = list_of(ref("InputItem"), maxItems=MAX_ITEMS)
 SCHEMAS: dict[str, Json] = {
     **_ITEMS,
     **_TOOLS,
-    "ChatRequest": _body_schema(f"The body of a chat completion. {_UNLISTED}", ChatBody, _CHAT),
-    "ResponsesRequest": _body_schema(
+    "ChatRequest": body_schema(f"The body of a chat completion. {_UNLISTED}", ChatBody, _CHAT),
+    "ResponsesRequest": body_schema(
         f"The body of a response. {_UNLISTED}",
         ResponsesBody,
         _RESPONSES,
@@ -387,8 +364,6 @@ BODIES: dict[str, tuple[Json, dict[str, Any]]] = {
             "Stream": {"model": "mock-text", "stream": True, "messages": [{"role": "user", "content": "hello"}]},
         },
     ),
-    "messages": (ref("AnthropicRequest"), messages.EXAMPLES),
-    "gemini": (ref("GeminiRequest"), gemini.EXAMPLES),
     "CompactRequest": (ref("CompactRequest"), {"Text": {"model": "mock-echo", "input": "remember 42"}}),
     "NewConversation": (
         ref("NewConversation"),

@@ -13,6 +13,7 @@ from typing import Any
 
 from bridge.core.events import CallBegun, ToolCall
 from bridge.core.items import (
+    Document,
     FunctionCall,
     FunctionOutput,
     FunctionTool,
@@ -52,7 +53,7 @@ def build_item(item: Item) -> Json:
 
 def provider_item(item: Item) -> Item:
     """An item as a provider accepts it: system messages are the developer's, names have no namespace, every image has a
-    detail, and an output in several texts is one text.
+    detail, every file a name, and an output in several texts is one text.
     """
     if isinstance(item, Message):
         return Message("developer" if item.role == "system" else item.role, _with_details(item.parts))
@@ -114,13 +115,30 @@ def output_text(text: str) -> Json:
 def _part(part: Part, kind: str) -> Json:
     if isinstance(part, Text):
         return {"type": kind, "text": part.text}
+    if isinstance(part, Document):
+        named = {} if part.name is None else {"filename": part.name}
+        return {"type": "input_file", "file_url" if part.media_type is None else "file_data": part.url, **named}
     detail = {} if part.detail is None else {"detail": part.detail}
     return {"type": "input_image", "image_url": part.url, **detail}
 
 
 def _with_details(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The API requires a detail."""
-    return tuple(replace(part, detail=part.detail or "auto") if isinstance(part, Image) else part for part in parts)
+    """The API requires a detail of an image, and a name of a file that is sent whole."""
+    return tuple(map(_with_detail, parts))
+
+
+def _with_detail(part: Part) -> Part:
+    if isinstance(part, Image):
+        return replace(part, detail=part.detail or "auto")
+    if isinstance(part, Document) and part.media_type is not None and part.name is None:
+        return replace(part, name=document_name(part))
+    return part
+
+
+def document_name(document: Document) -> str:
+    """The name of a document, or one that its type implies."""
+    ending = (document.media_type or "").rpartition("/")[2]
+    return document.name or f"document.{ending if ending.isalnum() else 'bin'}"
 
 
 def build_tools(tools: Iterable[Tool]) -> list[Json]:

@@ -18,7 +18,7 @@ from bridge.core.events import CANCELLED, Finished, Restarted, TurnEvent, Usage
 from bridge.core.items import OutputFormat
 from bridge.core.turn import Turn
 from bridge.errors import BridgeError
-from bridge.protocols.client import AnswerContext, ClientProtocol, Json, NewId
+from bridge.protocols.client import AnswerContext, ApiDescription, ClientProtocol, Json, NewId
 from bridge.protocols.dropped import dropped_fields
 from bridge.protocols.reading import conversation_id, parse_request
 from bridge.protocols.responses.item_encoder import TEXT_DELTA, DeltaFrame, ItemEncoder
@@ -42,6 +42,8 @@ class ResponsesEncoder(ItemEncoder):
         self.created_at = created_at
         self.final: Json | None = None
         """The response object at its end."""
+        self._ended = ""
+        """The kind of the last event."""
         self._echo = echo
         self._now = now or (lambda: created_at)
         self._sequence = 0
@@ -53,11 +55,12 @@ class ResponsesEncoder(ItemEncoder):
         response = self.snapshot()
         self._emit("response.created", response=response)
         self._emit("response.in_progress", response=response)
-        return self._take()
+        return self.feed([])
 
     def feed(self, events: list[TurnEvent]) -> bytes:
         self._encode(events)
-        return self._take()
+        out, self._out = self._out, []
+        return join_events(out)
 
     def body(self) -> bytes:
         assert self.final is not None
@@ -115,7 +118,7 @@ class ResponsesEncoder(ItemEncoder):
             kind = status = "failed"
             self.failure = end.error or interrupted()
             members["error"] = error_object(self.failure)
-        self.final = self._response(status, **members)
+        self.final, self._ended = self._response(status, **members), kind
         self._emit(f"response.{kind}", response=self.final)
 
     def _response(self, status: str, **members: Any) -> Json:
@@ -123,17 +126,28 @@ class ResponsesEncoder(ItemEncoder):
         about = {"id": self.id, "created_at": self.created_at, "status": status}
         return response_object(self._echo, **about, output=list(self.output), usage=usage, **members)
 
+    def without_storage(self, out: bytes) -> bytes:
+        """`out`, which ends with the end of the response, for one that could not be stored after all."""
+        assert self.final is not None
+        old = self._end()
+        self.final = {**self.final, "store": False}
+        return out.removesuffix(old) + self._end() if self._streaming else out
+
+    def _end(self) -> bytes:
+        """The last event."""
+        return b"".join(_frame(f"response.{self._ended}", self._sequence - 1, response=self.final))
+
     def _emit(self, kind: str, **members: Any) -> None:
         if not self._streaming:
             return
-        payload = {"type": kind, "sequence_number": self._sequence, **members}
-        self._sequence += 1
         # Not joined here: a text may be large, and would be copied twice.
-        self._out += (b"event: %b\ndata: " % kind.encode(), exact_json.dumps(payload), b"\n\n")
+        self._out += _frame(kind, self._sequence, **members)
+        self._sequence += 1
 
-    def _take(self) -> bytes:
-        out, self._out = self._out, []
-        return join_events(out)
+
+def _frame(kind: str, number: int, **members: Any) -> tuple[bytes, bytes, bytes]:
+    payload = {"type": kind, "sequence_number": number, **members}
+    return b"event: %b\ndata: " % kind.encode(), exact_json.dumps(payload), b"\n\n"
 
 
 # The response object: what was requested, and the result.
@@ -336,10 +350,18 @@ RESPONSES = ClientProtocol(
     parse=_parse,
     make_encoder=make_encoder,
     dropped_fields=lambda data, turn, takes: dropped_fields(data, turn, "responses", takes),
-    operation="createResponse",
-    summary="Create a response",
-    description="A response, streamed or not. A WebSocket at the same path accepts `response.create` messages.",
-    answer="Response",
-    tag="Responses",
+    api=ApiDescription(
+        tag="Responses",
+        about="The Responses API: answers, stored and continued.",
+        description="A response, streamed or not, stored unless `store` is false. A WebSocket at the same path accepts "
+        "`response.create` messages.",
+        operation="createResponse",
+        summary="Create a response",
+        answer="Response",
+        stream="Events `response.created`, `response.in_progress`, then for each item `response.output_item.added`, "
+        "its parts and deltas, `response.output_item.done`, and exactly one of `response.completed`, "
+        "`response.incomplete` and `response.failed`. The data of each is one line of JSON whose `type` is the name of "
+        "the event and whose `sequence_number` counts from 0. Comments keep the connection alive.",
+    ),
     keeps_answers=True,
 )

@@ -18,13 +18,13 @@ from bridge.core.events import (
     TextDelta,
     TextDone,
     ToolCall,
-    TurnEvent,
     Usage,
     UsageUpdate,
     WebSearch,
 )
 from bridge.errors import BridgeError
 from bridge.protocols.client import Json, NewId
+from bridge.protocols.event_encoder import EventEncoder
 from bridge.protocols.responses.build import build_call, output_text
 from bridge.protocols.sse import restart_error
 
@@ -87,13 +87,13 @@ class OpenCall(_Open):
     item: Json = field(default_factory=dict)
 
 
-class ItemEncoder(ABC):
+class ItemEncoder(EventEncoder, ABC):
     """Writes items as the Responses API does, one at a time. A subclass decides what becomes of each event (`_emit`,
     `_write_deltas`) and how the answer ends.
     """
 
     def __init__(self, new_id: NewId, *, streaming: bool = True) -> None:
-        self.finished = False
+        super().__init__()
         self.visible = False
         self.failure: BridgeError | None = None
         self.usage: Usage | None = None
@@ -123,38 +123,23 @@ class ItemEncoder(ABC):
         if self.visible:
             self._finish(Finished("failed", error=restart_error(event)))
 
-    def _encode(self, events: list[TurnEvent]) -> None:
-        for event in events:
-            if self.finished:
-                break
-            if isinstance(event, TextDelta):
-                opened = self._open
-                if not isinstance(opened, OpenText) or opened.source != event.item:
-                    opened = self._open_text(event.item)
-                add_pieces(opened.pieces, event.pieces)
-                self._write_deltas(opened.frame, event.pieces)
-            elif isinstance(event, TextDone):
-                if isinstance(self._open, OpenText) and self._open.source == event.item:
-                    self._close_open("completed")
-            elif isinstance(event, CallDelta):
-                if isinstance(self._open, OpenCall):
-                    self._call_delta(self._open, event.pieces)
-            elif isinstance(event, CallBegun):
-                self._open_call(event)
-            elif isinstance(event, ToolCall):
-                self._tool_call(event)
-            elif isinstance(event, ReasoningDelta):
-                self._reasoning(event)
-            elif isinstance(event, ReasoningDone):
-                self._reasoning_done(event)
-            elif isinstance(event, WebSearch):
-                self._web_search(event)
-            elif isinstance(event, UsageUpdate):
-                self.usage = event.usage
-            elif isinstance(event, Restarted):
-                self._restart(event)
-            elif isinstance(event, Finished):
-                self._finish(event)
+    def _text(self, event: TextDelta) -> None:
+        opened = self._open
+        if not isinstance(opened, OpenText) or opened.source != event.item:
+            opened = self._open_text(event.item)
+        add_pieces(opened.pieces, event.pieces)
+        self._write_deltas(opened.frame, event.pieces)
+
+    def _text_done(self, event: TextDone) -> None:
+        if isinstance(self._open, OpenText) and self._open.source == event.item:
+            self._close_open("completed")
+
+    def _call_delta(self, event: CallDelta) -> None:
+        if isinstance(self._open, OpenCall):
+            self._arguments(self._open, event.pieces)
+
+    def _usage(self, event: UsageUpdate) -> None:
+        self.usage = event.usage
 
     # Items
 
@@ -215,24 +200,24 @@ class ItemEncoder(ABC):
         self._item_added({"id": item_id, "type": "reasoning", "summary": [], "status": "in_progress"})
         return opened
 
-    def _open_call(self, call: CallBegun | ToolCall) -> OpenCall:
+    def _call_begun(self, call: CallBegun | ToolCall) -> OpenCall:
         index, item = self._begin_item(), build_call(call, call.id, "in_progress", "")
         self._open = opened = OpenCall(call.id, call.id, index, custom=call.custom, item=item)
         opened.frame = self._delta_frame(_CALL_DELTAS[call.custom], opened.where)
         self._item_added(item)
         return opened
 
-    def _call_delta(self, opened: OpenCall, pieces: list[str]) -> None:
+    def _arguments(self, opened: OpenCall, pieces: list[str]) -> None:
         self._write_deltas(opened.frame, pieces)
         add_pieces(opened.pieces, pieces)
 
     def _tool_call(self, call: ToolCall) -> None:
         opened = self._open
         if not isinstance(opened, OpenCall) or opened.id != call.id:
-            opened = self._open_call(call)
-            self._call_delta(opened, [call.arguments])
+            opened = self._call_begun(call)
+            self._arguments(opened, [call.arguments])
         elif rest := call.arguments[sum(map(len, opened.pieces)) :]:
-            self._call_delta(opened, [rest])
+            self._arguments(opened, [rest])
         self._open = None
         self._close_call(opened, "completed")
 

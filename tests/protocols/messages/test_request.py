@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.core.backend import NOTHING_MORE, Abilities
-from bridge.core.items import FunctionCall, FunctionOutput, Image, Message, RawItem, Text, ToolChoice
+from bridge.core.items import FAILED, FunctionCall, FunctionOutput, Image, Message, RawItem, Text, ToolChoice
 from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest
-from bridge.protocols.messages.history import FAILED
 from bridge.protocols.messages.models import pack_thought
+from bridge.protocols.messages.openapi import API
 from bridge.protocols.messages.protocol import MESSAGES
 from bridge.protocols.messages.request import parse_messages
-from bridge.protocols.openapi.messages import EXAMPLES
 
 BODY: dict[str, Any] = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]}
 CALL = {"type": "tool_use", "id": "c1", "name": "look", "input": {"q": "tea"}}
@@ -223,7 +222,7 @@ def test_what_has_no_effect_is_named() -> None:
 
 
 def test_the_examples_of_the_description_are_read() -> None:
-    assert all(parse_messages(example) for example in EXAMPLES.values())
+    assert all(parse_messages(example) for example in API.examples.values())
 
 
 anything = st.recursive(

@@ -14,6 +14,7 @@ from bridge.http.request import Route
 from bridge.protocols.cap.stream import components
 from bridge.protocols.openapi import answers, requests
 from bridge.protocols.openapi.document import document
+from bridge.protocols.registry import PROTOCOLS
 from bridge.server.conversations import MAX_ITEMS
 from bridge.server.dispatch import Routes
 from bridge.server.gate import OPEN_PATHS
@@ -61,8 +62,10 @@ def test_every_reference_leads_somewhere(described: dict[str, Any]) -> None:
 
 
 def test_no_schema_hides_another() -> None:
-    """Requests, answers and CAP's models share one namespace."""
-    parts = (requests.SCHEMAS, answers.SCHEMAS, components())
+    """Requests, answers, the protocols' own and CAP's models share one namespace."""
+    own = [protocol.api.schemas() for protocol in PROTOCOLS.values() if protocol.api.schemas is not None]
+    parts = (requests.SCHEMAS, answers.SCHEMAS, components(), *(each.schemas for each in own))
+    assert own
     assert len({name for part in parts for name in part}) == sum(map(len, parts))
 
 
