@@ -54,6 +54,11 @@ class Seen:
     def mark(self) -> str:
         return self.ask.mark
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is a background response whose client could not cancel it."""
+        return self.outcome == "cut" and self.ask.manner == "cancels"
+
 
 def connect(address: bytes | str) -> trio.SocketStream:
     """A connection to the bridge, in the kernel's memory."""

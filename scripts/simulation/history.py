@@ -31,6 +31,7 @@ from bridge.errors import NotReady
 from bridge.server import run as server
 from bridge.server.process import Stop
 from bridge.settings import Settings
+from bridge.store.key_store import KeyFile
 from bridge.telemetry import Watchdog
 
 OPERATORS_KEY = "simulated-key-0123456789abcdef"
@@ -209,11 +210,11 @@ def children_in_memory(world: World) -> Iterator[None]:
 
 async def _live(world: World) -> None:
     plan = world.plan
-    keys = KeyFile(world.directory / "keys.json", plan)
+    keys = Keys(world.directory / "keys.json", plan)
     settings = BASE.model_copy(
         update=plan.settings | {"log_events": str(world.directory / "log.ndjson") if plan.logs else None}
     )
-    app = App(settings, keys=settings.api_keys, key_store=keys.path)
+    app = App(settings, keys=settings.api_keys, key_store=KeyFile(keys.path))
     app.watchdog = QuietWatchdog()
     bridge, stop = server.Server(app), Stop()
     with Door(socket.AF_UNIX) as door:
@@ -248,7 +249,7 @@ async def _live(world: World) -> None:
         judge_log(world, world.directory / "log.ndjson")
 
 
-async def _run_client(world: World, client: ClientPlan, address: Any, keys: KeyFile, auditor: Auditor) -> None:
+async def _run_client(world: World, client: ClientPlan, address: Any, keys: Keys, auditor: Auditor) -> None:
     await trio.sleep(client.at)
     stream: trio.SocketStream | None = None
     before: Seen | None = None
@@ -303,7 +304,7 @@ async def _fill_disk(world: World, start: float, end: float) -> None:
         world.note("the disk has room again")
 
 
-class KeyFile:
+class Keys:
     """The key store: the operator's key has number 0, the others follow."""
 
     def __init__(self, path: Path, plan: Plan) -> None:

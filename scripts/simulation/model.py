@@ -189,7 +189,7 @@ def _judge_end(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[st
     # Who cancels hears of an end only then; the call may meet another obstacle.
     is_direct = seen.outcome != "cut" and (seen.cancelled is None or seen.outcome == "cancelled")
     for other in ends if is_direct else ():
-        if other.is_certain and all(other.last + SLACK < each.first for each in fitting):
+        if other.is_certain and all(max(other.last, seen.stalled) + SLACK < each.first for each in fitting):
             yield f"ended as {seen.outcome} at {seen.ended:.3f}, but it had to end before: {_expected([other])}"
 
 
@@ -208,7 +208,10 @@ def _ends(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[End]:
     """All ends that this request may have had."""
     sent, now = seen.sent if seen.sent is not None else seen.began, seen.ended or seen.began
     key = world.plan.keys[seen.key - 1] if seen.key else KeyPlan()
-    if key.ends is not None and (attempt is None or attempt.ended is None or attempt.ended >= key.ends):
+    # A client that does not read has not had its end yet, and may still lose it.
+    if key.ends is not None and (
+        attempt is None or attempt.ended is None or max(attempt.ended, seen.stalled) >= key.ends
+    ):
         yield End(REVOKED, key.ends, max(key.ends, sent) + KEY_WATCH)
     elif key.ends is not None and seen.cancelled is not None:
         yield End(REVOKED, key.ends, seen.cancelled, is_certain=False)  # the call that cancels needs a key, too
@@ -221,7 +224,7 @@ def _ends(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[End]:
         if attempt is None or seen.cancelled is not None:
             yield End(frozenset({"refused", "cut"}), world.stopped, max(last, sent), is_certain=False)
     if attempt is not None:
-        yield from _ends_of(attempt)
+        yield from _ends_of(attempt, seen.stalled)
     if seen.cancelled is not None:
         # What ended it before, the client hears now.
         yield End(frozenset({"cancelled"}), seen.cancelled, seen.cancelled)
@@ -235,7 +238,7 @@ def _ends(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[End]:
         yield End(CRASHED | TIMEOUT, seen.began, sent + QUEUE + 5 * RPC, is_certain=False)
 
 
-def _ends_of(attempt: Attempt) -> Iterator[End]:
+def _ends_of(attempt: Attempt, stalled: float) -> Iterator[End]:
     child = attempt.child
     if attempt.ended is not None and not attempt.was_stopped:
         outcomes = {"completed": frozenset({"completed"}), "interrupted": CANCELLED, "failed": FAILED}[attempt.end]
@@ -244,8 +247,9 @@ def _ends_of(attempt: Attempt) -> Iterator[End]:
         silent = child.silent_since
         yield End(CRASHED, attempt.lost if silent is None else min(silent, attempt.lost), attempt.lost + EXIT_DRAIN)
     if attempt.ended is None or attempt.was_stopped:
-        last = attempt.last_read
-        yield End(TIMEOUT, last + min(FIRST_EVENT, IDLE, RPC), last + max(FIRST_EVENT, IDLE))
+        # While the client does not read, the bridge waits for the client, and not for the child.
+        last = max(attempt.last_read, stalled)
+        yield End(TIMEOUT, attempt.last_read + min(FIRST_EVENT, IDLE, RPC), last + max(FIRST_EVENT, IDLE))
 
 
 def _was_busy(world: World, seen: Seen, key: KeyPlan) -> bool:
@@ -260,7 +264,7 @@ def _was_busy(world: World, seen: Seen, key: KeyPlan) -> bool:
 
 def was_open(seen: Seen, start: float, end: float) -> bool:
     """Whether a request held something of the bridge between these times."""
-    overs = [each for each in (seen.ended, seen.left) if each is not None]
+    overs = [each for each in (seen.ended, seen.left) if each is not None and not seen.goes_on]
     return seen.began <= end and (not overs or min(overs) + SLACK >= start)
 
 
@@ -283,7 +287,8 @@ def _judge_text(seen: Seen, attempt: Attempt) -> Iterator[str]:
     if not seen.ask.stream or seen.status != 200:
         return
     fails_in_child = seen.outcome in FAILED | CRASHED | TIMEOUT
-    if fails_in_child and seen.text != attempt.text:
+    # More than the deltas may have come with a whole message.
+    if fails_in_child and not seen.text.startswith(attempt.text):
         yield f"failed with {_short(seen.text)}, although the bridge had read {_short(attempt.text)}"
     over = min(each for each in (seen.ended, seen.left, 1e9) if each is not None)
     for number, read in enumerate(attempt.deltas, 1):
@@ -301,7 +306,7 @@ def _judge_release(world: World, seen: Seen, attempt: Attempt) -> Iterator[str]:
     """A turn whose client is gone does not run on."""
     over = seen.left if seen.left is not None else seen.ended
     child = attempt.child
-    if over is None:
+    if over is None or seen.goes_on:
         return
     due = max(over, attempt.began) + RELEASE
     if (child.died is not None and child.died <= due) or child.silent_since is not None:
