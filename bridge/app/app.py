@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from bridge.app.admission import Admission
+from bridge.app.fallback import Fallbacks
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
 from bridge.app.protocol_exchange import served_name
@@ -109,6 +110,7 @@ class App:
         self._login: Path | None = None
         """The CODEX_HOME whose login the children use."""
         self._recorder = self.log.recorder if self.log is not None else None
+        self._fallbacks = Fallbacks(config.routing.fallback)
         self._memory = MemoryLimit(settings.max_rss, memory)
         admission = Admission(
             self.keyring if keys or key_store is not None else None,
@@ -133,6 +135,7 @@ class App:
             reasoning=settings.reasoning,
             recorder=self._recorder,
             prices=read_prices(config),
+            fallbacks=self._fallbacks,
             player=player,
             admission=admission,
             cap=cap_options(settings),
@@ -189,7 +192,8 @@ class App:
         for protocol in PROTOCOLS.values():
             for beginning in protocol.own_models:
                 await self._report_stand_in(protocol, beginning)
-        if not self.router.has_aliases:
+        chains = self._fallbacks.chains
+        if not self.router.has_aliases and not chains:
             return
         # Only now: this asks every provider that can list its models.
         await self.router.wait_until_known(self.settings.rpc_timeout)
@@ -201,6 +205,10 @@ class App:
                 model,
                 why,
             )
+
+        for name in dict.fromkeys(name for chain in chains.values() for name in chain):
+            if (why := self.router.why_stray(name)) is not None:
+                log.warning("The fallback to %r has no effect. %s Correct it in [routing.fallback].", name, why)
 
     async def _report_stand_in(self, protocol: ClientProtocol, beginning: str) -> None:
         with suppress(BridgeError):
@@ -308,6 +316,7 @@ class App:
                 self.watchdog,
                 self._memory,
                 admission,
+                self._fallbacks.breakers,
                 self.log,
                 tuple(each for each in redactors if each is not None),
             )

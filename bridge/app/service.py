@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from bridge.app.admission import Admission
+from bridge.app.fallback import Fallbacks
 from bridge.app.metrics import Metrics
 from bridge.core.events import Finished, Usage
-from bridge.core.observer import Observer, TurnFacts
+from bridge.core.observer import Fallback, Observer, TurnFacts
 from bridge.core.prices import NO_PRICES, Prices
+from bridge.counts import as_name
 from bridge.log.record import LogObserver, Recorder, invalid_arguments
 from bridge.protocols.cap import CapOptions, ConversationState
 from bridge.protocols.client import ReasoningDisplay
@@ -73,6 +75,8 @@ class AnswerSettings:
     """The answer is a recorded one: what the request continues need not exist, and its time is not measured."""
     recorded_state: ConversationState | None = None
     """Whether the conversation of the recorded CAP request was new."""
+    answered_by: str | None = None
+    """The model that the recorded answer was sent as that of, instead of the requested one."""
     keeps_empty: bool = False
     """Whether CAP sends empty pieces, as a redacted recording contains them."""
 
@@ -91,6 +95,7 @@ class Service(AnswerSettings):
     """How tools are offered, by model and key."""
     recorder: Recorder | None = None
     prices: Prices = NO_PRICES
+    fallbacks: Fallbacks = field(default_factory=Fallbacks)
     player: Player | None = None
     running: dict[tuple[str, str], ProtocolExchange] = field(default_factory=dict)
     """The responses in progress, by key and id."""
@@ -131,6 +136,10 @@ class Meter(Observer):
 
     def started(self, facts: TurnFacts) -> None:
         self._counts.waiting -= 1
+
+    def fell_back(self, facts: TurnFacts, fallback: Fallback) -> None:
+        model = self._counts.known_model(fallback.model, self._models)
+        self._counts.fallbacks.add(model, fallback.to, as_name(fallback.error.code))
 
     def answering(self, facts: TurnFacts) -> None:
         assert facts.first is not None
