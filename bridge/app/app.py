@@ -207,8 +207,8 @@ class App:
             )
 
         for name in dict.fromkeys(name for chain in chains.values() for name in chain):
-            if (why := self.router.why_stray(name)) is not None:
-                log.warning("The fallback to %r has no effect. %s Correct it in [routing.fallback].", name, why)
+            if (wrong := self.router.why_stray(name)) is not None:
+                log.warning("The fallback to %r has no effect. %s Correct it in [routing.fallback].", name, wrong)
 
     async def _report_stand_in(self, protocol: ClientProtocol, beginning: str) -> None:
         with suppress(BridgeError):

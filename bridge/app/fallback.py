@@ -98,6 +98,10 @@ class Fallbacks:
         self.breakers = Breakers()
         self._rules = [make_rule(pattern, pattern) for pattern in self.chains]
 
+    def names_model(self, name: str) -> bool:
+        """Whether the operator has named this model in a chain."""
+        return any(name == pattern or name in chain for pattern, chain in self.chains.items())
+
     def of(self, *names: str) -> tuple[str, ...]:
         """The chain of the first of these names that has one, without the names themselves."""
         for name in names if self._rules else ():

@@ -47,6 +47,42 @@ def limits_object(limits: Mapping[str, Any] | None, now: float) -> dict[str, Any
     }
 
 
+def codex_usage(limits: Mapping[str, Any] | None, now: float) -> dict[str, Any]:
+    """The same in the form that Codex reads from its own backend, to show the limits to its user."""
+    known = limits or {}
+    windows = {f"{window}_window": _codex_window(known.get(window), now) for window in _WINDOWS}
+    is_reached = any(window is not None and window["used_percent"] >= 100 for window in windows.values())
+    credit, plan = known.get("credits"), known.get("planType")
+    return {
+        "plan_type": plan if isinstance(plan, str) and plan != "unknown" else "guest",
+        "rate_limit": {"allowed": not is_reached, "limit_reached": is_reached, **windows}
+        if any(windows.values())
+        else None,
+        "credits": {
+            "has_credits": credit.get("hasCredits") is True,
+            "unlimited": credit.get("unlimited") is True,
+            "balance": balance if isinstance(balance := credit.get("balance"), str) else None,
+        }
+        if isinstance(credit, dict)
+        else None,
+    }
+
+
+def _codex_window(window: Any, now: float) -> dict[str, int] | None:
+    """A window in whole numbers, as Codex requires; None if it is not known whole."""
+    values = [window.get(member) for member in _HEADERS] if isinstance(window, dict) else [None]
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if len(numbers) != len(_HEADERS):
+        return None
+    used, minutes, resets_at = (max(0, int(number)) for number in numbers)
+    return {
+        "used_percent": used,
+        "limit_window_seconds": minutes * 60,
+        "reset_after_seconds": max(0, resets_at - int(now)),
+        "reset_at": resets_at,
+    }
+
+
 def add_reset_time(error: BridgeError, limits: Mapping[str, Any] | None, now: float) -> None:
     """Add to an error about a used-up quota when the quota resets, if that is known."""
     if error.code != "insufficient_quota" or error.retry_after is not None:

@@ -113,7 +113,8 @@ class Service(AnswerSettings):
 
     def __post_init__(self) -> None:
         log = None if self.recorder is None else LogObserver(self.recorder, self.prices)
-        wanted = (Meter(self.counts, self.store, lambda: self.router.models(), self.prices), self.tracing, log)
+        meter = Meter(self.counts, self.store, lambda: self.router.models(), self.prices, self.fallbacks)
+        wanted = (meter, self.tracing, log)
         self.observers = tuple(each for each in wanted if each is not None)
 
 
@@ -121,12 +122,18 @@ class Meter(Observer):
     """Counts requests for the metrics, and their usage for the store."""
 
     def __init__(
-        self, counts: Counts, store: Store, models: Callable[[], Iterable[str]], prices: Prices = NO_PRICES
+        self,
+        counts: Counts,
+        store: Store,
+        models: Callable[[], Iterable[str]],
+        prices: Prices = NO_PRICES,
+        fallbacks: Fallbacks | None = None,
     ) -> None:
         self._counts = counts
         self._store = store
         self._models = models
         self._prices = prices
+        self._fallbacks = fallbacks or Fallbacks()
 
     def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
         self._counts.waiting += 1
@@ -138,7 +145,8 @@ class Meter(Observer):
         self._counts.waiting -= 1
 
     def fell_back(self, facts: TurnFacts, fallback: Fallback) -> None:
-        model = self._counts.known_model(fallback.model, self._models)
+        is_named = self._fallbacks.names_model(fallback.model)
+        model = fallback.model if is_named else self._counts.known_model(fallback.model, self._models)
         self._counts.fallbacks.add(model, fallback.to, as_name(fallback.error.code))
 
     def answering(self, facts: TurnFacts) -> None:

@@ -21,10 +21,7 @@ SAID = "".join(HELLO)
 CHILD = "from the child"
 CHAINS = f"""
 [routing.fallback]
-"to-*.refused" = ["to-openai", "{CODEX_MODEL}"]
-"to-openai.refused" = ["to-anthropic.refused", "to-anthropic"]
-"to-*.hasty" = ["to-responses"]
-"to-openai.hasty" = ["to-anthropic"]
+"to-openai.hasty" = ["{CODEX_MODEL}"]
 {"".join(f'"to-{kind}" = ["to-{kind}.refused", "{CODEX_MODEL}"]' + chr(10) for kind in KINDS)}
 "{CODEX_MODEL}" = ["to-anthropic"]
 """
@@ -65,9 +62,13 @@ def test_an_overloaded_provider_is_replaced_by_the_next_that_answers(rig: Rig, k
     for each in asked:
         outcome = each.result()
         check(outcome, CODEX_MODEL, CHILD)
-        assert fallbacks_of(rig, outcome)[-1][1:] in [
-            (CODEX_MODEL, "upstream_unreachable"),
-            (CODEX_MODEL, "overloaded"),  # by then the second one rests
+        # The last of the four may find that the second one rests by now.
+        assert fallbacks_of(rig, outcome) in [
+            [
+                (f"to-{kind}", f"to-{kind}.refused", "overloaded"),
+                (f"to-{kind}.refused", CODEX_MODEL, "upstream_unreachable"),
+            ],
+            [(f"to-{kind}", CODEX_MODEL, "overloaded")],
         ]
         starts = [each["payload"]["backend"] for each in rig.log.of(outcome.request_id, "turn_start")]
         assert (starts[0], starts[-1]) == (kind, "app-server")
@@ -98,20 +99,24 @@ def test_a_refusal_is_not_worth_one(rig: Rig, play: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_tried_again_after_the_first_event(rig: Rig, play: str, kind: str) -> None:
     for endpoint, stream in FORMS:
-        outcome = rig.ask(f"to-{kind}", marked(play, f"{endpoint}-{stream}"), endpoint=endpoint, stream=stream)
+        label = f"once.{play}.{kind}.{endpoint}.{stream}"
+        outcome = rig.ask(f"to-{kind}", marked(play, label), endpoint=endpoint, stream=stream)
         assert outcome.code == "stream_truncated"
         assert fallbacks_of(rig, outcome) == []
-        assert len(labelled(rig.providers.of(kind), f"{endpoint}-{stream}")) == 1
+        assert len(labelled(rig.providers.of(kind), label)) == 1
 
 
 def test_silence_before_the_first_token_is_worth_one(rig: Rig) -> None:
-    """Its stream may have begun by then: the client waits on."""
-    for endpoint, stream in FORMS:
-        outcome = rig.ask("to-openai.hasty", marked("silent", "mute"), endpoint=endpoint, stream=stream)
-        # The next provider is as silent, but has no fallback of its own here.
-        assert outcome.code in ("backend_timeout", None)
-        assert fallbacks_of(rig, outcome)[0] == ("to-openai.hasty", "to-anthropic", "backend_timeout")
-        break
+    """Its stream may have begun by then, and continues."""
+    with ThreadPoolExecutor() as pool:
+        asked = [
+            pool.submit(rig.ask, "to-openai.hasty", marked("silent", "mute"), endpoint=endpoint, stream=stream)
+            for endpoint, stream in FORMS
+        ]
+    for each in asked:
+        outcome = each.result()
+        check(outcome, CODEX_MODEL, CHILD)
+        assert fallbacks_of(rig, outcome) == [("to-openai.hasty", CODEX_MODEL, "backend_timeout")]
 
 
 def test_every_protocol_falls_back(rig: Rig) -> None:
