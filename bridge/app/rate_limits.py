@@ -10,6 +10,8 @@ from bridge.errors import BridgeError
 
 _WINDOWS = ("primary", "secondary")
 _HEADERS = {"usedPercent": "used-percent", "windowDurationMins": "window-minutes", "resetsAt": "reset-at"}
+_LARGEST = 2**31 - 1
+"""Codex reads these numbers as 32-bit integers, and refuses the whole answer if one is larger."""
 
 
 def limit_headers(limits: Mapping[str, Any] | None) -> list[tuple[bytes, bytes]]:
@@ -74,11 +76,11 @@ def _codex_window(window: Any, now: float) -> dict[str, int] | None:
     numbers = [value for value in values if isinstance(value, int | float)]
     if len(numbers) != len(_HEADERS):
         return None
-    used, minutes, resets_at = (max(0, int(number)) for number in numbers)
+    used, minutes, resets_at = (min(max(0, int(number)), _LARGEST) for number in numbers)
     return {
         "used_percent": used,
-        "limit_window_seconds": minutes * 60,
-        "reset_after_seconds": max(0, resets_at - int(now)),
+        "limit_window_seconds": min(minutes * 60, _LARGEST),
+        "reset_after_seconds": min(max(0, resets_at - int(now)), _LARGEST),
         "reset_at": resets_at,
     }
 
