@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 _NAME = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]"
 _ORIGIN = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>{_NAME})(?::(?P<port>[0-9]{{1,5}}))?")
 _HOST = re.compile(_NAME)
+_SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -29,6 +30,28 @@ def check_url(url: str, *, insecure_http: bool = False, remedy: str = "use https
     if parts.scheme == "http" and not insecure_http and not is_loopback(host):
         raise ValueError(f"plain http is only allowed for this machine; {remedy}")
     return url.rstrip("/")
+
+
+def check_database_url(url: str) -> str:
+    """The URL of a PostgreSQL database. Raises ValueError, without the URL: it may contain a password.
+
+    A password with a character that has a meaning in URLs is refused: the driver would take a part of it for the name
+    of a host, and print it.
+    """
+    _, _, rest = url.partition("://")
+    server, _, database = rest.partition("/")
+    if url.count("@") > 1 or "@" in database or "#" in url or not url.isprintable() or " " in url:
+        raise ValueError("write special characters of the user and the password as %XX, such as %40 for @")
+    # Several servers may be given, separated by commas.
+    if not database or not all(_SERVER.fullmatch(each) for each in server.rpartition("@")[2].split(",")):
+        raise ValueError("write it as postgresql://USER:PASSWORD@HOST/DATABASE")
+    return url
+
+
+def password_in(url: str) -> str | None:
+    """The password in a URL, as it is meant."""
+    password = urlsplit(url).password
+    return None if password is None else unquote(password)
 
 
 def api_base(url: str, *, insecure_http: bool = False) -> str:

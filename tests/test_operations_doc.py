@@ -14,7 +14,7 @@ from bridge.appserver import connection as child_connection
 from bridge.http import connection, head, wire
 from bridge.log import event_log
 from bridge.settings import Settings
-from bridge.store import sqlite
+from bridge.store import queued
 
 TESTS = ROOT / "tests"
 PROMISES = (ROOT / "docs/promises.md").read_text(encoding="utf-8")
@@ -75,5 +75,5 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert table["kept stderr of the child"] == f"{process.STDERR_KEPT // 1024} KiB"
     assert table["calls in flight in a child"] == str(calls.MAX_CALLS)
     assert table["records that wait for the log's disk"] == f"{event_log.MAX_QUEUED // MIB} MiB"
-    assert table["changes that wait for the store's disk"] == f"{sqlite.MAX_WAITING // MIB} MiB"
+    assert table["changes that wait for the store's disk"] == f"{queued.MAX_WAITING // MIB} MiB"
     assert table["what is stored"] == f"`PROXY_STORE_MAX_BYTES`, {defaults.store_max_bytes // 1024**3} GiB"

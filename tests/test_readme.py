@@ -180,7 +180,7 @@ class Newcomer:
             process.communicate()
 
     def _start(self, command: str) -> tuple[subprocess.Popen[str], str]:
-        """A process, and its first three lines; nothing if it has ended before."""
+        """A process, and its first four lines; nothing if it has ended before."""
         with self._errors.open("w") as errors:
             process = subprocess.Popen(
                 ["sh", "-c", command],
@@ -192,7 +192,7 @@ class Newcomer:
                 start_new_session=True,
             )
         assert process.stdout is not None
-        printed = "".join(process.stdout.readline() for _ in range(3))
+        printed = "".join(process.stdout.readline() for _ in range(4))
         if not printed:
             process.communicate()
         return process, printed
@@ -246,7 +246,8 @@ def check_block(newcomer: Newcomer, block: Block) -> None:
 
 
 def check_output(newcomer: Newcomer, shown: str, printed: str) -> None:
-    """What README shows is what is printed, but for the home, whose path must be quoted here."""
+    """What README shows is what is printed, but for the page's token, and the home, whose path must be quoted here."""
+    printed = re.sub(r"#token=[\w-]{32}", "#token=…", printed)
     path = re.escape(YOU) + r"[^\s)]*"
     shown = re.sub(rf"\(cat ({path})\)", lambda found: f"(cat {shlex.quote(at_home(newcomer, found[1]))})", shown)
     assert printed == newcomer.on_my_port(at_home(newcomer, shown)) + "\n"

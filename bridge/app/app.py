@@ -20,6 +20,7 @@ from bridge.app.fallback import Fallbacks
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
 from bridge.app.protocol_exchange import served_name
+from bridge.app.recorders import Sink, joined
 from bridge.app.service import Recordings, Service
 from bridge.appserver.backend import AppServerBackend
 from bridge.appserver.codex_home import claim_home, read_codex_home
@@ -50,7 +51,8 @@ from bridge.routing.setup import (
 from bridge.settings import Settings, store_file
 from bridge.settings.file import FileConfig
 from bridge.store.base import Store
-from bridge.store.sqlite import SqliteStore
+from bridge.store.key_store import KeyStore
+from bridge.store.opening import open_store
 from bridge.telemetry import MEMORY_PRESSURE, Counts, MemoryLimit, ReadBytes, Watchdog, resident_bytes
 
 if TYPE_CHECKING:
@@ -80,8 +82,9 @@ class Runner(Protocol):
 class App:
     """Everything that answers requests, from settings that have been checked.
 
-    HTTP clients need one of `keys`, or a key in the file `key_store`; a program that holds the App needs none. `player`
-    answers from recordings. `stderr_redactor` is the one whose count of redactions is a metric.
+    HTTP clients need one of `keys`, or a key in the `key_store`; a program that holds the App needs none. `player`
+    answers from recordings, `recent` records beside the event log. `stderr_redactor` is the one whose count of
+    redactions is a metric.
     """
 
     def __init__(
@@ -90,11 +93,12 @@ class App:
         config: FileConfig | None = None,
         *,
         keys: tuple[str, ...] = (),
-        key_store: Path | None = None,
+        key_store: KeyStore | None = None,
         player: Recordings | None = None,
         stderr_redactor: Redactor | None = None,
         tracing: Tracing | None = None,
         memory: ReadBytes = resident_bytes,
+        recent: Sink | None = None,
     ) -> None:
         config = config or FileConfig()
         self.settings = settings
@@ -106,10 +110,12 @@ class App:
         self.watchdog = Watchdog()
         self.draining = False
         self.runners: list[Runner] = []
-        self._named: dict[str, Runner] = {}
+        self.runners_by_backend: dict[str, Runner] = {}
+        """Those of the backends, by name."""
         self._login: Path | None = None
         """The CODEX_HOME whose login the children use."""
-        self._recorder = self.log.recorder if self.log is not None else None
+        sinks = (self.log.recorder if self.log is not None else None, recent)
+        self._recorder = joined([sink for sink in sinks if sink is not None])
         self._fallbacks = Fallbacks(config.routing.fallback)
         self._memory = MemoryLimit(settings.max_rss, memory)
         admission = Admission(
@@ -128,6 +134,7 @@ class App:
             self.store,
             hold=settings.status_hold,
             keeps_responses=settings.store != "off",
+            shared_for=0 if settings.database_url is None else settings.turn_timeout,
             stream_default=settings.stream_default,
             lists_aliases=settings.list_models == "all",
             tool_modes=ToolModes(config.tool_modes.models, config.tool_modes.keys),
@@ -271,10 +278,10 @@ class App:
     def _provider(self, plan: Plan) -> Served:
         from bridge.routing.build import build_backend  # its imports are large
 
-        backend, upstream = build_backend(plan, self.settings, self._recorder.upstream if self._recorder else None)
+        backend, upstream = build_backend(plan, self.settings, self._recorder.upstream)
         if upstream is not None:
             self.runners.append(upstream)
-            self._named[plan.name] = upstream
+            self.runners_by_backend[plan.name] = upstream
         return Served(backend, plan.target)
 
     def _codex_backend(self, name: str, configured: Sequence[str], *, on_demand: bool) -> AppServerBackend:
@@ -311,7 +318,7 @@ class App:
         return Metrics(
             Sources(
                 self.counts,
-                self._named,
+                self.runners_by_backend,
                 lambda: not self.draining and not self._memory.is_exceeded and self.router.default.status()[0],
                 self.watchdog,
                 self._memory,
@@ -323,13 +330,13 @@ class App:
         )
 
     def _backend(self, name: str, pool: Pool, **options: Any) -> AppServerBackend:
-        self._named[name] = pool
+        self.runners_by_backend[name] = pool
         return app_server_backend(
             name,
             pool,
             self.settings,
             max_turns=2 * self.settings.max_turns,  # as many again may be ending
-            recorder=self.counts.tool_calls(self._recorder.tool_calls if self._recorder else None),
+            recorder=self.counts.tool_calls(self._recorder.tool_calls),
             **options,
         )
 
@@ -370,11 +377,12 @@ def open_log(settings: Settings, keys: tuple[str, ...]) -> EventLog | None:
 def make_store(settings: Settings) -> Store:
     """The configured store of responses, conversations and usage."""
     options: dict[str, Any] = {"ttl": settings.store_ttl, "max_bytes": settings.store_max_bytes, "now": time.time}
+    where = None if settings.store == "memory" else settings.database_url or store_file()
     try:
-        return SqliteStore(None if settings.store == "memory" else store_file(), **options)
+        return open_store(where, **options)
     except ConfigError as error:
-        if settings.store == "sqlite":
+        if settings.store != "off":
             raise
         # With PROXY_STORE=off only usage is counted: not worth refusing to start.
         log.warning("usage is counted in memory only: %s", error.message)
-        return SqliteStore(None, **options)
+        return open_store(None, **options)

@@ -111,6 +111,7 @@ class Exchange:
     def arrived(self, what: dict[str, Any]) -> None:
         """Report the request to the observers."""
         self._arrived = True
+        self._service.exchanges[self.id] = self
         names = current_request.get()
         if names.clients is not None:
             what = {**what, "client_request_id": names.clients}
@@ -280,7 +281,7 @@ class Exchange:
         if calls := calls_in(events):
             facts.calls += calls
         is_visible = self.encoder is not None and self.encoder.visible
-        if facts.rerouted is None and (self._recorder is not None or not is_visible):
+        if facts.rerouted is None and (self._recorder.wants_lines or not is_visible):
             self._note_reroute(events)
         end = events[-1]
         if isinstance(end, Finished):
@@ -359,6 +360,7 @@ class Exchange:
         self._release()
         if not self._arrived:
             return
+        self._service.exchanges.pop(self.id, None)
         failed = Finished("failed", error=self.failure) if self.failure else None
         end = failed or self._end or Finished("cancelled", reason=CLIENT_GONE)
         usage = self.encoder.usage if self.encoder is not None else None
@@ -369,9 +371,8 @@ class Exchange:
         """Release what a subclass holds while the answer runs."""
 
     def record(self, phase: str, direction: str, kind: str, payload: dict[str, Any]) -> None:
-        """Write one record to the event log."""
-        if self._recorder is not None:
-            self._recorder.event(phase, direction, kind, self.id, payload)
+        """Record one event."""
+        self._recorder.event(phase, direction, kind, self.id, payload)
 
     def record_start(self, status: int, headers: Headers) -> None:
         """Record the head of an HTTP answer."""
@@ -380,15 +381,13 @@ class Exchange:
 
     def record_sse(self, out: bytes, text: str | None = None) -> None:
         """Record a piece of a stream; `text` is its text if it contains nothing else that is foreign."""
-        if self._recorder is not None:
-            self._recorder.client_sse(self.id, out, text)
-            if self.finished:
-                self.record("client_egress", "out", "client_sse_done", {})
+        self._recorder.client_sse(self.id, out, text)
+        if self.finished:
+            self.record("client_egress", "out", "client_sse_done", {})
 
     def record_json(self, body: bytes) -> None:
         """Record a whole answer."""
-        if self._recorder is not None:
-            self._recorder.client_json(self.id, body)
+        self._recorder.client_json(self.id, body)
 
 
 @dataclass(frozen=True, slots=True)

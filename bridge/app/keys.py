@@ -6,24 +6,25 @@ import hashlib
 import hmac
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import trio
 
-from bridge.errors import ConfigError, Unauthorized
-from bridge.settings import Settings, api_key_file, key_store_file
-from bridge.store.key_store import ClientKey, given_key, own_key, read_keys
+from bridge.errors import ConfigError, NotReady, Unauthorized
+from bridge.settings import Settings, api_key_file
+from bridge.store.key_store import ClientKey, KeyStore, KeysUnavailable, Mark, given_key, open_keys, own_key
 from bridge.urls import is_loopback
 
 log = logging.getLogger("bridge.server")
 
-Mark = tuple[int, ...] | None
-
-WATCH = 1.0
-"""Seconds between two checks of the key store while no request arrives."""
+WATCH = 0.5
+"""Seconds between two checks of the key store while no request arrives, or while it is a database."""
+SOON = 0.1
+"""Seconds between two checks of a database for keys that are not known yet."""
+UNREAD: Mark = ()
+"""The mark of a database that has not been read yet."""
 SHORTEST = 16
 """Minimum length of a key where other machines can connect: they can try as many keys as they like."""
 
@@ -53,7 +54,11 @@ def check_bind(settings: Settings) -> None:
         )
     if settings.api_keys:
         return
-    if all(key.has_expired(time.time()) for key in read_keys(key_store_file())):
+    try:
+        keys = open_keys(settings).read()
+    except KeysUnavailable:
+        return  # until the database answers, every key is refused
+    if all(key.has_expired(time.time()) for key in keys):
         raise ConfigError(
             f"--host {settings.host} is reachable from other machines and needs a key. Create one with "
             "`turnbridge keys add NAME`, or set PROXY_API_KEY."
@@ -61,14 +66,17 @@ def check_bind(settings: Settings) -> None:
 
 
 class Keyring:
-    """The valid keys: the ones given, and those in the file `store`, which is read again whenever it changes.
+    """The valid keys: the ones given, and those in the `store`, which is read again whenever it changes.
 
-    If the store becomes unreadable, its last keys stay valid and `fault` says why; if it is deleted, it has no keys.
-    Raises ConfigError if it cannot be read at the start. Each callback in `on_gone` gets the label of a key that was
-    revoked or has expired, within two seconds.
+    A file is checked with every request, a database by `watch`. If the store becomes unreadable, its last keys stay
+    valid and `fault` says why; a file that is deleted has no keys. Raises ConfigError for a file that cannot be read at
+    the start; a database may answer later. Each callback in `on_gone` gets the label of a key that was revoked or has
+    expired, within a second.
     """
 
-    def __init__(self, keys: Iterable[str], store: Path | None = None, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, keys: Iterable[str], store: KeyStore | None = None, *, now: Callable[[], float] = time.time
+    ) -> None:
         self._given = tuple(given_key(key) for key in keys)
         self._store = store
         self._now = now
@@ -76,51 +84,94 @@ class Keyring:
         self.fault: str | None = None
         self.on_gone: list[Callable[[str], None]] = []
         self._valid: dict[str, ClientKey] = {}
-        self._mark = None if store is None else _mark_of(store)
+        self._mark: Mark = None
         self._failed: Mark = ()
         self._again = -math.inf
-        self._use(() if store is None else read_keys(store))
+        self._use(())
+        if store is not None:
+            try:
+                self._mark = store.mark()
+                self._use(store.read())
+            except KeysUnavailable as error:
+                self._mark = UNREAD
+                self._note_fault(error.message)
 
     async def find(self, key: bytes) -> ClientKey:
         """The key with these characters. Raises Unauthorized if it is not valid."""
         await self.refresh()
         digest = hashlib.sha256(key).digest()
-        # Every key is compared, each in constant time, so the duration reveals nothing.
-        found = [known for each, known in self._digests if hmac.compare_digest(digest, each)]
-        if not key or not found:
+        found = self._find(digest)
+        if found is None and key and self._store is not None and self._store.is_remote:
+            # It may have been added a moment ago. Wrong keys must not keep the database busy.
+            if self._reading.locked():
+                async with self._reading:
+                    pass  # the request that reads them now does so for this one, too
+                found = self._find(digest)
+            elif trio.current_time() >= self._again:
+                self._again = trio.current_time() + SOON
+                await self._check_database(self._store)
+                found = self._find(digest)
+            if found is None and self._mark == UNREAD:
+                raise NotReady("The API keys cannot be read at the moment. Try again later.", code="key_store_failing")
+        if not key or found is None:
             raise Unauthorized(
                 "Missing or wrong API key. Send it as `Authorization: Bearer KEY`. Unless PROXY_API_KEY sets the key, "
                 "the bridge prints at start where it is stored; `turnbridge keys add NAME` creates another."
             )
-        if found[0].has_expired(self._now()):
+        if found.has_expired(self._now()):
             raise Unauthorized("This API key has expired. Create a new one with `turnbridge keys add NAME`.")
-        return found[0]
+        return found
+
+    def _find(self, digest: bytes) -> ClientKey | None:
+        # Every key is compared, each in constant time, so the duration reveals nothing.
+        found = [known for each, known in self._digests if hmac.compare_digest(digest, each)]
+        return found[0] if found else None
 
     def get(self, label: str) -> ClientKey | None:
         """The key with this label, as last read from the store; None if it is not valid."""
         return self._valid.get(label)
 
+    @property
+    def operator(self) -> str | None:
+        """The label of the first key that the operator has set, or that was generated for this machine."""
+        return self._given[0].label if self._given else None
+
+    def is_operator(self, label: str) -> bool:
+        """Whether a key is the operator's, and not one of the key store."""
+        return any(key.label == label for key in self._given)
+
     async def refresh(self) -> None:
-        """Read the store again if it has changed. If not, this costs one `stat`."""
-        if self._store is None or self._is_known(_mark_of(self._store)):
+        """Read a file again if it has changed. If not, this costs one `stat`. A database is read by `watch`."""
+        store = self._store
+        if store is None or store.is_remote or self._is_known(store.mark()):
             return
         async with self._reading:
-            mark = _mark_of(self._store)
+            mark = store.mark()
             if self._is_known(mark):
                 return
             try:
-                keys = await trio.to_thread.run_sync(read_keys, self._store)
+                keys = await trio.to_thread.run_sync(store.read)
             except (ConfigError, RuntimeError) as error:  # RuntimeError: no thread could be started
                 self._note_fault(str(error))
                 # The cause may be temporary (no thread, no file descriptor): try this version of the file again.
                 self._failed, self._again = mark, trio.current_time() + WATCH
                 return
-            if self.fault is not None:
-                log.warning("the key store can be read again")
-            self.fault = None
             # The file may have changed after `mark` was taken: then it is read once more, and no change is missed.
             self._mark = mark
+            self._recover()
             self._use(keys)
+
+    async def _check_database(self, store: KeyStore) -> None:
+        async with self._reading:
+            try:
+                mark, keys = await trio.to_thread.run_sync(_read_changed, store, self._mark)
+            except (ConfigError, RuntimeError) as error:
+                self._note_fault(str(error))
+                return
+            self._mark = mark
+            self._recover()
+            if keys is not None:
+                self._use(keys)
 
     def _is_known(self, mark: Mark) -> bool:
         """Whether this version of the store has been read, or failed to be read a moment ago."""
@@ -131,10 +182,17 @@ class Keyring:
             log.error("%s Until then the keys read last stay valid.", fault)
         self.fault = fault
 
+    def _recover(self) -> None:
+        if self.fault is not None:
+            log.warning("the key store can be read again")
+        self.fault = None
+
     async def watch(self) -> None:
         """Check the key store and the clock until cancelled, so that a key also expires while it is not used."""
         while True:
             await trio.sleep(WATCH)
+            if self._store is not None and self._store.is_remote:
+                await self._check_database(self._store)
             await self.refresh()
             self._settle()
 
@@ -152,12 +210,7 @@ class Keyring:
                 report(label)
 
 
-def _mark_of(path: Path) -> Mark:
-    """A value that changes whenever the file does; None if there is no file."""
-    try:
-        about = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return (error.errno or 0,)
-    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+def _read_changed(store: KeyStore, known: Mark) -> tuple[Mark, tuple[ClientKey, ...] | None]:
+    """The present mark of a store, and its keys unless the mark is known."""
+    mark = store.mark()
+    return mark, None if mark == known else store.read()

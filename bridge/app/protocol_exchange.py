@@ -152,12 +152,13 @@ class ProtocolExchange(Exchange):
     async def _store(self) -> None:
         encoder = self.encoder
         if isinstance(encoder, ResponsesEncoder) and encoder.final is not None:
-            if self._keeps:
-                await self.keep(encoder.final)
+            if self._keeps and not await self.keep(encoder.final) and self._ready is not None:
+                out, events = self._ready
+                self._ready = encoder.without_storage(out), events
             await self._extend_conversation(encoder)
 
-    async def keep(self, response: dict[str, Any]) -> None:
-        """Store the response as it is now."""
+    async def keep(self, response: dict[str, Any]) -> bool:
+        """Store the response as it is now; whether it can be relied on."""
         items = self._items()
         stored = StoredResponse(
             response["id"],
@@ -168,7 +169,7 @@ class ProtocolExchange(Exchange):
             conversation_id(self._data),
             tuple(dict.fromkeys(item["id"] for item in (*response["output"], *items))),
         )
-        await self._service.store.put(self._key, stored)
+        return await self._service.store.put(self._key, stored)
 
     async def _extend_conversation(self, encoder: ResponsesEncoder) -> None:
         conversation = conversation_id(self._data)

@@ -13,11 +13,12 @@ import trio
 from bridge.app.admission import Admission
 from bridge.app.fallback import Fallbacks
 from bridge.app.metrics import Metrics
+from bridge.app.recorders import Recorders, Sink
 from bridge.core.events import Finished, Usage
 from bridge.core.observer import Fallback, Observer, TurnFacts
 from bridge.core.prices import NO_PRICES, Prices
 from bridge.counts import as_name
-from bridge.log.record import LogObserver, Recorder, invalid_arguments
+from bridge.log.record import invalid_arguments
 from bridge.protocols.cap import CapOptions, ConversationState
 from bridge.protocols.client import ReasoningDisplay
 from bridge.protocols.dropped import Policy
@@ -26,6 +27,7 @@ from bridge.store.base import Store, UsageRow
 from bridge.telemetry import Counts, MemoryLimit
 
 if TYPE_CHECKING:
+    from bridge.app.exchange import Exchange
     from bridge.app.protocol_exchange import ProtocolExchange
     from bridge.telemetry.tracing import Tracing
 
@@ -89,16 +91,20 @@ class Service(AnswerSettings):
     keepalive: float
     store: Store
     keeps_responses: bool = True
+    shared_for: float = 0
+    """For how many seconds a response in the store may be in progress at another bridge."""
     lists_aliases: bool = True
     """Whether GET /v1/models has aliases and names with efforts beside the models."""
     tool_modes: ToolModes = field(default_factory=ToolModes)
     """How tools are offered, by model and key."""
-    recorder: Recorder | None = None
+    recorder: Sink = field(default_factory=Recorders)
     prices: Prices = NO_PRICES
     fallbacks: Fallbacks = field(default_factory=Fallbacks)
     player: Player | None = None
     running: dict[tuple[str, str], ProtocolExchange] = field(default_factory=dict)
     """The responses in progress, by key and id."""
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    """All requests in progress, by id."""
     background: trio.Nursery | None = None
     """Runs background responses; None before the bridge runs and while it stops."""
     admission: Admission = field(default_factory=Admission)
@@ -109,13 +115,12 @@ class Service(AnswerSettings):
     stopping: trio.Event = field(default_factory=trio.Event)
     """Set when the bridge stops: kept connections are closed after their current answers."""
     observers: tuple[Observer, ...] = field(init=False)
-    """Metrics, and traces and the event log if they are enabled."""
+    """Metrics, traces if they are enabled, and those of the recorder."""
 
     def __post_init__(self) -> None:
-        log = None if self.recorder is None else LogObserver(self.recorder, self.prices)
         meter = Meter(self.counts, self.store, lambda: self.router.models(), self.prices, self.fallbacks)
-        wanted = (meter, self.tracing, log)
-        self.observers = tuple(each for each in wanted if each is not None)
+        tracing = () if self.tracing is None else (self.tracing,)
+        self.observers = (meter, *tracing, *self.recorder.observers(self.prices))
 
 
 class Meter(Observer):

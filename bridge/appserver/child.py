@@ -346,7 +346,7 @@ class Child:
     # The pump
 
     async def _read(self, stderr_drained: trio.Event) -> None:
-        size = READ_SIZE if self._tap is None else READ_SIZE_LOGGED
+        size = READ_SIZE_LOGGED if self._tap is not None and self._tap.wants_lines else READ_SIZE
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while data := await self.process.stdout.receive_some(size):
                 self._take(self._connection.feed, bytes(data))

@@ -56,6 +56,11 @@ class LineSplitter:
         self._tail_size = 0
         self._discarding = False
 
+    @property
+    def is_between_lines(self) -> bool:
+        """Whether the next byte begins a line."""
+        return not self._tail and not self._discarding
+
     def __repr__(self) -> str:
         return f"<LineSplitter tail={self._tail_size} discarding={self._discarding}>"
 
@@ -200,6 +205,7 @@ class Connection:
         self._on_notification = on_notification
         self._answer = answer
         self._tap = tap
+        self._line_tap = tap if tap is not None and tap.wants_lines else None
         self._splitter = LineSplitter()
         self._decoder: Decoder | None = None
         self._pending: dict[int, _Pending] = {}
@@ -212,7 +218,7 @@ class Connection:
     def decode_with(self, decoder: Decoder) -> None:
         """The child's dialect is known, so there may be turns."""
         self._decoder = decoder
-        if self._tap is None:  # the log wants all of it
+        if self._line_tap is None:  # the log wants all of it
             self._splitter.unused = decoder.skip + UNUSED
 
     # What we send
@@ -256,6 +262,8 @@ class Connection:
 
     def feed(self, data: bytes) -> None:
         """What one read gave."""
+        if self._tap is not None:
+            self._tap.read(data, is_first=self._splitter.is_between_lines)
         self._receive_read(self._splitter.feed(data))
 
     def finish(self) -> None:
@@ -266,14 +274,14 @@ class Connection:
         """All lines of one read. Hot: no await, and for a delta no more than one JSON parse and one append."""
         self.counts.reads += 1
         self.counts.lines += len(lines)
-        if self._tap is None:
+        if self._line_tap is None:
             self._receive_lines(lines)
         else:
-            self._tap.begin_read()
+            self._line_tap.begin_read()
             try:
                 self._receive_lines(lines)
             finally:
-                self._tap.end_read()
+                self._line_tap.end_read()
         self._routes.wake_touched()
 
     def _receive_lines(self, lines: list[bytes]) -> None:
@@ -296,7 +304,7 @@ class Connection:
         splitter.skipped.clear()
 
     def _receive_turns(self, lines: list[bytes], decoder: Decoder) -> None:
-        tap, receive, get = self._tap, self.receive, self._routes.get
+        tap, receive, get = self._line_tap, self.receive, self._routes.get
         delta_start, read_delta, touched = decoder.delta, decoder.read_delta, self._routes.touched
         # Adjacent deltas, for the tap.
         run: list[bytes] = []
@@ -345,8 +353,8 @@ class Connection:
             if "id" in message:
                 self._receive_request(line, method, message["id"], key_of(params))
                 return
-            if self._tap is not None:
-                self._tap.rpc("in", "rpc_notification", line, method=method, key=key_of(params))
+            if self._line_tap is not None:
+                self._line_tap.rpc("in", "rpc_notification", line, method=method, key=key_of(params))
             self._on_notification(method, params)
         elif isinstance(message, dict) and "id" in message:
             self._receive_reply(line, message["id"], message)
@@ -375,8 +383,8 @@ class Connection:
         pending.on_reply(Reply(message.get("result") if error is None else None, error))
 
     def _log(self, kind: str, line: bytes, **about: Any) -> None:
-        if self._tap is not None:
-            self._tap.rpc("in", kind, line, **about)
+        if self._line_tap is not None:
+            self._line_tap.rpc("in", kind, line, **about)
 
 
 def _logged_id(rpc_id: Any) -> int | str | None:

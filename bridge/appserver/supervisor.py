@@ -249,7 +249,12 @@ class Supervisor:
             self._become("handshake_failed", error.message)
             return False
         child = Child(
-            process, self._settings, dialect=self._dialect, limits=self._limits, tap=self._tap, counts=self.counts
+            process,
+            self._settings,
+            dialect=self._dialect,
+            limits=self._limits,
+            tap=None if self._tap is None else self._tap.connect(),
+            counts=self.counts,
         )
         self._log("backend_start", {"pid": process.pid, "argv": list(command.argv)})
         restart_now = False

@@ -252,7 +252,7 @@ class AssistExchange(Exchange):
             packets = encoder.packets(events)
         except Exception:
             packets = encoder.fail(self.mistake())
-        out = encoder.write(packets) if self._recorder is not None or self.form == "json" else b""
+        out = encoder.write(packets) if self._recorder.keeps_answers or self.form == "json" else b""
         if self.form != "json":
             self._fresh += packets
         elif encoder.finished:

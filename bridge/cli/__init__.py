@@ -29,6 +29,7 @@ COMMANDS = {
     "doctor": "Check the installation and say what to fix.",
     "models": "List the models that requests can name, and their backends.",
     "usage": "Show the tokens used, by day, key and model.",
+    "store": "Manage the store of responses: check, migrate, copy.",
     "auth": "Show Codex's login, or log in.",
     "cap": "Use the Coreason Agent Protocol: send requests, check messages.",
     "keys": "Manage the keys of clients: add, list, revoke.",
@@ -49,6 +50,7 @@ _DEFINED_IN = {
     "auth": "bridge.cli.installation:auth",
     "cap": "bridge.cap.commands:app",
     "keys": "bridge.cli.clients:keys",
+    "store": "bridge.cli.store:app",
     "lab": "bridge.lab.commands:app",
     "log": "bridge.log.commands:app",
 }

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bridge.cli.flags import Flags, setting_flags
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from bridge.store.key_store import ClientKey
+    from bridge.store.key_store import ClientKey, KeyStore
 
 keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -18,7 +20,9 @@ NAME = typer.Argument(metavar="NAME", help="1 to 64 letters, digits, dots, dashe
 
 
 @keys.command("add")
+@setting_flags(["config"])
 def add(
+    flags: Flags,
     name: Annotated[str, NAME],
     models: Annotated[
         list[str] | None,
@@ -53,13 +57,10 @@ def add(
 
     import orjson
 
-    from bridge.settings import key_store_file
-    from bridge.store.key_store import add_key
     from bridge.terminal import say
 
     now = datetime.now(UTC).replace(microsecond=0)
-    key, kept = add_key(
-        key_store_file(),
+    key, kept = configured_keys(flags).add(
         name,
         now=now,
         expires=None if expires is None else parse_end(expires, now),
@@ -77,7 +78,10 @@ def add(
 
 
 @keys.command("list")
-def list_keys(json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False) -> None:
+@setting_flags(["config"])
+def list_keys(
+    flags: Flags, json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False
+) -> None:
     """List the keys made with `keys add`: names, labels and limits.
 
     The keys themselves are not stored.
@@ -86,11 +90,9 @@ def list_keys(json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
     import orjson
 
-    from bridge.settings import key_store_file
-    from bridge.store.key_store import read_keys
     from bridge.terminal import Screen
 
-    known = read_keys(key_store_file())
+    known = configured_keys(flags).read()
     if json:
         for key in known:
             typer.echo(orjson.dumps(describe(key)).decode())
@@ -111,13 +113,19 @@ def list_keys(json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
 
 @keys.command("revoke")
-def revoke(name: Annotated[str, NAME]) -> None:
+@setting_flags(["config"])
+def revoke(flags: Flags, name: Annotated[str, NAME]) -> None:
     """Revoke a key. A running bridge refuses its requests at once and ends running ones within two seconds."""
-    from bridge.settings import key_store_file
-    from bridge.store.key_store import revoke_key
-
-    revoked = revoke_key(key_store_file(), name)
+    revoked = configured_keys(flags).revoke(name)
     typer.echo(f"revoked {revoked.name} ({revoked.label})")
+
+
+def configured_keys(flags: Flags) -> KeyStore:
+    """The keys, where the configuration has them: in the database of PROXY_STORE, or in a file."""
+    from bridge.settings.file import load_configuration
+    from bridge.store.key_store import open_keys
+
+    return open_keys(load_configuration(**flags)[0])
 
 
 def describe(key: ClientKey) -> dict[str, Any]:
@@ -189,37 +197,24 @@ def usage(
     `turnbridge keys add` gave it, or by its label (`key-` and the start of its SHA-256 digest). The cost is that of
     today's prices: those in the table [prices.models] of the configuration file.
     """
-    import math
-    import time
     from datetime import UTC, datetime, timedelta
 
     import orjson
-    import trio
 
     from bridge.routing.setup import read_prices
     from bridge.server.pages import usage_entry
-    from bridge.settings import key_store_file, store_file
     from bridge.settings.file import load_configuration
-    from bridge.store.key_store import read_keys
-    from bridge.store.sqlite import SqliteStore
+    from bridge.store.copying import configured_place
 
+    settings, file = load_configuration(config=config)
+    place, prices = configured_place(settings), read_prices(file)
     since = (datetime.now(UTC).date() - timedelta(days=days - 1)).isoformat()
-    prices = read_prices(load_configuration(config=config)[1])
-    if not store_file().exists():
+    if not place.exists():
         typer.echo("no usage recorded yet", err=True)
         return
-    # Reading must not delete anything: nothing is too old, and nothing too much.
-    store = SqliteStore(store_file(), ttl=math.inf, max_bytes=1 << 60, now=time.time)
-
-    async def read() -> list[dict[str, object]]:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(store.run)
-            rows = [usage_entry(row, prices) for row in await store.usage(since=since)]
-            nursery.cancel_scope.cancel()
-        return rows
-
-    rows = trio.run(read)
-    names = {key.label: key.name for key in read_keys(key_store_file())}
+    with place.contents(create=False) as contents:
+        rows = [usage_entry(row, prices) for row in sorted(contents.usage(since))]
+    names = {key.label: key.name for key in place.keys.read()}
     if json:
         for row in rows:
             typer.echo(orjson.dumps({**row, "name": names.get(str(row["key"]))}).decode())

@@ -81,7 +81,16 @@ class Owner(Protocol):
 
 
 class Tap(Protocol):
-    """Implemented by the recorder of `bridge.log`; None stands for no log."""
+    """What becomes of the lines of children: implemented by the recorder of `bridge.log`; None stands for nothing."""
+
+    wants_lines: bool
+    """Whether it gets each line on its own, as the calls from `begin_read` to `end_read`, and not only whole reads."""
+
+    def connect(self) -> Tap:
+        """The tap of one more child."""
+
+    def read(self, data: bytes, *, is_first: bool) -> None:
+        """What one read of the child's output gave, as it is; `is_first`: a line begins with it."""
 
     def begin_read(self) -> None:
         """One read of the child's output: the records until `end_read` share its number and time."""

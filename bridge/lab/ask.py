@@ -16,13 +16,15 @@ from bridge.appserver.backend import AppServerBackend
 from bridge.appserver.prompt import client_instructions, flatten, system_texts
 from bridge.core.backend import Backend
 from bridge.core.events import Finished, TurnEvent, Usage
-from bridge.core.items import Message
+from bridge.core.items import Item, Message, Text
 from bridge.core.models import ModelChoice
 from bridge.core.observer import TurnFacts
 from bridge.core.turn import AUTO, Turn
 from bridge.errors import BackendProtocolError, BridgeError
 from bridge.ids import new_id
 from bridge.lab.case import Case, Sample, sample_of
+from bridge.lab.episode import run_episode
+from bridge.lab.examine import AskModel, Examiner
 from bridge.lab.result import Cell, Result, score_sample
 from bridge.lab.variant import LabVariant
 from bridge.log.record import LogObserver
@@ -38,6 +40,7 @@ def make_turn(case: Case, variant: LabVariant, choice: ModelChoice, text: str, *
     """The turn of a cell. A backend that does not offer tools in text itself gets `text` as instructions."""
     # Verbatim: calls stay in the text and are scored by the parser that clients get. Otherwise the form could not be
     # judged, nor the same text be scored again from a log.
+    case = variant.apply(case)
     turn = Turn(
         model=choice.effective,
         requested_model=choice.requested,
@@ -45,7 +48,8 @@ def make_turn(case: Case, variant: LabVariant, choice: ModelChoice, text: str, *
         instructions=case.instructions,
         tools=case.tools,
         tool_choice=case.tool_choice,
-        effort=choice.effort,
+        effort=variant.changes.effort or choice.effort,
+        temperature=variant.changes.temperature,
         stream=True,
         parallel=case.parallel,
         backend=choice.backend,
@@ -65,8 +69,9 @@ def make_turn(case: Case, variant: LabVariant, choice: ModelChoice, text: str, *
 class Asker:
     """Asks cells of the backends that serve their models, and records them if there is an event log."""
 
-    def __init__(self, app: App, *, timeout: float) -> None:
+    def __init__(self, app: App, *, timeout: float, examiner: Examiner | None = None) -> None:
         self._router = app.router
+        self._examiner = examiner or Examiner()
         self._timeout = timeout
         self._log = None if app.log is None else LogObserver(app.log.recorder)
         # Kept, because building the text for many tools takes a while.
@@ -84,6 +89,7 @@ class Asker:
             sample = Sample(failure=BridgeError(f"No answer within {self._timeout:g} s.", code="timeout"))
         except BridgeError as error:
             sample = Sample(failure=error)
+        sample = await self._examiner.examine(case, variant, sample)
         if self._log is not None:
             end = Finished("completed" if sample.failure is None else "failed", error=sample.failure)
             self._log.ended(facts, end, Usage(sample.input_tokens, 0, sample.output_tokens), trio.current_time())
@@ -101,7 +107,58 @@ class Asker:
         facts.turn, facts.backend, facts.dropped = turn, backend.name, tuple(await backend.drops(turn))
         if self._log is not None:
             self._log.starting(facts)
-        return sample_of(await _collect(backend, turn, facts.id), trio.current_time() - facts.arrived)
+        if case.loop is None:
+            return sample_of(await _collect(backend, turn, facts.id), trio.current_time() - facts.arrived)
+        sample = await self._episode(case, variant, choice, key, backend, facts.id)
+        return replace(sample, seconds=trio.current_time() - facts.arrived)
+
+    async def _episode(
+        self,
+        case: Case,
+        variant: LabVariant,
+        choice: ModelChoice,
+        key: tuple[str, str],
+        backend: Backend,
+        req_id: str,
+    ) -> Sample:
+        asked = variant.apply(case)
+        assert asked.loop is not None
+        offers_text = isinstance(backend, AppServerBackend)
+
+        async def ask(items: tuple[Item, ...], number: int) -> list[TurnEvent]:
+            now = replace(asked, items=items)
+            turn = make_turn(now, variant.after_apply(), choice, self._texts[key], offers_text=offers_text)
+            return await _collect(backend, turn, req_id if not number else f"{req_id}#{number}")
+
+        return await run_episode(ask, asked, variant, asked.loop, self._examiner.python)
+
+
+def ask_judge(app: App, model: str, timeout: float) -> AskModel:
+    """What asks a judge model. It raises BridgeError if there is no answer."""
+
+    async def ask(instructions: str, prompt: str) -> str:
+        await app.router.wait_for(model)
+        choice = app.router.resolve(model)
+        turn = Turn(
+            model=choice.effective,
+            requested_model=choice.requested,
+            items=(Message("user", (Text(prompt),)),),
+            instructions=instructions,
+            effort=choice.effort,
+            stream=True,
+            backend=choice.backend,
+            verbatim=True,
+        )
+        try:
+            with trio.fail_after(timeout):
+                sample = sample_of(await _collect(app.router.backend(choice.backend), turn, new_id("req")))
+        except trio.TooSlowError:
+            raise BridgeError(f"The judge gave no answer within {timeout:g} s.", code="timeout") from None
+        if sample.failure is not None:
+            raise sample.failure
+        return "\n".join(sample.texts)
+
+    return ask
 
 
 async def check_native(backend: Backend, turn: Turn) -> None:
@@ -146,6 +203,7 @@ async def rescore(
     models: Collection[str] = (),
     *,
     narrowed: bool = False,
+    examiner: Examiner | None = None,
 ) -> Result | str | None:
     """The result of a recorded cell, or why it has none; None for a request that does not come from the lab.
 
@@ -159,11 +217,14 @@ async def rescore(
         return "their cases are not selected" if narrowed else f"the suite has no case {cell.case}"
     if variant is None:
         return f"the variant {cell.variant} is not selected; use -V with its name or file"
+    if case.loop is not None:
+        return "their cases are episodes, which are not scored again"
     if models and cell.model not in models:
         return f"they come from another model, {cell.model}"
     if not recording.complete:
         return "the log ends before they do"
-    return score_sample(cell, case, variant, await _replay(recording, case, variant), recording.id)
+    sample = await (examiner or Examiner()).examine(case, variant, await _replay(recording, case, variant))
+    return score_sample(cell, case, variant, sample, recording.id)
 
 
 async def _replay(recording: Recording, case: Case, variant: LabVariant) -> Sample:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
-from unicodedata import normalize
+from typing import Any, Literal, NamedTuple
 
 from bridge.core.collect import TextOutput, collect
 from bridge.core.events import TurnEvent
 from bridge.core.items import FunctionTool, Item, ToolChoice
 from bridge.core.turn import AUTO
 from bridge.errors import BridgeError
+from bridge.lab.bfcl import BfclExpect
 
-KeyPath = tuple[str | int, ...]
-"""The keys and indices that lead to a value."""
 OTHERS = "*"
 """Among expected arguments: all arguments that are not named."""
 
@@ -42,6 +39,27 @@ def is_permanent(error: BridgeError) -> bool:
     return error.severity == "fatal" and (no_access or error.code in ("model_not_found", "insufficient_quota"))
 
 
+class Verdict(NamedTuple):
+    """What a check outside this program says of an answer; `prompt` and `reply` are a judge's."""
+
+    check: Literal["python", "judge"]
+    passed: bool
+    reason: str = ""
+    prompt: str = ""
+    reply: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an episode ended."""
+
+    answers: int = 0
+    last: int = 0
+    """The index of the first text of the last answer."""
+    cut: bool = False
+    """Whether the limit of answers was reached."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One answer. `texts` are its messages as the model wrote them, with tags; `calls` are native calls."""
@@ -53,6 +71,9 @@ class Sample:
     seconds: float = 0.0
     failure: BridgeError | None = None
     """Why there is no answer to score. This is never counted against the model."""
+    verdicts: tuple[Verdict, ...] = ()
+    ended: Ended | None = None
+    """Of an episode. Its texts and calls are those of all answers."""
 
 
 def sample_of(events: Iterable[TurnEvent], seconds: float = 0.0) -> Sample:
@@ -86,6 +107,21 @@ class ExpectedCall:
     """Arguments that may be absent; if present, they must match."""
 
 
+class Example(NamedTuple):
+    """An answer with a person's verdict, to see whether a judge agrees."""
+
+    answer: str
+    verdict: Literal["pass", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeExpect:
+    """A rubric that a judge model grades answers by."""
+
+    rubric: str
+    examples: tuple[Example, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Expect:
     calls: tuple[ExpectedCall, ...] = ()
@@ -96,6 +132,51 @@ class Expect:
     lacks: tuple[str, ...] = ()
     leak: Literal["forbidden", "allowed"] = "forbidden"
     """Whether tags may appear in the visible text, because the conversation is about them."""
+    bfcl: BfclExpect | None = field(default=None, repr=False)
+    """What BFCL expects. Then its rules alone decide whether the calls are right."""
+    text: Any = field(default=None, repr=False)
+    """A rule for the visible text; None for any."""
+    check: str | None = field(default=None, repr=False)
+    """`module:function` of a check in Python."""
+    judge: JudgeExpect | None = field(default=None, repr=False)
+    others: Literal["forbidden", "allowed"] = field(default="forbidden", repr=False)
+    """Whether calls besides the expected ones are right, too."""
+    last_call: str | None = field(default=None, repr=False)
+    """A function after whose call nothing may be called."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The functions that a right answer calls, as far as they are known."""
+        return tuple(call.name for call in (self.calls if self.bfcl is None else self.bfcl.calls))
+
+    @property
+    def more(self) -> tuple[object, ...]:
+        """The members that the repr leaves out, if they are set, so that cases without them keep their fingerprints."""
+        others = None if self.others == "forbidden" else self.others
+        given = (self.bfcl, self.text, self.check, self.judge, others, self.last_call)
+        return tuple(each for each in given if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """What a simulated tool does when it is called: it returns a result or an error, or asks a function in Python."""
+
+    when: Mapping[str, Any] = field(default_factory=dict)
+    """Values or rules by argument; the reaction is only for calls that match."""
+    result: Any = None
+    error: str | None = None
+    python: str | None = None
+    delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What follows the first answer of a case."""
+
+    tools: Mapping[str, tuple[Reaction, ...]] = field(default_factory=dict)
+    then: tuple[str, ...] = ()
+    """What the user says when the model is done."""
+    max_steps: int = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +193,20 @@ class Case:
     parallel: bool = True
     tags: tuple[str, ...] = ()
     notes: str = ""
+    loop: Loop | None = None
     file: Path | None = field(default=None, compare=False)
     line: int = field(default=0, compare=False)
 
     @property
     def expects_calls(self) -> bool:
-        return bool(self.expect.calls)
+        return self.expect.bfcl.expects_calls if self.expect.bfcl is not None else bool(self.expect.calls)
 
     @property
     def fingerprint(self) -> str:
         """Changes with everything in a case that matters to its results."""
         parts = (self.items, self.expect, self.tools, self.instructions, self.tool_choice, self.parallel)
-        return digest(repr(parts))
+        loop = () if self.loop is None else (self.loop,)
+        return digest(repr((*parts, *self.expect.more, *loop)))
 
 
 def digest(text: str) -> str:
@@ -133,144 +216,3 @@ def digest(text: str) -> str:
 def some(names: Sequence[str], most: int = 8) -> str:
     """The first of many names, for a sentence."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-# Rules
-
-Wanted = TypeVar("Wanted")
-Given = TypeVar("Given")
-
-_TYPES: Mapping[str, Callable[[Any], bool]] = {
-    "string": lambda value: isinstance(value, str),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "boolean": lambda value: isinstance(value, bool),
-    "object": lambda value: isinstance(value, dict),
-    "array": lambda value: isinstance(value, list),
-    "null": lambda value: value is None,
-}
-
-
-def check_rule(rule: Any) -> str | None:
-    """What is wrong with a rule; None if nothing is."""
-    if isinstance(rule, dict):
-        if (named := _rule(rule)) is not None:
-            name, wanted = named
-            if not _RULES[name].accepts(wanted):
-                return f"{name} takes {_RULES[name].takes}"
-            if name == "$regex":
-                try:
-                    re.compile(wanted)
-                except re.error as error:
-                    return f"$regex {wanted!r}: {error}"
-            return check_rule(wanted) if isinstance(wanted, list) else None
-        if unknown := [name for name in rule if isinstance(name, str) and name.startswith("$")]:
-            return f"unknown rule {', '.join(unknown)}; a rule is an object with exactly one of {', '.join(_RULES)}"
-    members = rule.values() if isinstance(rule, dict) else rule if isinstance(rule, list) else ()
-    return next((wrong for member in members if (wrong := check_rule(member))), None)
-
-
-def matches(rule: Any, value: Any) -> bool:
-    """Whether a value matches a rule that has been checked."""
-    named = _rule(rule) if isinstance(rule, dict) else None
-    if named is not None:
-        return _RULES[named[0]].matches(named[1], value)
-    if isinstance(rule, dict):
-        return (
-            isinstance(value, dict)
-            and rule.keys() == value.keys()
-            and all(matches(member, value[name]) for name, member in rule.items())
-        )
-    if isinstance(rule, list):
-        return (
-            isinstance(value, list)
-            and len(rule) == len(value)
-            and all(matches(one, other) for one, other in zip(rule, value, strict=True))
-        )
-    # In Python True == 1 == 1.0; in JSON only the last two are equal.
-    return isinstance(rule, bool) == isinstance(value, bool) and bool(rule == value)
-
-
-def holds_text(text: str, part: str) -> bool:
-    """Whether a text contains another, ignoring case."""
-    return _folded(part) in _folded(text)
-
-
-def count_pairs(wanted: Sequence[Wanted], given: Sequence[Given], fits: Callable[[Wanted, Given], bool]) -> int:
-    """The size of the largest matching between `wanted` and `given`."""
-    partner: dict[int, int] = {}
-    """The wanted one that each given one is paired with."""
-
-    def pair(index: int, seen: set[int]) -> bool:
-        for at, one in enumerate(given):
-            if at not in seen and fits(wanted[index], one):
-                seen.add(at)
-                if at not in partner or pair(partner[at], seen):
-                    partner[at] = index
-                    return True
-        return False
-
-    return sum(pair(index, set()) for index in range(len(wanted)))
-
-
-def _folded(text: str) -> str:
-    # An accented letter may be one code point, or a letter and a combining accent.
-    return normalize("NFC", text.casefold())
-
-
-def _rule(rule: Mapping[str, Any]) -> tuple[str, Any] | None:
-    if len(rule) != 1:
-        return None
-    ((name, wanted),) = rule.items()
-    return (name, wanted) if name in _RULES else None
-
-
-_is_text, _is_number = _TYPES["string"], _TYPES["number"]
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list) and bool(value)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
-
-
-def _matches_set(wanted: list[Any], value: Any) -> bool:
-    same_length = isinstance(value, list) and len(value) == len(wanted)
-    return same_length and count_pairs(wanted, value, matches) == len(wanted)
-
-
-class _Rule(NamedTuple):
-    takes: str
-    """What stands beside its name in a suite."""
-    accepts: Callable[[Any], bool]
-    matches: Callable[[Any, Any], bool]
-
-
-def _text_rule(test: Callable[[str, str], bool]) -> _Rule:
-    return _Rule("text", _is_text, lambda wanted, value: _is_text(value) and test(wanted, value))
-
-
-# docs/lab.md says what each rule means.
-_RULES: Mapping[str, _Rule] = {
-    "$any": _Rule("a list", _is_list, lambda wanted, value: any(matches(rule, value) for rule in wanted)),
-    "$regex": _text_rule(lambda wanted, value: re.search(wanted, value) is not None),
-    "$contains": _text_rule(lambda wanted, value: holds_text(value, wanted)),
-    "$same": _text_rule(lambda wanted, value: _folded(wanted).split() == _folded(value).split()),
-    "$lines": _text_rule(lambda wanted, value: wanted.removesuffix("\n") == value.removesuffix("\n")),
-    "$number": _Rule("a number", _is_number, lambda wanted, value: _is_number(value) and value == wanted),
-    "$near": _Rule("two numbers", _is_pair, lambda near, value: _is_number(value) and abs(value - near[0]) <= near[1]),
-    "$type": _Rule(
-        f"one of {', '.join(_TYPES)}",
-        lambda wanted: _is_text(wanted) and wanted in _TYPES,
-        lambda wanted, value: _TYPES[wanted](value),
-    ),
-    "$length": _Rule(
-        "two numbers",
-        _is_pair,
-        lambda limits, value: isinstance(value, str | list) and limits[0] <= len(value) <= limits[1],
-    ),
-    "$set": _Rule("a list", _is_list, _matches_set),
-    "$anything": _Rule("true", lambda wanted: wanted is True, lambda wanted, value: True),
-}

@@ -6,17 +6,18 @@ So the sentences of a report cannot disagree with the score.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple
 
-import jsonschema_rs
 import orjson
 
-from bridge.lab.case import OTHERS, Called, Case, ExpectedCall, KeyPath, count_pairs, holds_text, matches, some
+from bridge.lab.bfcl import bfcl_faults
+from bridge.lab.case import OTHERS, Called, Case, Ended, ExpectedCall, Verdict, some
+from bridge.lab.rules import count_pairs, holds_text, matches
+from bridge.tools.parameters import misfits, required_names, takes
 from bridge.tools.payload import arguments_or_none
-from bridge.tools.schema import compact_json, compile_schema, resolve
+from bridge.tools.schema import compile_schema
 
 LONGEST = 120
 """Characters of one value in a sentence."""
@@ -33,8 +34,19 @@ def read_arguments(call: Called) -> Any:
 class Answer:
     """The calls and the visible text of an answer, beside what its case offers and expects."""
 
-    def __init__(self, case: Case, calls: Sequence[Called], visible: str) -> None:
+    def __init__(
+        self,
+        case: Case,
+        calls: Sequence[Called],
+        visible: str,
+        verdicts: Sequence[Verdict] = (),
+        ended: Ended | None = None,
+    ) -> None:
         self.case, self.calls, self.visible = case, calls, visible
+        self.ended = ended
+        self.more = case.expect.others == "allowed"
+        """Whether other calls are right, too."""
+        self.verdicts = {verdict.check: verdict for verdict in verdicts}
         self.due = case.expect.calls
         self.tools = {name: tool for tool in case.tools for name in (tool.name, tool.full_name)}
         self.offered = [
@@ -52,20 +64,38 @@ class Check(NamedTuple):
     applies: Callable[[Answer], object]
     reasons: Callable[[Answer], Iterator[str]]
     """Why the answer fails, in sentences; nothing if it passes."""
+    rare: bool = False
+    """Whether few cases ask for it. A result has no outcome of such a check unless it applies."""
 
 
-def check_answer(case: Case, calls: Sequence[Called], visible: str) -> dict[str, bool | None]:
-    """The outcome of each of CHECKS; None if it does not apply."""
-    answer = Answer(case, calls, visible)
-    return {
-        name: next(check.reasons(answer), None) is None if check.applies(answer) else None
-        for name, check in CHECKS.items()
-    }
+def check_answer(
+    case: Case,
+    calls: Sequence[Called],
+    visible: str,
+    verdicts: Sequence[Verdict] = (),
+    ended: Ended | None = None,
+) -> dict[str, bool | None]:
+    """The outcome of each of CHECKS; None if it does not apply, and nothing if it is rare besides."""
+    answer = Answer(case, calls, visible, verdicts, ended)
+    wanted = CHECKS.keys() if case.expect.bfcl is None else {"bfcl", "text", "python", "judge"}
+    outcomes: dict[str, bool | None] = {}
+    for name, check in CHECKS.items():
+        applies = name in wanted and check.applies(answer)
+        if applies or not check.rare:
+            outcomes[name] = next(check.reasons(answer), None) is None if applies else None
+    return outcomes
 
 
-def explain(failed: Sequence[str], case: Case | None, calls: Sequence[Called], visible: str) -> list[tuple[str, str]]:
+def explain(
+    failed: Sequence[str],
+    case: Case | None,
+    calls: Sequence[Called],
+    visible: str,
+    verdicts: Sequence[Verdict] = (),
+    ended: Ended | None = None,
+) -> list[tuple[str, str]]:
     """(check, sentence) for each reason of each failed check. Without the case only their meaning is known."""
-    answer = Answer(case, calls, visible) if case is not None else None
+    answer = Answer(case, calls, visible, verdicts, ended) if case is not None else None
     found: list[tuple[str, str]] = []
     for name in failed:
         reasons = list(CHECKS[name].reasons(answer)) if answer is not None else []
@@ -132,6 +162,7 @@ def _values(answer: Answer) -> Iterator[str]:
         return
     # One call would have to count for two expected ones.
     surplus = [call for call in answer.calls if not any(_is_right(want, call) for want in answer.due)]
+    surplus = [] if answer.more else surplus
     for call in surplus:
         yield f"Unexpected call: {_cut(call.name)} with {_cut(call.arguments)}."
     if not surplus:
@@ -157,16 +188,34 @@ def _wrong_arguments(want: ExpectedCall, given: Mapping[str, Any]) -> Iterator[s
 
 def _count(answer: Answer) -> Iterator[str]:
     expected, made = len(answer.due), len(answer.calls)
-    if expected != made:
+    if made < expected if answer.more else made != expected:
         yield f"Expected {expected} call{'' if expected == 1 else 's'}, got {made or 'none'}."
 
 
 def _order(answer: Answer) -> Iterator[str]:
+    if answer.more:
+        left = iter(answer.calls)
+        if not all(any(_is_right(want, call) for call in left) for want in answer.due):
+            due = ", then ".join(_cut(call.name) for call in answer.due)
+            yield f"Expected {due}, in this order; got {answer.called}."
+        return
     made, expected = [call.name for call in answer.calls], [call.name for call in answer.due]
     if made != expected:
         yield f"Expected {', then '.join(map(_cut, expected))}; got {', then '.join(map(_cut, made))}."
     elif sum(map(_is_right, answer.due, answer.calls)) != answer.right:
         yield "The calls are right, but in the wrong order."
+
+
+def _last_call(answer: Answer) -> Iterator[str]:
+    names = [call.name for call in answer.calls]
+    last = answer.case.expect.last_call or ""
+    if after := names[names.index(last) + 1 :] if last in names else []:
+        yield f"{_listed(after)} was called after {_cut(last)}."
+
+
+def _steps(answer: Answer) -> Iterator[str]:
+    if answer.ended is not None and answer.ended.cut:
+        yield f"The model was not done after {answer.ended.answers} answers."
 
 
 def _choice(answer: Answer) -> Iterator[str]:
@@ -182,6 +231,11 @@ def _unneeded(answer: Answer) -> Iterator[str]:
         yield f"No call is expected, but {answer.called} was called."
 
 
+def _bfcl(answer: Answer) -> Iterator[str]:
+    assert answer.case.expect.bfcl is not None
+    yield from bfcl_faults(answer.case.expect.bfcl, [(call.name, read_arguments(call)) for call in answer.calls])
+
+
 def _text(answer: Answer) -> Iterator[str]:
     for text in answer.case.expect.contains:
         if not holds_text(answer.visible, text):
@@ -189,6 +243,17 @@ def _text(answer: Answer) -> Iterator[str]:
     for text in answer.case.expect.lacks:
         if holds_text(answer.visible, text):
             yield f"The visible text contains {_json(text)}, but should not."
+    if (rule := answer.case.expect.text) is not None and not matches(rule, answer.visible.strip()):
+        yield f"The visible text is {_json(answer.visible.strip())}; expected {_json(rule)}."
+
+
+def _verdict(name: Literal["python", "judge"]) -> Callable[[Answer], Iterator[str]]:
+    def reasons(answer: Answer) -> Iterator[str]:
+        verdict = answer.verdicts.get(name)
+        if verdict is not None and not verdict.passed:
+            yield verdict.reason or "It gives no reason."
+
+    return reasons
 
 
 CHECKS: Mapping[str, Check] = {
@@ -200,15 +265,34 @@ CHECKS: Mapping[str, Check] = {
     "count": Check("the number of calls is wrong", lambda answer: answer.due, _count),
     "order": Check(
         "the calls are in the wrong order",
-        lambda answer: answer.case.expect.order == "exact" and 2 <= len(answer.due) == len(answer.calls),
+        lambda answer: (
+            answer.case.expect.order == "exact"
+            and len(answer.due) >= 2
+            and (len(answer.due) <= len(answer.calls) if answer.more else len(answer.due) == len(answer.calls))
+        ),
         _order,
     ),
     "choice": Check("tool_choice is not obeyed", lambda answer: answer.case.tool_choice.mode != "auto", _choice),
-    "unneeded": Check("a call is made although none is expected", lambda answer: not answer.due, _unneeded),
+    "unneeded": Check(
+        "a call is made although none is expected", lambda answer: not answer.due and not answer.more, _unneeded
+    ),
     "text": Check(
         "the visible text is not what it should be",
-        lambda answer: answer.case.expect.contains or answer.case.expect.lacks,
+        lambda answer: answer.case.expect.contains or answer.case.expect.lacks or answer.case.expect.text is not None,
         _text,
+    ),
+    "bfcl": Check(
+        "BFCL does not accept the calls", lambda answer: answer.case.expect.bfcl is not None, _bfcl, rare=True
+    ),
+    "last_call": Check(
+        "something is called after the last call", lambda answer: answer.case.expect.last_call, _last_call, rare=True
+    ),
+    "steps": Check("the limit of answers is reached", lambda answer: answer.ended is not None, _steps, rare=True),
+    "python": Check(
+        "the Python check refuses the answer", lambda answer: "python" in answer.verdicts, _verdict("python"), rare=True
+    ),
+    "judge": Check(
+        "the judge refuses the answer", lambda answer: "judge" in answer.verdicts, _verdict("judge"), rare=True
     ),
 }
 
@@ -234,102 +318,3 @@ def _json(value: Any) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-
-
-# What the schema of a tool says of its arguments
-
-_SAME_VALUE = ("allOf", "anyOf", "oneOf", "then", "else")
-"""Keywords whose schemas apply to the value itself, not to something inside it."""
-MAX_SCHEMAS = 2_000
-
-
-def schema_fault(schema: dict[str, Any]) -> tuple[KeyPath, str] | None:
-    """Where and why a schema cannot be used."""
-    if compile_schema(schema) is not None:
-        is_object = schema.get("type", "object") == "object"
-        return None if is_object else (("type",), "expected object: arguments are always an object")
-    path: KeyPath = ()
-    why = "too complex to check"
-    try:
-        _validator(schema)
-    except jsonschema_rs.ValidationError as error:
-        kind: Any = error.kind
-        path, why = tuple(error.instance_path), error.message[:300]
-        if kind.name == "anyOf":
-            why = f"{compact_json(error.instance)[:80]} is not allowed here"
-    except (ValueError, jsonschema_rs.ReferencingError) as error:
-        why = str(error)[:300]
-    return path, f"unusable JSON Schema: {why}"
-
-
-def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
-    """A validator that fetches nothing; by default the library fetches what a schema refers to."""
-
-    def refuse(uri: str) -> NoReturn:
-        raise LookupError("references are never fetched")
-
-    return jsonschema_rs.validator_for(schema, retriever=refuse)
-
-
-def takes(parameters: Any, name: str) -> bool:
-    """Whether the schema names this argument. It is not enough that the schema does not forbid it."""
-    for node in _applying(parameters):
-        patterns = node.get("patternProperties")
-        if (
-            name in _properties(node)
-            or (isinstance(patterns, dict) and any(_found(pattern, name) for pattern in patterns))
-            or node.get("additionalProperties", False) is not False
-            or node.get("unevaluatedProperties", False) is not False
-        ):
-            return True
-    return False
-
-
-def argument_names(parameters: Any) -> list[str]:
-    """All arguments that a schema names."""
-    return [name for node in _applying(parameters) for name in _properties(node)]
-
-
-def required_names(parameters: Any) -> list[str]:
-    """The arguments that every call must have."""
-    nodes = _applying(parameters, ("allOf",))
-    return [name for node in nodes for name in node.get("required", ()) if isinstance(name, str)]
-
-
-def misfits(parameters: Any, arguments: Mapping[str, Any], *, whole: bool) -> Iterator[tuple[KeyPath, str]]:
-    """Where arguments do not fit a tool's schema. Unless they are the `whole` call, only faults inside one count."""
-    if not isinstance(parameters, dict):
-        return
-    for error in _validator(parameters).iter_errors(dict(arguments)):
-        if whole or error.instance_path:
-            yield tuple(error.instance_path), f"does not fit the tool's schema: {error.message[:300]}"
-
-
-def _properties(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = node.get("properties")
-    return found if isinstance(found, dict) else {}
-
-
-def _found(pattern: str, name: str) -> bool:
-    try:
-        return re.search(pattern, name) is not None
-    except re.error:  # not every expression of JSON Schema is one of Python's
-        return True
-
-
-def _applying(root: Any, words: tuple[str, ...] = _SAME_VALUE) -> Iterator[dict[str, Any]]:
-    """The schema and all that apply to the same value: by reference or by one of the keywords `words`."""
-    pending, seen = [root], set[int]()
-    while pending and len(seen) < MAX_SCHEMAS:
-        node = pending.pop(0)
-        if not isinstance(node, dict) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        if isinstance(node.get("$ref"), str):
-            pending.append(resolve(root, node["$ref"]))
-        for word in words:
-            inside = node.get(word)
-            pending += inside if isinstance(inside, list) else [inside]
-        if words == _SAME_VALUE and isinstance(node.get("dependentSchemas"), dict):
-            pending += node["dependentSchemas"].values()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bridge.cli.flags import Flags, dataclass_flags
+from bridge.lab import export_command, import_command
 
 if TYPE_CHECKING:
     from bridge.lab.case import Case
@@ -135,6 +136,27 @@ class Sources:
         "-V",
         default=(),
     )
+    instructions: tuple[str, ...] = _option(
+        "The client's instructions: as-is, replace:FILE, prepend:FILE or append:FILE. May be repeated.",
+        metavar="HOW",
+        default=(),
+    )
+    tools: tuple[str, ...] = _option(
+        "Names and descriptions of tools: as-is, or a .yaml file. May be repeated.", metavar="FILE", default=()
+    )
+    schemas: tuple[str, ...] = _option(
+        "Schemas of tools: full, bare (no descriptions) or closed (no other members). May be repeated.",
+        metavar="STYLE",
+        default=(),
+    )
+    effort: tuple[str, ...] = _option("The reasoning effort. May be repeated.", metavar="EFFORT", default=())
+    temperature: tuple[str, ...] = _option(
+        "The temperature, for a backend that takes one. May be repeated.", metavar="NUMBER", default=()
+    )
+    python_checks: Path | None = _option(
+        "Run the checks in Python that cases name, from the modules in this directory.", metavar="DIR"
+    )
+    judge: str | None = _option("The model that grades answers by the rubrics of cases.", metavar="NAME")
     results: Path | None = _option(
         "Where to keep results, one line each. An existing file is continued. "
         "[lab/TIME.jsonl in the state directory; with --from LOG.results.jsonl, overwritten]"
@@ -226,7 +248,7 @@ def cases(suite: SuitePath, flags: Flags) -> None:
     chosen = Choice(**flags).cases(suite).values()
     with printing() as screen:
         for each in chosen:
-            expected = ", ".join(call.name for call in each.expect.calls) or "no call"
+            expected = ", ".join(each.expect.names) or ("any call" if each.expects_calls else "no call")
             tools = f"{len(each.tools)} tool{'' if len(each.tools) == 1 else 's'}"
             line = f"{fit(each.category, 20)} {fit(each.id, 32)} {fit(tools, 8)} {escape_line(expected)}"
             screen.line(fit(line, screen.width).rstrip() if screen.on_terminal else line)
@@ -262,3 +284,36 @@ def render(
             write_stdout((text + end if text else "").encode("utf-8", "backslashreplace"))
         except StdoutClosed:
             raise typer.Exit(BROKEN_PIPE) from None
+
+
+@dataclass(frozen=True)
+class JudgeOptions(Configuration):
+    """The options of `lab judge`."""
+
+    model: str = _option("The judge.", "--model", "-m", metavar="NAME", default="")
+    concurrency: int = _option("Parallel requests.", "--concurrency", "-c", min=1, max=256, default=4)
+    timeout: float = _option("Seconds to wait for an answer.", min=1, default=180)
+
+
+@app.command(short_help="See whether a judge model agrees with people.")
+@dataclass_flags(JudgeOptions)
+def judge(suite: SuitePath, flags: Flags) -> None:
+    """Ask a judge model to grade the examples of a suite (expect.judge.examples), whose right verdicts are known.
+
+    Prints each disagreement, the rate of agreement with its interval, and Cohen's kappa.
+
+    Exit codes: 0; 1 (an example got no verdict); 2 (wrong usage, or no examples).
+    """
+    from bridge.errors import UsageError
+    from bridge.lab.judge import judge_examples
+    from bridge.settings.file import load_configuration
+
+    options = JudgeOptions(**flags)
+    if not options.model:
+        raise UsageError("Missing --model. Name the judge; `turnbridge models` lists the models.")
+    configured = load_configuration(**{each.name: flags[each.name] for each in fields(Configuration)}, store="memory")
+    judge_examples(suite, options.model, options.concurrency, options.timeout, *configured)
+
+
+app.command("import", short_help="Make a suite of recorded traffic, of a table, or of BFCL.")(import_command.command)
+app.command("export", short_help="Write a suite for promptfoo or Inspect.")(export_command.command)

@@ -77,6 +77,8 @@ class LabItem(pytest.Item):
             lab = _lab(self.config)
         except BridgeError as error:
             pytest.fail(error.message, pytrace=False)
+        if self._case.expect.check is not None or self._case.expect.judge is not None:
+            pytest.fail("this case has a check in Python or a rubric: run it with `turnbridge lab run`", pytrace=False)
         for number in range(self.config.getoption("--lab-repeat")):
             cell = Cell(_model(self.config), self._variant.name, self._case.id, number)
             result = lab.ask(cell, self._case, self._variant)

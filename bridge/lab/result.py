@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from bridge.core.items import FunctionTool
 from bridge.errors import BridgeError, ConfigError
-from bridge.lab.case import Called, Case, Expect, Sample
+from bridge.lab.case import Called, Case, Ended, Expect, Sample, Verdict
 from bridge.lab.checks import CHECKS, explain
 from bridge.lab.score import Form, Reading, read_answer, score
 from bridge.lab.variant import LabVariant
@@ -58,6 +58,9 @@ class Result:
     output_tokens: int = 0
     seconds: float = 0.0
     req_id: str | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    ended: Ended | None = None
+    """Of an episode."""
 
     @property
     def failed_checks(self) -> tuple[str, ...]:
@@ -70,9 +73,11 @@ class Result:
         is not known is assumed to have the usual tags.
         """
         offered = tuple(FunctionTool(name) for name in dict.fromkeys(call.name for call in self.calls))
-        asked = case or Case(self.cell.case, "", (), Expect(), offered)
-        reading = read_answer(asked, variant or LabVariant(self.cell.variant), Sample(self.texts))
-        return reading, explain(self.failed_checks, case, self.calls, reading.visible)
+        known = case or Case(self.cell.case, "", (), Expect(), offered)
+        variant = variant or LabVariant(self.cell.variant)
+        reading = read_answer(known, variant, Sample(self.texts, ended=self.ended))
+        asked = variant.apply(case) if case is not None else None
+        return reading, explain(self.failed_checks, asked, self.calls, reading.final, self.verdicts, self.ended)
 
 
 def score_sample(cell: Cell, case: Case, variant: LabVariant, sample: Sample, req_id: str | None = None) -> Result:
@@ -98,15 +103,21 @@ def score_sample(cell: Cell, case: Case, variant: LabVariant, sample: Sample, re
         found.calls,
         sample.texts,
         **spent,
+        verdicts=sample.verdicts,
+        ended=sample.ended,
     )
 
 
 _MEMBERS = tuple(member.name for member in fields(Result) if member.name != "cell")
+_RARE = ("verdicts", "ended")
+"""Members that few results have."""
 _RESULT = TypeAdapter(Result)
 
 
 def to_line(result: Result) -> bytes:
-    return orjson.dumps(result.cell._asdict() | {name: getattr(result, name) for name in _MEMBERS}) + b"\n"
+    data = result.cell._asdict() | {name: getattr(result, name) for name in _MEMBERS}
+    data["verdicts"] = [verdict._asdict() for verdict in result.verdicts]
+    return orjson.dumps({name: value for name, value in data.items() if value or name not in _RARE}) + b"\n"
 
 
 def from_line(line: bytes) -> Result | None:
@@ -129,6 +140,8 @@ class About(BaseModel):
     """The log whose answers were scored."""
     cases: dict[str, str] = {}
     variants: dict[str, str] = {}
+    levels: dict[str, dict[str, str]] = {}
+    """The level of each dimension, by the name of a variant of a matrix."""
     plan: dict[str, dict[str, int]] = {}
 
 
@@ -214,6 +227,7 @@ class ResultFile:
                         more = About.model_validate_json(line)
                         about.cases |= more.cases
                         about.variants |= more.variants
+                        about.levels |= more.levels
                         about.plan |= more.plan
         return about
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import sys
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
@@ -21,12 +16,15 @@ import trio
 
 from bridge.app.app import App, open_app
 from bridge.errors import BackendProtocolError, BridgeError, ConfigError, ModelNotFound, UsageError
-from bridge.lab.ask import Asker, check_native, make_turn, rescore
+from bridge.lab.ask import Asker, ask_judge, check_native, make_turn, rescore
 from bridge.lab.case import Case, Sample, is_permanent, some
+from bridge.lab.episode import uses_python
+from bridge.lab.examine import Examiner
+from bridge.lab.matrix import build_variants
+from bridge.lab.progress import Progress
 from bridge.lab.report import FAILED, check_files, report_results
-from bridge.lab.report.summary import Count
 from bridge.lab.result import Cell, Only, Result, ResultFile, score_sample
-from bridge.lab.variant import SHIPPED, LabVariant, find_variants
+from bridge.lab.variant import SHIPPED, LabVariant
 from bridge.log.read import RecordReader, log_files
 from bridge.log.recording import read_recordings
 from bridge.settings import Settings, lab_results_dir
@@ -38,9 +36,6 @@ if TYPE_CHECKING:
 
 BY_SIGNAL = 128
 """Added to the number of the signal that ended a run, to make the exit code."""
-REFRESH = 0.2
-MAX_MESSAGE = 400
-"""Characters of an error message that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,8 @@ def run_lab(suite: Path, options: RunOptions, settings: Settings, config: FileCo
     if options.log is None and not options.model:
         raise UsageError("Missing --model. Name at least one; `turnbridge models` lists them.")
     cases = options.cases(suite)
-    variants = find_variants(options.variant or (SHIPPED if options.log is not None else ("spec",)))
+    _check_allowed(cases, options)
+    variants = build_variants(options, SHIPPED if options.log is not None else ("spec",))
     if options.results is not None:
         file = ResultFile(options.results)
     elif options.log is not None:
@@ -107,6 +103,27 @@ def run_lab(suite: Path, options: RunOptions, settings: Settings, config: FileCo
     return report_results(file, cases, variants, options, only=only, planned=planned)
 
 
+def _check_allowed(cases: Mapping[str, Case], options: RunOptions) -> None:
+    """Raise UsageError for cases whose code or judge the command line does not allow: a suite is untrusted."""
+    python = [case.id for case in cases.values() if case.expect.check or uses_python(case.loop)]
+    if options.python_checks is None and (named := python):
+        raise UsageError(
+            f"Cases with code in Python: {some(named)}. Read it, then allow it with --python-checks DIR, "
+            "the directory of its modules; or choose other cases."
+        )
+    if options.python_checks is not None and not options.python_checks.is_dir():
+        raise UsageError(f"--python-checks {options.python_checks}: no such directory.")
+    if options.judge is None and (named := [case.id for case in cases.values() if case.expect.judge]):
+        if options.log is None:
+            raise UsageError(f"Cases with a rubric: {some(named)}. Name the judge with --judge, or choose other cases.")
+        say("note", f"no judge is asked when a log is scored again; {len(named)} rubric(s) are left out")
+
+
+def _examiner(app: App | None, options: RunOptions) -> Examiner:
+    judge = ask_judge(app, options.judge, options.timeout) if app is not None and options.judge is not None else None
+    return Examiner(python=options.python_checks, judge=judge)
+
+
 def _header(plan: Plan, suite: Path) -> dict[str, Any]:
     """What the file of results must say about this run beyond what it says already.
 
@@ -118,14 +135,16 @@ def _header(plan: Plan, suite: Path) -> dict[str, Any]:
         "cases": {name: case.fingerprint for name, case in plan.cases.items()},
         "variants": {name: variant.fingerprint for name, variant in plan.variants.items()},
     }
+    levels = {name: dict(variant.levels) for name, variant in plan.variants.items() if variant.levels}
+    described = {"levels": levels} if levels else {}
     if log is not None:
         # A log can be scored again at any time; answers that were paid for must not be overwritten.
         if exists and file.head().log is None:
             raise UsageError(f"{file.path} holds answers from a model. Choose another file with --results.")
-        return {"from": str(log), "suite": str(suite), **prints}
+        return {"from": str(log), "suite": str(suite), **prints, **described}
     repeats = dict.fromkeys(plan.variants, plan.options.repeat)
     if not exists:
-        return {"suite": str(suite), **prints, "plan": dict.fromkeys(plan.models, repeats)}
+        return {"suite": str(suite), **prints, **described, "plan": dict.fromkeys(plan.models, repeats)}
     about = file.about()
     if not about.cases.keys() & plan.cases.keys():
         raise UsageError(f"{file.path} holds results of other cases. Choose another file with --results.")
@@ -136,6 +155,7 @@ def _header(plan: Plan, suite: Path) -> dict[str, Any]:
             )
     wanted: dict[str, Mapping[str, Any]] = {
         **prints,
+        **described,
         "plan": {model: about.plan.get(model, {}) | repeats for model in plan.models},
     }
     added = {
@@ -201,7 +221,14 @@ async def _ask_cells(
         async with open_app(settings, config) as app:
             await _check_models(app, plan)
             plan.file.open(header)
-            run = Run(Asker(app, timeout=plan.options.timeout).ask, plan.cases, plan.variants, keep, plan.options)
+            examiner = _examiner(app, plan.options)
+            run = Run(
+                Asker(app, timeout=plan.options.timeout, examiner=examiner).ask,
+                plan.cases,
+                plan.variants,
+                keep,
+                plan.options,
+            )
             try:
                 async with trio.open_nursery() as showing:
                     showing.start_soon(progress.run)
@@ -228,6 +255,7 @@ async def _check_models(app: App, plan: Plan) -> None:
     Also raises UsageError if a native variant is wanted and a model does not support native tools.
     """
     native = next((each for each in plan.variants.values() if each.native), None)
+    warm = next((each for each in plan.variants.values() if each.changes.temperature is not None), None)
     case = next((each for each in plan.cases.values() if each.tools), None)
     for model in plan.models:
         await app.router.wait_for(model)
@@ -235,6 +263,10 @@ async def _check_models(app: App, plan: Plan) -> None:
             choice = app.router.resolve(model)
         except ModelNotFound as error:
             raise UsageError(f"--model {model}: {error.message}") from None
+        if warm is not None and not app.router.backend(choice.backend).takes.sampling:
+            raise UsageError(
+                f"--model {model}: its backend, {choice.backend}, takes no temperature. Leave one of them out."
+            )
         if native is not None and case is not None:
             turn = make_turn(case, native, choice, "", offers_text=True)
             try:
@@ -294,8 +326,11 @@ async def _rescore_log(log: Path, plan: Plan, header: Mapping[str, Any]) -> None
     reader = RecordReader(log_files(log))
     progress = Progress(0)
     others, reasons = 0, Counter[str]()
+    examiner = _examiner(None, plan.options)
     for recording in read_recordings(reader):
-        found = await rescore(recording, plan.cases, plan.variants, plan.models, narrowed=plan.options.narrowed)
+        found = await rescore(
+            recording, plan.cases, plan.variants, plan.models, narrowed=plan.options.narrowed, examiner=examiner
+        )
         if isinstance(found, Result):
             if not progress.count.asked:
                 plan.file.open(header, truncate=True)
@@ -316,50 +351,3 @@ async def _rescore_log(log: Path, plan: Plan, header: Mapping[str, Any]) -> None
         remedy = "Choose the suite, cases, variants and models that the log was made with."
         make = "Use `lab run --log-events` to make a log of answers."
         raise UsageError(f"Nothing to score in {log}. {remedy if reasons else make}")
-
-
-class Progress:
-    """A status line on a terminal and, at the end, one note per kind of error."""
-
-    def __init__(self, total: int) -> None:
-        self.count = Count()
-        self._total = total
-        self._messages: dict[str, str] = {}
-        """The first message of each error code."""
-        self._started = time.monotonic()
-        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-
-    def add(self, result: Result) -> None:
-        self.count.add(result)
-        if result.error is not None:
-            self._messages.setdefault(result.error["code"], result.error["message"])
-
-    async def run(self) -> None:
-        """Show the status line until cancelled, also while no answer comes."""
-        while self._terminal:
-            self._show()
-            await trio.sleep(REFRESH)
-
-    def end(self) -> None:
-        """Remove the status line and report errors."""
-        if self._terminal:
-            self._write("\r\x1b[K")
-        for code, message in self._messages.items():
-            shown = message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "…"
-            say("note", f"{self.count.error_codes[code]} request(s) failed and are not counted: {code}: {shown}")
-
-    def _show(self) -> None:
-        count = self.count
-        done = count.asked / max(self._total, 1)
-        bar = ("█" * int(done * 20)).ljust(20, "░")
-        parts = [f"{bar} {count.asked}/{self._total}", f"{count.passed} passed", f"{count.errors} errors"]
-        if done:
-            left = (time.monotonic() - self._started) * (1 / done - 1)
-            parts += [f"{left:.0f} s left", f"{count.input_tokens + count.output_tokens:,} tokens"]
-        # One column less than the terminal has: some begin a new line after a full one.
-        self._write("\r\x1b[K" + "  ".join(parts)[: shutil.get_terminal_size((80, 24)).columns - 1])
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError):
-            sys.stderr.write(text)
-            sys.stderr.flush()

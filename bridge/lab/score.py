@@ -12,6 +12,7 @@ import orjson
 
 from bridge.lab.case import Called, Case, Sample
 from bridge.lab.checks import check_answer, name_f1, read_arguments
+from bridge.lab.formats import NotCalls, PromptFormat, decode_calls, is_attempt
 from bridge.lab.variant import LabVariant, Tags
 from bridge.tools.parser import UNKNOWN_TOOL, ParsedCall, Rejected, Repair, ToolCallParser, WholeEvent, whole_events
 from bridge.tools.payload import BAD_ARGUMENTS, TAG, Payload, decode_payload
@@ -31,6 +32,8 @@ SURPLUS_MEMBERS = "surplus_members"
 CODE_FENCE = "code_fence"
 SURPLUS = "surplus_suffix"
 """The parser repairs these inside a block; around a block it leaves them in the text."""
+BAD_CALLS = "bad_calls"
+"""Why a text in a format of its own is rejected; the other reasons are the parser's."""
 REPAIRS: Mapping[str, str] = {
     "trailing_comma": "a comma before a closing bracket",
     CODE_FENCE: "a code fence around the call",
@@ -52,6 +55,7 @@ REJECTIONS: Mapping[str, str] = {
     BAD_ARGUMENTS: "arguments are neither text nor an object",
     UNKNOWN_TOOL: "the function is not offered",
     "schema_mismatch": "arguments do not fit the schema",
+    BAD_CALLS: "not a list of calls in the format of the prompt",
 }
 
 _FENCE_LINE = re.compile(r"^[ \t]*+```", re.MULTILINE)
@@ -84,6 +88,8 @@ class Reading:
     repairs: list[str] = field(default_factory=list)
     rejections: list[str] = field(default_factory=list)
     visible: str = ""
+    final: str = ""
+    """The visible text of the last answer of an episode; of any other sample all of it."""
     texts: list[list[Piece]] = field(default_factory=list)
 
 
@@ -93,8 +99,14 @@ def read_answer(case: Case, variant: LabVariant, sample: Sample) -> Reading:
     A call of a function that is not offered has a form, too; only its meaning is wrong. In a conversation about tags it
     is an example and stays text, as it does for any client.
     """
+    return _read_answer(variant.apply(case), variant, sample)
+
+
+def _read_answer(case: Case, variant: LabVariant, sample: Sample) -> Reading:
     reading = Reading(calls=list(sample.calls))
-    reading.visible = "\n".join(_read(text, case, variant, reading) for text in sample.texts)
+    visible = [_read(text, case, variant, reading) for text in sample.texts]
+    reading.visible = "\n".join(visible)
+    reading.final = "\n".join(visible[sample.ended.last if sample.ended is not None else 0 :])
     reading.rejections += [BAD_ARGUMENTS for call in reading.calls if not isinstance(read_arguments(call), dict)]
     return reading
 
@@ -117,6 +129,8 @@ def _read(text: str, case: Case, variant: LabVariant, reading: Reading) -> str:
     if variant.native:
         pieces += [Piece(text)] if text else []
         return text
+    if variant.format is not None:
+        return _read_format(text, variant.format, case, reading, pieces)
     tags, about_tags = variant.tags_for(case), case.expect.leak == "allowed"
     offered = {name for tool in case.tools for name in (tool.full_name, tool.name)}
     # The pieces that are blocks, the texts before, between and after them, and the position in the message.
@@ -161,6 +175,20 @@ def _read(text: str, case: Case, variant: LabVariant, reading: Reading) -> str:
             joined = f"{call.note}{', ' if call.kind == 'repair' else ': '}{', '.join(surplus)}"
             pieces[index] = Piece(call.text, "repair", joined)
     return "".join(around)
+
+
+def _read_format(text: str, wanted: PromptFormat, case: Case, reading: Reading, pieces: list[Piece]) -> str:
+    """A message in a format of its own, which is all calls or all text."""
+    try:
+        calls = decode_calls(text, wanted)
+    except NotCalls:
+        attempted = is_attempt(text, wanted, [tool.full_name for tool in case.tools])
+        reading.rejections += [BAD_CALLS] * attempted
+        pieces.append(Piece(text, "reject", REJECTIONS[BAD_CALLS]) if attempted else Piece(text))
+        return "" if attempted else text
+    reading.calls += calls
+    pieces.append(Piece(text, "call", ", ".join(call.name for call in calls)))
+    return ""
 
 
 def _is_attempt(text: str, position: int, tags: Tags) -> bool:
@@ -250,10 +278,11 @@ class Score:
 
 def score(case: Case, variant: LabVariant, sample: Sample) -> Score:
     """Score an answer. A sample with a `failure` has no score."""
-    reading = read_answer(case, variant, sample)
+    case = variant.apply(case)
+    reading = _read_answer(case, variant, sample)
     return Score(
         _form(case, reading),
-        check_answer(case, reading.calls, reading.visible),
+        check_answer(case, reading.calls, reading.final, sample.verdicts, sample.ended),
         tuple(reading.repairs),
         tuple(reading.rejections),
         tuple(reading.calls),

@@ -106,11 +106,18 @@ def compare_paired(a: Results, b: Results, *, seed: int, rounds: int = ROUNDS, c
     Cases without results in both are left out. The same seed gives the same interval; swapping `a` and `b` gives its
     exact mirror.
     """
-    _check_bootstrap(rounds, confidence)
     shared = sorted(case for case in a.keys() & b.keys() if a[case][1] and b[case][1])
-    if not shared:
-        return Comparison(0.0, None, None, 0, 0, confidence)
     changes = [Fraction(*b[case]) - Fraction(*a[case]) for case in shared]
+    return compare_changes(changes, seed=seed, rounds=rounds, confidence=confidence)
+
+
+def compare_changes(
+    changes: Sequence[Fraction], *, seed: int, rounds: int = ROUNDS, confidence: float = 0.95
+) -> Comparison:
+    """The comparison of two levels from the change of each case."""
+    _check_bootstrap(rounds, confidence)
+    if not changes:
+        return Comparison(0.0, None, None, 0, 0, confidence)
     # Integers, because rounding errors of sums could turn zero into a difference.
     unit = lcm(*(change.denominator for change in changes))
     whole = [int(change * unit) for change in changes]
@@ -130,10 +137,10 @@ def describe(comparison: Comparison) -> str:
     if comparison.cases == 0:
         return "not comparable: no case has results in both"
     many = "1 case" if comparison.cases == 1 else f"{comparison.cases} cases"
-    difference = f"difference {_points(comparison.difference)} points"
+    difference = f"difference {points(comparison.difference)} points"
     if comparison.low is None or comparison.high is None:
         return f"not distinguishable ({difference}, {many}: no interval)"
-    interval = f"{comparison.confidence * 100:g} % [{_points(comparison.low)}, {_points(comparison.high)}]"
+    interval = f"{comparison.confidence * 100:g} % {points_range(comparison.low, comparison.high)}"
     summary = f"{difference}, {interval}, {many}"
     if comparison.distinguishable:
         return summary
@@ -148,7 +155,12 @@ def _at(ordered: Sequence[float], position: float) -> float:
     return ordered[before] + (part * (ordered[before + 1] - ordered[before]) if part else 0)
 
 
-def _points(rate: float) -> str:
+def points_range(low: float, high: float) -> str:
+    return f"[{points(low)}, {points(high)}]"
+
+
+def points(rate: float) -> str:
+    """A difference of rates in percentage points."""
     # Adding zero turns a negative zero into a plain one.
     return f"{round(rate * 100, 1) + 0.0:+.1f}"
 

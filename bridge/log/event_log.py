@@ -105,8 +105,8 @@ class EventLog:
 
 def about(settings: Settings) -> dict[str, Any]:
     """The members of a header: the settings that shape answers. A replay needs them."""
-    shape = settings.model_dump(include={"reasoning", "status_hold", "store", "stream_default", "unsupported"})
-    return {"dialect": settings.dialect, "settings": shape}
+    shape = settings.model_dump(include={"reasoning", "status_hold", "stream_default", "unsupported"})
+    return {"dialect": settings.dialect, "settings": {**shape, "store": settings.store_kind}}
 
 
 def now() -> tuple[str, float]:

@@ -29,6 +29,7 @@ import platformdirs
 from bridge import APP, exact_json
 from bridge.errors import ConfigError
 from bridge.log.read import (
+    MAX_LINE,
     RecordReader,
     Trouble,
     log_files,
@@ -151,6 +152,27 @@ class Log:
                     yield record
         if crashed is not None:
             yield from self._exit(summary, crashed)
+
+    def request(self, summary: Summary) -> dict[str, Any] | None:
+        """What the client asked: the payload of its `client_request`. Reads one line."""
+        span, files = summary.spans[0], {file.name: file for file in self.files}
+        if not summary.begun or summary.is_transcript:
+            return None
+        with files[span.file].open("rb") as file:
+            file.seek(span.start)
+            record = parse_record(file.readline(MAX_LINE))
+        payload = record.get("payload") if record is not None and record["kind"] == "client_request" else None
+        return payload if isinstance(payload, dict) else None
+
+    def header(self, summary: Summary) -> dict[str, Any]:
+        """The header of its run, if its file begins with that; otherwise one that names the run alone."""
+        files = {file.name: file for file in self.files}
+        with files[summary.spans[0].file].open("rb") as file:
+            record = parse_record(file.readline(MAX_LINE))
+        if record is not None and record["kind"] == "header" and record.get("run") == summary.run:
+            return record
+        about = {"ts": "", "mono": 0.0, "seq": 0, "phase": "header", "req_id": None}
+        return {**about, "kind": "header", "run": summary.run}
 
     def _exit(self, summary: Summary, end: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The exit of the child that ended a request. It may be recorded later, even in the next file."""

@@ -34,6 +34,9 @@ class Recorder:
     file. Lines of one read of the child share a time and a chunk number, so that a replay can read in the same pieces.
     """
 
+    wants_lines = True
+    keeps_answers = True
+
     def __init__(
         self,
         write: Callable[[bytes], None],
@@ -64,7 +67,17 @@ class Recorder:
         self._seq += 1
         return b"%b%d,%b}\n" % (self._stamp, self._seq - 1, orjson.dumps(head | about)[1:-1])
 
+    def observers(self, prices: Prices) -> Sequence[Observer]:
+        """What writes the arrival, start and end of each request."""
+        return (LogObserver(self, prices),)
+
     # The child
+
+    def connect(self) -> Recorder:
+        return self
+
+    def read(self, data: bytes, *, is_first: bool) -> None:
+        """Its lines follow, each with what was found in it."""
 
     def begin_read(self) -> None:
         self._chunk += 1
@@ -237,11 +250,7 @@ class LogObserver(Observer):
         self._recorder.event("turn", "none", "turn_fallback", facts.id, about)
 
     def ended(self, facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -> None:
-        payload = turn_end(facts, end, usage, now)
-        if facts.turn is not None and usage is not None:
-            cost = amount(self._prices.cost(facts.turn.model, usage))
-            payload |= {} if cost is None else {"cost": cost, "currency": self._prices.currency}
-        self._recorder.event("turn", "none", "turn_end", facts.id, payload)
+        self._recorder.event("turn", "none", "turn_end", facts.id, turn_end(facts, end, usage, now, self._prices))
 
 
 def turn_start(facts: TurnFacts) -> dict[str, Any]:
@@ -258,11 +267,15 @@ def turn_start(facts: TurnFacts) -> dict[str, Any]:
     }
 
 
-def turn_end(facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -> dict[str, Any]:
-    """The payload of `turn_end`: outcome, tokens and calls. Times in seconds."""
+def turn_end(
+    facts: TurnFacts, end: Finished, usage: Usage | None, now: float, prices: Prices = NO_PRICES
+) -> dict[str, Any]:
+    """The payload of `turn_end`: outcome, tokens, calls and cost. Times in seconds."""
     about: dict[str, Any] = {} if facts.rerouted is None else {"rerouted_to": facts.rerouted}
     if invalid := invalid_arguments(facts.calls):
         about["invalid_arguments"] = invalid
+    cost = None if facts.turn is None or usage is None else amount(prices.cost(facts.turn.model, usage))
+    costs = {} if cost is None else {"cost": cost, "currency": prices.currency}
     return about | {
         "outcome": end.outcome,
         "reason": end.reason,
@@ -272,6 +285,7 @@ def turn_end(facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -
         "repairs": [repair for call in facts.calls for repair in call.repairs],
         "first_event_s": None if facts.first is None else round(facts.first - facts.arrived, 6),
         "total_s": round(now - facts.arrived, 6),
+        **costs,
     }
 
 

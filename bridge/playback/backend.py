@@ -15,13 +15,13 @@ import trio
 
 from bridge import exact_json
 from bridge.app.answers import OnlyEnd
+from bridge.app.recorders import Sink
 from bridge.core.backend import Abilities, Backend, EventStream
 from bridge.core.events import Finished, Outcome, TurnEvent
 from bridge.core.models import ModelChoice, effort_in_name
 from bridge.core.turn import Turn
 from bridge.errors import BackendProtocolError, BridgeError, Forbidden, InvalidRequest, UpstreamError
 from bridge.log.read import request_of
-from bridge.log.record import Recorder
 from bridge.log.recording import Frame, Recording
 from bridge.playback.child import ChildPlayback, UpstreamPlayback
 from bridge.tools.stage import ToolStage
@@ -88,7 +88,7 @@ class ReplayBackend(Backend):
         *,
         new_id: Callable[[str], str],
         speed: float = 0,
-        recorder: Recorder | None = None,
+        recorder: Sink | None = None,
     ) -> None:
         self._start = recording.start or {}
         self.name = str(self._start.get("backend") or "replay")
@@ -189,7 +189,7 @@ class _RecordedStream:
 class _FrameCopy:
     """Records the messages of one turn again, for the request that they answer now."""
 
-    def __init__(self, recorder: Recorder, req_id: str) -> None:
+    def __init__(self, recorder: Sink, req_id: str) -> None:
         self._recorder = recorder
         self._req_id = req_id
         self._keys: set[str] = set()
@@ -216,7 +216,7 @@ class _FrameCopy:
             self._recorder.forget(key)
 
 
-def copy_limits(recorder: Recorder, limits: dict[str, Any]) -> None:
+def copy_limits(recorder: Sink, limits: dict[str, Any]) -> None:
     """Record the account's quota again, before the turn begins: the response headers depend on it."""
     message = {"method": LIMITS, "params": {"rateLimits": limits}}
     recorder.rpc("in", "rpc_notification", exact_json.dumps(message), method=LIMITS)

@@ -74,7 +74,7 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
     """
     if spoken_at(recording.path) == "cap":
         refuse_again(recording)
-    names, recorder = RecordedIds(recording), service.recorder if copies else None
+    names, recorder = RecordedIds(recording), service.recorder if copies and service.recorder.keeps_answers else None
     if recorder is not None and recording.limits is not None:
         copy_limits(recorder, recording.limits)
     backend = ReplayBackend(recording, new_id=names.new_id, speed=speed, recorder=recorder)

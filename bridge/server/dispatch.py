@@ -16,6 +16,7 @@ from bridge.cap import speaks_cap
 from bridge.errors import BridgeError, InvalidRequest
 from bridge.http.pages import Page, PageRequest, error_page, provider_key, send_page
 from bridge.http.request import ClientGone, Handler, Headers, Parameter, Request, Route
+from bridge.page.sessions import is_of_page
 from bridge.protocols.client import ClientProtocol
 from bridge.protocols.registry import PROTOCOLS, protocol_of
 
@@ -53,11 +54,15 @@ LIST = (
 
 
 class Routes:
-    """Dispatches requests by the route table, and WebSockets by their paths."""
+    """Dispatches requests by the route table, and WebSockets by their paths. `page` answers the paths of the live page.
 
-    def __init__(self, table: Iterable[Route], sockets: Mapping[str, Handler]) -> None:
+    Those are internal, and not described: they change with the page.
+    """
+
+    def __init__(self, table: Iterable[Route], sockets: Mapping[str, Handler], page: Handler | None = None) -> None:
         self.table = tuple(table)
         self.sockets = sockets
+        self._page = page
         self.patterns: dict[str, dict[str, Handler]] = {}
         """Handlers by pattern and method."""
         for route in self.table:
@@ -71,6 +76,8 @@ class Routes:
             request.path = request.path.removesuffix("/")
         if request.socket is not None:
             return self.sockets.get(request.path, _not_found)(request)
+        if self._page is not None and is_of_page(request.path):
+            return self._page(request)
         methods = self._find(request)
         if methods is None:
             return _not_found(request)

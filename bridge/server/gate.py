@@ -19,6 +19,7 @@ from bridge.app.keys import Keyring
 from bridge.cap import ASSIST_PATHS
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, KeyLimitReached, Unauthorized
 from bridge.http.request import Handler, Headers, Request
+from bridge.page.sessions import API, Sessions, is_of_page, is_open
 from bridge.protocols.registry import PROTOCOLS, protocol_of
 from bridge.server.dispatch import refuse
 from bridge.store import key_store
@@ -106,7 +107,7 @@ def is_own_page(request: Request) -> bool:
     return (
         host is not None
         and origins_of(request) == [f"{request.scheme}://".encode() + host.lower()]
-        and request.method in ("GET", "POST")
+        and (request.method in ("GET", "POST") or (request.method == "DELETE" and is_of_page(request.path)))
         and not is_cross_site(request)
     )
 
@@ -190,6 +191,8 @@ class Gate:
     page: it is refused, even with a key, unless the origin is one of `allowed_origins` (spelled likewise) or, if the
     Host is checked, the bridge's own.
 
+    With `sessions` there is the live page: its cookies open the page's own paths, and no others.
+
     A WebSocket is refused with an HTTP answer instead of a handshake. `request.subprotocols` has what it offers,
     without the key. It is closed (1008) when its key is revoked.
     """
@@ -202,9 +205,11 @@ class Gate:
         check_host: bool,
         allowed_origins: Iterable[str] = (),
         allowed_hosts: Iterable[str] = (),
+        sessions: Sessions | None = None,
     ) -> None:
         self._handler = handler
         self._keys = keys
+        self._sessions = sessions
         self._open: Counter[str] = Counter()
         """Open requests and WebSockets by the label of their key."""
         self._sockets: dict[trio.CancelScope, str] = {}
@@ -281,7 +286,7 @@ class Gate:
 
     async def _wrong_key(self, request: Request) -> BridgeError | None:
         """Why a request is refused; None if it is not, and then `request.key` is set."""
-        if request.socket is None and request.path in OPEN_PATHS:
+        if request.socket is None and (request.path in OPEN_PATHS or (self._sessions and is_open(request.path))):
             return None
         try:
             key = await self._key_used(request)
@@ -317,6 +322,10 @@ class Gate:
         because a proxy in front of the bridge may have checked the other one.
         """
         given = list(_keys_in(request))
+        if not given and self._sessions is not None and request.path.startswith(API):
+            if (key := await self._sessions.key_of(request)) is not None:
+                return key
+            raise Unauthorized("This session has ended. Enter an API key.", code="invalid_session")
         places = {place for place, _ in given}
         if len(places) < len(given) or len({key for _, key in given}) > 1:
             raise Unauthorized(

@@ -219,7 +219,9 @@ class ResponsePages:
         if stored is None:
             raise _not_found(name)
         body: dict[str, Any] = exact_json.loads(stored.body)
-        return as_interrupted(body) if body["status"] in UNFINISHED else body
+        if body["status"] not in UNFINISHED or self._service.now() < stored.created_at + self._service.shared_for:
+            return body
+        return as_interrupted(body)
 
     async def _continue(self, request: PageRequest, data: dict[str, Any]) -> Continuation:
         return await find_continuation(self._service.store, request.key, data, enabled=self._service.keeps_responses)

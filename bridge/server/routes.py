@@ -63,8 +63,13 @@ _ASSIST = (
 )
 
 
-def build_app(service: Service, *, fault: Callable[[], str | None], started_at: int) -> Routes:
-    """Everything that is served, without the gate. `fault` returns what is wrong with the bridge itself."""
+def build_app(
+    service: Service, *, fault: Callable[[], str | None], started_at: int, page: Handler | None = None
+) -> Routes:
+    """Everything that is served, without the gate. `fault` returns what is wrong with the bridge itself.
+
+    `page` answers the requests for the live page.
+    """
     cap = lazy_endpoint(service)
 
     async def openapi(request: PageRequest) -> Page:
@@ -72,7 +77,7 @@ def build_app(service: Service, *, fault: Callable[[], str | None], started_at: 
 
     table = _table(service, Pages(service, fault, started_at, time), cap, openapi)
     routes = Routes(
-        table, {"/v1/responses": ResponsesSocket(service), SOCKET_PATH: lambda request: cap().socket(request)}
+        table, {"/v1/responses": ResponsesSocket(service), SOCKET_PATH: lambda request: cap().socket(request)}, page
     )
     return routes
 

@@ -16,16 +16,20 @@ from bridge.http.listener import Listener
 from bridge.http.sockets import load_tls, open_sockets
 from bridge.http.wire import Edge
 from bridge.ids import new_id
+from bridge.page.history import History
+from bridge.page.ring import Ring
 from bridge.redact import Redactor
 from bridge.routing.setup import check_codex, prepare_workdir
 from bridge.server.access_log import Observed
 from bridge.server.gate import Gate
+from bridge.server.live_page import LivePage, serves_page
 from bridge.server.process import Stop, keep_what_is_loaded, stop_on_signals, tidy_up
 from bridge.server.routes import build_app
-from bridge.settings import Settings, key_store_file
+from bridge.settings import Settings
 from bridge.settings.file import FileConfig
+from bridge.store.key_store import open_keys
 from bridge.telemetry import resident_bytes
-from bridge.urls import is_loopback
+from bridge.urls import is_loopback, password_in
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -41,19 +45,21 @@ HURRIED_FLUSH = 0.3
 
 
 class Server:
-    """An App behind the HTTP edge. With `tls` it serves https."""
+    """An App behind the HTTP edge. With `tls` it serves https, with `page` the live page."""
 
-    def __init__(self, app: App, tls: SSLContext | None = None) -> None:
+    def __init__(self, app: App, tls: SSLContext | None = None, page: LivePage | None = None) -> None:
         settings = app.settings
         self.app = app
         self._tls = tls
-        self.routes = build_app(app.service, fault=app.fault, started_at=int(time.time()))
+        self._page = page
+        self.routes = build_app(app.service, fault=app.fault, started_at=int(time.time()), page=page)
         self._gate = Gate(
             self.routes,
             keys=app.keyring,
             check_host=is_loopback(settings.host) or bool(settings.allowed_hosts),
             allowed_origins=settings.allowed_origins,
             allowed_hosts=settings.allowed_hosts,
+            sessions=page.sessions if page is not None else None,
         )
 
     async def run(
@@ -83,6 +89,8 @@ class Server:
                 listener.stop_accepting()
                 app.service.background = None
                 app.service.stopping.set()
+                if self._page is not None:
+                    self._page.stop()
                 app.service.admission.close()
                 await self._drain(stop)
                 with trio.move_on_after(HURRIED_FLUSH if stop.hurried.is_set() else FLUSH):
@@ -168,6 +176,8 @@ async def serve(
     keys, key_file = load_keys(settings)
     if stderr_redactor is not None:
         stderr_redactor.learn(keys)
+        if settings.database_url is not None and (password := password_in(settings.database_url)) is not None:
+            stderr_redactor.learn((password,))
     tls = load_tls(settings.tls_cert, settings.tls_key)
     sockets = open_sockets(settings.host, settings.port)
     if settings.sandbox_mode == "danger-full-access":
@@ -181,17 +191,21 @@ async def serve(
         )
     tracing = send_traces(settings.otlp_endpoint)
     player = open_player(settings, keys)
+    history = History()
+    ring = Ring(settings.page_memory, history) if serves_page(settings) else None
     app = App(
         settings,
         config,
         keys=keys,
-        key_store=key_store_file(),
+        key_store=open_keys(settings),
         player=player,
         stderr_redactor=stderr_redactor,
         tracing=tracing,
+        recent=ring,
     )
-    server = Server(app, tls)
     host, port = sockets[0].getsockname()[:2]
+    page = None if ring is None else LivePage(app, ring, history, keys, port, secure=tls is not None)
+    server = Server(app, tls, page)
     shown = f"[{host}]" if ":" in host else host
     async with stop_on_signals(app.reopen_log) as stop:
         scheme = "http" if tls is None else "https"
@@ -201,6 +215,8 @@ async def serve(
 
             announce(f"api key in {key_file}; to use it:")
             announce(f'  export OPENAI_API_KEY="$(cat {quote(str(key_file))})"')
+        if page is not None:
+            announce(f"page at {scheme}://{shown}:{port}/#token={page.sessions.new_token()} (once, within ten minutes)")
         if player is not None:
             announce(f"answering from {len(player)} recorded request(s) in {settings.replay}")
         if app.log is not None:

@@ -164,7 +164,7 @@ class Delivery:
             if not events:
                 service.counts.keepalives += 1
                 out = form.keepalive
-            text = _only_text(events) if service.recorder and events else None
+            text = _only_text(events) if service.recorder.wants_lines and events else None
             del events
 
 

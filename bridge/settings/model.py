@@ -6,14 +6,14 @@ from these declarations.
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from bridge.settings import values
 from bridge.urls import check_url, parse_host, parse_origin
 
 SAME = "--"
@@ -32,33 +32,10 @@ def _setting(group: str, default: Any, help: str, **options: Any) -> Any:
     return Field(default, description=help, json_schema_extra=extra, **options)
 
 
-def _split(value: Any) -> Any:
-    """`a, b` → ("a", "b"); a list stays as it is."""
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-
-_PAIRS = {"cap_agents": "agent=model", "cap_users": "key-0123456789ab=user"}
-
-
-def _pair(value: Any, info: ValidationInfo) -> Any:
-    """`a=b, c=d` → {"a": "b", "c": "d"}."""
-    if not isinstance(value, str):
-        return value
-    pairs = [part.partition("=") for part in _split(value)]
-    if not all(name.strip() and target.strip() for name, _, target in pairs):
-        form = _PAIRS.get(info.field_name or "", "alias=model")
-        raise ValueError(f"write it as {form}, {form}")
-    return {name.strip(): target.strip() for name, _, target in pairs}
-
-
-def _absolute(path: Path | str) -> Path:
-    # os.path.expanduser leaves `~unknown` as it is, where Path.expanduser raises.
-    return Path(os.path.expanduser(path)).absolute()
-
-
 _general = partial(_setting, "General")
 _network = partial(_setting, "Network", flags=SAME)
 _access = partial(_setting, "Access")
+_page = partial(_setting, "Live page", flags=SAME)
 _codex = partial(_setting, "Codex")
 _legacy = partial(_setting, "Dialects of the app-server")
 _models = partial(_setting, "Models and answers")
@@ -127,6 +104,20 @@ class Settings(BaseModel):
         "Host names that clients may use besides `localhost`, such as a reverse proxy's, separated by commas.",
         more="Requests with another name in `Host` are refused. While this is empty, addresses other than loopback "
         "accept every name.",
+    )
+
+    page: bool | None = _page(
+        None,
+        "Serve the live page at /, which shows turns while they run.",
+        flags="--page/--no-page",
+        shown="on, if the bridge listens on loopback",
+        more="On other addresses it needs `PROXY_ALLOWED_HOSTS`. See [page](page.md).",
+    )
+    page_memory: int = _page(
+        16 * 1024 * 1024,
+        "Memory for recent turns, which the page shows without an event log.",
+        unit="bytes",
+        ge=64 * 1024,
     )
 
     codex_bin: str | None = _codex(
@@ -269,8 +260,14 @@ class Settings(BaseModel):
     cap_strict: bool = _cap(False, "Refuse conversation ids that the bridge does not know.")
     cap_agent_id: UUID | None = _cap(None, "Agent id of the bridge in `/health`.", shown="new at each start")
 
-    store: Literal["sqlite", "memory", "off"] = _store(
-        "sqlite", "Where responses are stored.", flags=SAME, more="`sqlite` is a file in the state directory."
+    store: str = _store(
+        "sqlite",
+        "Where responses are stored: sqlite, memory, off, or a postgresql:// URL.",
+        flags=SAME,
+        metavar="WHERE",
+        more="`sqlite` is a file in the state directory. `postgresql://USER:PASSWORD@HOST/DATABASE` also has the keys "
+        "of clients, and several bridges can share it; see [several machines](operations.md#several-machines).",
+        repr=False,
     )
     store_ttl: float = _store(
         30 * 24 * 3600,
@@ -372,8 +369,8 @@ class Settings(BaseModel):
         allow_inf_nan=False,
     )
 
-    _lists = field_validator("api_keys", "models", "ignore", "allowed_hosts", mode="before")(_split)
-    _pairs = field_validator("aliases", "cap_agents", "cap_users", mode="before")(_pair)
+    _lists = field_validator("api_keys", "models", "ignore", "allowed_hosts", mode="before")(values.split)
+    _pairs = field_validator("aliases", "cap_agents", "cap_users", mode="before")(values.pair)
 
     @field_validator("api_keys")
     @classmethod
@@ -383,16 +380,27 @@ class Settings(BaseModel):
         return keys
 
     # The app-server runs in another working directory, where a relative path would lead elsewhere.
-    _absolute_paths = field_validator("codex_home", "workdir")(lambda path: path and _absolute(path))
+    _absolute_paths = field_validator("codex_home", "workdir")(lambda path: path and values.absolute(path))
     # A name without a slash is looked up on PATH.
-    _program = field_validator("codex_bin")(lambda name: str(_absolute(name)) if name and "/" in name else name)
+    _program = field_validator("codex_bin")(lambda name: str(values.absolute(name)) if name and "/" in name else name)
+    _stores = field_validator("store")(values.check_store)
     _safe_urls = field_validator("codex_base_url", "codex_api_base_url", "codex_token_url")(check_url)
     # An empty variable counts as unset, so `none` stands for an empty list.
     _no_origins = field_validator("allowed_origins", mode="before")(
-        lambda value: () if isinstance(value, str) and value.strip().lower() == "none" else _split(value)
+        lambda value: () if isinstance(value, str) and value.strip().lower() == "none" else values.split(value)
     )
     _origins = field_validator("allowed_origins")(lambda origins: tuple(map(parse_origin, origins)))
     _hosts = field_validator("allowed_hosts")(lambda hosts: tuple(map(parse_host, hosts)))
+
+    @property
+    def database_url(self) -> str | None:
+        """The URL of the PostgreSQL database that bridges share; None without one. It may contain a password."""
+        return self.store if self.store_kind == "postgresql" else None
+
+    @property
+    def store_kind(self) -> str:
+        """The kind of the store, without the password of its URL."""
+        return values.store_kind(self.store)
 
     @property
     def codex_home_path(self) -> Path:

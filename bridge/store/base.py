@@ -65,8 +65,9 @@ class Store(Protocol):
     not used. Expired entries are invisible at once. Beyond the bound of bytes, the least recently used responses are
     evicted first, then conversations; a response larger than the whole bound is not stored at all.
 
-    Every later call sees a change, even before it is on disk. A store with a file raises `NotReady` when it has to
-    read the file and cannot. `put` and `count` never raise.
+    Every later call sees a change, even before it is on disk. A store that has to read its database and cannot raises
+    `NotReady`; one that several bridges share also does so when it cannot commit a change. `put` and `count` never
+    raise.
     """
 
     fault: str | None
@@ -75,8 +76,11 @@ class Store(Protocol):
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write and clean up until cancelled; then write what is still queued."""
 
-    async def put(self, scope: str, response: StoredResponse) -> None:
-        """Store a response, replacing one with the same id. Waits while too much is queued to be written."""
+    async def put(self, scope: str, response: StoredResponse) -> bool:
+        """Store a response, replacing one with the same id; whether every reader of the store finds it from now on.
+
+        Waits while too much is queued to be written, and for a store of several bridges until it is committed.
+        """
 
     async def get(self, scope: str, id: str) -> StoredResponse | None:
         """One response. Does not renew its time to live."""

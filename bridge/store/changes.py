@@ -52,6 +52,10 @@ class ConversationEntry:
         metadata = orjson.dumps(dict(self.conversation.metadata))
         return ROW_SIZE + len(metadata) + sum(map(len, self.items.values()))
 
+    def as_change(self) -> Change:
+        """The change that makes this conversation."""
+        return Change(self.used, create=self.conversation, items=tuple(self.items.items()))
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -207,6 +211,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self.responses) + _count(self.conversations) + len(self.usage)
 
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory its texts take."""
+        changes = (change for changes in self.conversations.values() for change in changes)
+        return sum(map(_size, self.responses.values())) + sum(change.size for change in changes)
+
 
 class Changes:
     """The changes that wait to be written, oldest first.
@@ -218,6 +228,8 @@ class Changes:
     def __init__(self) -> None:
         self.size = 0
         """About how many bytes of memory they take."""
+        self.dropped = 0
+        """How many responses have been dropped so far."""
         self._responses: dict[Key, ResponseChange] = {}
         self._conversations: dict[Key, list[Change]] = {}
         self._usage = UsageTable()
@@ -268,6 +280,10 @@ class Changes:
     def needs_conversation(self, key: Key) -> bool:
         """Whether the file must be read to tell what a conversation is now."""
         return key not in self._conversations or not self._conversations[key][0].is_whole
+
+    def changes_conversation(self, key: Key) -> bool:
+        """Whether a change of a conversation waits to be written, and not only its use."""
+        return any(not change.is_use for change in self._conversations.get(key, ()))
 
     def conversation(self, key: Key, in_file: ConversationEntry | None) -> ConversationEntry | None:
         for change in self._conversations.get(key, ()):
@@ -335,6 +351,7 @@ class Changes:
                 if isinstance(change, ResponseEntry) and self.size > limit:
                     self._drop_response(key)
                     dropped += 1
+        self.dropped += dropped
         return dropped
 
     def _drop_response(self, key: Key) -> None:

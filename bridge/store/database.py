@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bridge.errors import ConfigError
+from bridge.store.engine import Unavailable
 
 log = logging.getLogger("bridge.store")
 
@@ -24,10 +25,6 @@ T = TypeVar("T")
 CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 TRANSIENT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Faults that may be temporary. Any other error about a path is a mistake in the settings."""
-
-
-class DiskError(Exception):
-    """The disk cannot read or write at the moment; the message tells the operator why."""
 
 
 class StoreFile:
@@ -43,16 +40,16 @@ class StoreFile:
         self._identity: tuple[int, int] | None = None
 
     def open(self) -> None:
-        """Open or create the file. `ConfigError` when it can never be used, `DiskError` when it cannot be used now."""
+        """Open or create the file. `ConfigError` when it can never be used, `Unavailable` when it cannot be now."""
         try:
             with self._alone():
                 self._open()
         except OSError as error:
             if error.errno in TRANSIENT:
-                raise _disk_error(error) from error
+                raise _unavailable(error) from error
             raise ConfigError(f"The store {self.path} cannot be used: {error.strerror or error}") from error
         except (sqlite3.DatabaseError, MemoryError) as error:
-            raise _disk_error(error) from error
+            raise _unavailable(error) from error
 
     def close(self) -> None:
         """Close the file. The last process to do so leaves a single file, without a `-wal` beside it."""
@@ -62,7 +59,7 @@ class StoreFile:
                 connection.close()
 
     def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Call `work` with the connection. `DiskError` when the disk is to blame.
+        """Call `work` with the connection. `Unavailable` when the disk is to blame.
 
         A file that was removed or replaced is opened again; a corrupt one is moved aside first.
         """
@@ -81,12 +78,12 @@ class StoreFile:
                     self._move_aside(error)
                 return work(self._opened())
         except ConfigError as error:
-            raise DiskError(error.message) from error
+            raise Unavailable(error.message) from error
         except (sqlite3.OperationalError, OSError, MemoryError) as error:
-            raise _disk_error(error) from error
+            raise _unavailable(error) from error
         except sqlite3.DatabaseError as error:
             if _is_corrupt(error):
-                raise _disk_error(error) from error
+                raise _unavailable(error) from error
             raise
 
     def _opened(self) -> sqlite3.Connection:
@@ -166,8 +163,8 @@ def _identity(path: Path | None) -> tuple[int, int] | None:
     return status and (status.st_dev, status.st_ino)
 
 
-def _disk_error(error: Exception) -> DiskError:
-    return DiskError(getattr(error, "strerror", None) or str(error) or "out of memory")
+def _unavailable(error: Exception) -> Unavailable:
+    return Unavailable(getattr(error, "strerror", None) or str(error) or "out of memory")
 
 
 def _is_corrupt(error: Exception) -> bool:

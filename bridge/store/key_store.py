@@ -1,8 +1,9 @@
-"""The API keys of the bridge's own clients, by name, in one file: the SHA-256 of each key and its limits.
+"""The API keys of the bridge's own clients, by name: the SHA-256 of each key and its limits. They are in a file, or in
+the PostgreSQL database of several bridges (`postgres/keys.py`).
 
 A plain hash is enough: a key is 256 random bits, which cannot be searched. Slow password hashes protect secrets that
-people choose. Reading the file reveals no key. The bridge checks on use whether the file has changed (`app/keys.py`),
-so that no command needs a socket or a signal to reach it.
+people choose. Reading the store reveals no key. The bridge checks whether it has changed (`app/keys.py`), so that no
+command needs a socket or a signal to reach it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from bridge.errors import ConfigError, UsageError
+from bridge.settings import Settings, key_store_file
 from bridge.store.private_files import read_whole, replace_file, take_lock
 
 MAX_KEYS = 1000
@@ -119,76 +121,146 @@ def _read_key(path: Path) -> str | None:
         return None
 
 
-def read_keys(path: Path) -> tuple[ClientKey, ...]:
-    """The keys in the file; an empty list without a file. Raises ConfigError if it cannot be trusted or read."""
-    try:
-        content = read_whole(path, limit=MAX_FILE, trusted=True)
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise _broken(path, _reason(error)) from None
-    try:
-        keys = _File.model_validate_json(content).keys
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        location = ".".join(map(str, fault["loc"]))
-        raise _broken(path, f"{location}: {fault['msg']}" if location else str(fault["msg"])) from None
-    if len({key.name for key in keys}) != len(keys) or len({key.sha256 for key in keys}) != len(keys):
-        raise _broken(path, "it holds the same key twice")
-    return keys
+Mark = tuple[int, ...] | None
 
 
-def add_key(path: Path, name: str, *, now: datetime, **allowance: object) -> tuple[str, ClientKey]:
-    """Make and store a key: (the key, which is stored nowhere; its entry).
+class KeyStore(Protocol):
+    """Where the keys are. Every method may block, and raises ConfigError when the keys cannot be read or written."""
 
-    `allowance` are members of a ClientKey. Raises UsageError for an invalid name or limit, ConfigError when the file
-    cannot be written.
-    """
+    is_remote: bool
+    """Whether `mark` may block, too."""
+
+    def mark(self) -> Mark:
+        """A value that changes whenever the keys do."""
+
+    def read(self) -> tuple[ClientKey, ...]:
+        """The keys."""
+
+    def add(self, name: str, *, now: datetime, **allowance: object) -> tuple[str, ClientKey]:
+        """Make and store a key: (the key, which is stored nowhere; its entry).
+
+        `allowance` are members of a ClientKey. Raises UsageError for an invalid name or limit.
+        """
+
+    def revoke(self, name: str) -> ClientKey:
+        """Remove a key and return its entry. Raises UsageError for an unknown name."""
+
+    def write(self, keys: tuple[ClientKey, ...]) -> None:
+        """Replace all keys."""
+
+
+class KeysUnavailable(ConfigError):
+    """The keys cannot be read at the moment."""
+
+
+class KeyFile:
+    """The keys in a file that only its owner can write. See `KeyStore`."""
+
+    is_remote = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def mark(self) -> Mark:
+        try:
+            about = os.stat(self._path, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return (error.errno or 0,)
+        return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+    def read(self) -> tuple[ClientKey, ...]:
+        """An empty list without a file. One that cannot be trusted is not read."""
+        path = self._path
+        try:
+            content = read_whole(path, limit=MAX_FILE, trusted=True)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise _broken(path, _reason(error)) from None
+        try:
+            keys = _File.model_validate_json(content).keys
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            location = ".".join(map(str, fault["loc"]))
+            raise _broken(path, f"{location}: {fault['msg']}" if location else str(fault["msg"])) from None
+        if len({key.name for key in keys}) != len(keys) or len({key.sha256 for key in keys}) != len(keys):
+            raise _broken(path, "it holds the same key twice")
+        return keys
+
+    def add(self, name: str, *, now: datetime, **allowance: object) -> tuple[str, ClientKey]:
+        key, entry = make_key(name, now=now, **allowance)
+        with _locked(self._path):
+            keys = self.read()
+            check_room(keys, name)
+            self._write((*keys, entry))
+        return key, entry
+
+    def revoke(self, name: str) -> ClientKey:
+        with _locked(self._path):
+            keys = self.read()
+            found = find_key(keys, name)
+            self._write(tuple(key for key in keys if key is not found))
+        return found
+
+    def write(self, keys: tuple[ClientKey, ...]) -> None:
+        with _locked(self._path):
+            self._write(keys)
+
+    def _write(self, keys: tuple[ClientKey, ...]) -> None:
+        try:
+            replace_file(self._path, _File(keys=keys).model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
+        except OSError as error:
+            raise _unwritable(self._path, error) from None
+
+
+def open_keys(settings: Settings) -> KeyStore:
+    """The keys of clients, where the settings say."""
+    if (url := settings.database_url) is None:
+        return KeyFile(key_store_file())
+    from bridge.store.postgres.keys import KeyTable  # with its driver
+
+    return KeyTable(url)
+
+
+def make_key(name: str, *, now: datetime, **allowance: object) -> tuple[str, ClientKey]:
+    """A new key and its entry. Raises UsageError for an invalid name or limit."""
     if not re.fullmatch(_NAME, name) or "\n" in name:
         raise UsageError(f"Invalid key name {name[:80]!r}. Use 1 to 64 letters, digits, dots, dashes or underscores.")
     key = new_key()
     digest = hashlib.sha256(key.encode()).hexdigest()
     try:
-        kept = ClientKey.model_validate({"name": name, "sha256": digest, "created": now, **allowance})
+        return key, ClientKey.model_validate({"name": name, "sha256": digest, "created": now, **allowance})
     except ValidationError as error:
         fault = error.errors()[0]
         raise UsageError(f"--{str(fault['loc'][0]).replace('_', '-')}: {fault['msg']}.") from None
-    with _locked(path):
-        keys = read_keys(path)
-        if any(each.name == name for each in keys):
-            raise UsageError(
-                f"A key named {name!r} exists already. Choose another name, or revoke it first: "
-                f"`turnbridge keys revoke {name}`."
-            )
-        if len(keys) >= MAX_KEYS:
-            raise UsageError(f"The limit of {MAX_KEYS} keys is reached. Revoke some first.")
-        _write_keys(path, (*keys, kept))
-    return key, kept
 
 
-def revoke_key(path: Path, name: str) -> ClientKey:
-    """Remove a key and return its entry. Raises UsageError for an unknown name, or ConfigError."""
-    with _locked(path):
-        keys = read_keys(path)
-        found = [key for key in keys if key.name == name]
-        if not found:
-            names = ", ".join(key.name for key in keys[:8]) + (", …" if len(keys) > 8 else "")
-            known = f"Existing keys: {names}." if keys else "There are no keys."
-            raise UsageError(f"No key named {name[:80]!r}. {known}")
-        _write_keys(path, tuple(key for key in keys if key.name != name))
-    return found[0]
+def check_room(keys: tuple[ClientKey, ...], name: str) -> None:
+    """Raise UsageError if no key of this name can be added."""
+    if any(each.name == name for each in keys):
+        raise UsageError(
+            f"A key named {name!r} exists already. Choose another name, or revoke it first: "
+            f"`turnbridge keys revoke {name}`."
+        )
+    if len(keys) >= MAX_KEYS:
+        raise UsageError(f"The limit of {MAX_KEYS} keys is reached. Revoke some first.")
+
+
+def find_key(keys: tuple[ClientKey, ...], name: str) -> ClientKey:
+    """The entry of this name. Raises UsageError if there is none."""
+    found = next((key for key in keys if key.name == name), None)
+    if found is None:
+        names = ", ".join(key.name for key in keys[:8]) + (", …" if len(keys) > 8 else "")
+        known = f"Existing keys: {names}." if keys else "There are no keys."
+        raise UsageError(f"No key named {name[:80]!r}. {known}")
+    return found
 
 
 def _fits(pattern: str, name: str) -> bool:
     pattern, name = pattern.lower(), name.lower()
     return fnmatchcase(name, pattern) if _WILD.search(pattern) else name == pattern
-
-
-def _write_keys(path: Path, keys: tuple[ClientKey, ...]) -> None:
-    try:
-        replace_file(path, _File(keys=keys).model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
-    except OSError as error:
-        raise _unwritable(path, error) from None
 
 
 @contextmanager

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import orjson
 
 from bridge.store.base import Conversation, StoredResponse, UsageRow
-from bridge.store.changes import Batch, Change, ConversationEntry, Key, ResponseChange, ResponseEntry
+from bridge.store.changes import Batch, Change, ConversationEntry, Key, ResponseChange, ResponseEntry, make_entry
 from bridge.store.database import transaction
+from bridge.store.engine import Bounds
 
 CLEANED = 500
 """How many rows of a table one transaction removes, at least, before it leaves the rest to the next."""
@@ -19,16 +20,6 @@ ROWS = 1_000
 """How many rows one statement writes. SQLite accepts 32,766 values at a time."""
 SHRUNK = 2_500
 """How many free pages are returned to the file system at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What may stay in the file; the rest is removed."""
-
-    used_after: float
-    """Responses and conversations that were not used since then have expired."""
-    max_bytes: int
-    first_day: str
 
 
 # Reading
@@ -95,17 +86,53 @@ def read_usage(connection: sqlite3.Connection, since: str) -> list[UsageRow]:
     return [UsageRow(_text(day), _text(key), _text(model), *counts) for day, key, model, *counts in rows.fetchall()]
 
 
+def read_all(connection: sqlite3.Connection) -> Iterator[Batch]:
+    """Everything, oldest first, as batches that write it to an empty database. In a transaction that has begun."""
+    rows = connection.execute(
+        """SELECT scope, id, created_at, previous, conversation, used, body, input
+        FROM response JOIN content USING (number) ORDER BY number"""
+    )
+    for scope, id, created_at, *linked, used, body, input in rows:
+        previous, conversation = (None if each is None else _text(each) for each in linked)
+        entry = make_entry(StoredResponse(_text(id), created_at, body, input, previous, conversation), used)
+        yield Batch(responses={(_text(scope), _text(id)): entry})
+    for scope, id in connection.execute("SELECT scope, id FROM conversation ORDER BY number").fetchall():
+        key = _text(scope), _text(id)
+        found = read_conversation(connection, *key, items=True)
+        assert found is not None
+        yield Batch(conversations={key: [found.as_change()]})
+    yield Batch(usage=read_usage(connection, ""))
+
+
+def count_rows(connection: sqlite3.Connection) -> dict[str, int]:
+    """How many rows the tables have."""
+    tables = ("response", "conversation", "usage")
+    counts = f"SELECT {', '.join(f'(SELECT count(*) FROM {table})' for table in tables)}"  # noqa: S608 — our names
+    return dict(zip(tables, connection.execute(counts).fetchone(), strict=True))
+
+
+def delete_all(connection: sqlite3.Connection) -> None:
+    """Empty the tables, in a transaction that has begun."""
+    for table in ("response", "conversation", "usage"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 — our names
+
+
 # Writing
 
 
 def write(connection: sqlite3.Connection, batch: Batch, bounds: Bounds) -> bool:
     """Write a batch and remove what is outside the bounds, in one transaction; whether more has to be removed."""
     with transaction(connection):
-        _write_responses(connection, batch.responses)
-        for (scope, id), changes in batch.conversations.items():
-            _write_conversation(connection, scope, id, changes)
-        _write_usage(connection, batch.usage)
+        add(connection, batch)
         return _clean(connection, bounds, CLEANED + len(batch))
+
+
+def add(connection: sqlite3.Connection, batch: Batch) -> None:
+    """Write a batch in a transaction that has begun."""
+    _write_responses(connection, batch.responses)
+    for (scope, id), changes in batch.conversations.items():
+        _write_conversation(connection, scope, id, changes)
+    _write_usage(connection, batch.usage)
 
 
 def shrink(connection: sqlite3.Connection) -> None:

@@ -23,7 +23,7 @@ import trio
 from bridge.core.events import Finished, Usage
 from bridge.counts import MAX_ROWS, OTHER, Histogram, Tally, Timings, as_name
 from bridge.errors import BridgeError, Overloaded, SlowClient, UpstreamError
-from bridge.store.sqlite import UNAVAILABLE
+from bridge.store.queued import UNAVAILABLE
 
 if TYPE_CHECKING:
     from bridge.tools.stage import Record

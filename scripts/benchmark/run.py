@@ -22,6 +22,7 @@ import codex
 import commands
 import event_log
 import memory
+import page
 import request_costs
 import start
 import streams
@@ -43,6 +44,7 @@ PARTS: list[Part] = [
     commands.EXEC,
     commands.LAB,
     commands.CAP,
+    page.PAGE,
     event_log.EVENT_LOG,  # last, because its files keep the disk busy for a while
 ]
 

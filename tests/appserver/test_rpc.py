@@ -52,6 +52,8 @@ class Ends:
 class RecordingTap:
     """A tap that keeps what it sees."""
 
+    wants_lines = True
+
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, dict[str, Any]]] = []
 

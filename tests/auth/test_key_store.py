@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import ConfigError, UsageError
-from bridge.store.key_store import MAX_KEYS, ClientKey, add_key, own_key, read_keys, revoke_key
+from bridge.store.key_store import MAX_KEYS, ClientKey, KeyFile, own_key
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 
@@ -27,8 +27,8 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_key_is_kept_as_its_hash_alone(path: Path) -> None:
     """Whoever reads the file learns no key; nobody but its owner reads it."""
-    key, kept = add_key(path, "laptop", now=NOW, models=("gpt-5*",), max_turns=2, expires=NOW + timedelta(days=1))
-    assert read_keys(path) == (kept,)
+    key, kept = KeyFile(path).add("laptop", now=NOW, models=("gpt-5*",), max_turns=2, expires=NOW + timedelta(days=1))
+    assert KeyFile(path).read() == (kept,)
     assert kept.sha256 == hashlib.sha256(key.encode()).hexdigest()
     assert kept.label == f"key-{kept.sha256[:12]}"
     assert (kept.name, kept.models, kept.max_turns, kept.max_body) == ("laptop", ("gpt-5*",), 2, None)
@@ -64,35 +64,35 @@ def test_programs_that_start_at_once_agree_on_one_key(path: Path, begun: bool) -
 
 def test_keys_are_added_and_revoked(path: Path) -> None:
     """In the order in which they were made; a name that has been revoked is free, for a key of its own."""
-    first = add_key(path, "a", now=NOW)[1]
-    second = add_key(path, "b", now=NOW)[1]
-    assert revoke_key(path, "a") == first
-    again = add_key(path, "a", now=NOW)[1]
+    first = KeyFile(path).add("a", now=NOW)[1]
+    second = KeyFile(path).add("b", now=NOW)[1]
+    assert KeyFile(path).revoke("a") == first
+    again = KeyFile(path).add("a", now=NOW)[1]
     assert again.label != first.label
-    assert read_keys(path) == (second, again)
-    revoke_key(path, "a")
-    revoke_key(path, "b")
-    assert read_keys(path) == ()
+    assert KeyFile(path).read() == (second, again)
+    KeyFile(path).revoke("a")
+    KeyFile(path).revoke("b")
+    assert KeyFile(path).read() == ()
 
 
 def test_there_may_be_no_file(path: Path) -> None:
     """Which is to have no keys."""
-    assert read_keys(path) == ()
+    assert KeyFile(path).read() == ()
     with pytest.raises(UsageError, match=r"No key named 'x'\. There are no keys"):
-        revoke_key(path, "x")
+        KeyFile(path).revoke("x")
 
 
 def test_a_name_is_used_once(path: Path) -> None:
-    add_key(path, "laptop", now=NOW)
+    KeyFile(path).add("laptop", now=NOW)
     with pytest.raises(UsageError, match="keys revoke laptop"):
-        add_key(path, "laptop", now=NOW)
-    assert len(read_keys(path)) == 1
+        KeyFile(path).add("laptop", now=NOW)
+    assert len(KeyFile(path).read()) == 1
 
 
 @pytest.mark.parametrize("name", ["", ".", "-x", "a b", "a/b", "../x", "ä", "x" * 65, "x\n", "a\x00", "a\x1b[1m"])
 def test_invalid_names(path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="Invalid key name"):
-        add_key(path, name, now=NOW)
+        KeyFile(path).add(name, now=NOW)
     assert not path.exists()
 
 
@@ -100,20 +100,20 @@ def test_invalid_names(path: Path, name: str) -> None:
 @pytest.mark.parametrize("value", [0, -1, True, "2", 1.5])
 def test_invalid_limits(path: Path, limit: str, value: object) -> None:
     with pytest.raises(UsageError, match=f"--{limit.replace('_', '-')}: "):
-        add_key(path, "laptop", now=NOW, **{limit: value})
+        KeyFile(path).add("laptop", now=NOW, **{limit: value})
     assert not path.exists()
 
 
 def test_the_number_of_keys_is_limited(path: Path) -> None:
     """Each request is compared with all of them."""
-    kept = add_key(path, "first", now=NOW)[1].model_dump(mode="json")
+    kept = KeyFile(path).add("first", now=NOW)[1].model_dump(mode="json")
     many = [{**kept, "name": f"k{number}", "sha256": f"{number:064x}"} for number in range(MAX_KEYS)]
     path.write_text(json.dumps({"version": 1, "keys": many}))
     with pytest.raises(UsageError, match="Revoke some"):
-        add_key(path, "one-more", now=NOW)
-    revoke_key(path, "k7")
-    add_key(path, "one-more", now=NOW)
-    assert len(read_keys(path)) == MAX_KEYS
+        KeyFile(path).add("one-more", now=NOW)
+    KeyFile(path).revoke("k7")
+    KeyFile(path).add("one-more", now=NOW)
+    assert len(KeyFile(path).read()) == MAX_KEYS
 
 
 # Files that are not to be trusted
@@ -167,12 +167,12 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
 def test_a_broken_key_file_is_reported_and_left_unchanged(path: Path, damage: Callable[[Path], object]) -> None:
     """With its path, and what to do; never with what stands in it. No command writes over it."""
-    kept = add_key(path, "laptop", now=NOW, models=("canary-model",))[1]
+    kept = KeyFile(path).add("laptop", now=NOW, models=("canary-model",))[1]
     damage(path)
     for command in (
-        lambda: read_keys(path),
-        lambda: add_key(path, "other", now=NOW),
-        lambda: revoke_key(path, "laptop"),
+        lambda: KeyFile(path).read(),
+        lambda: KeyFile(path).add("other", now=NOW),
+        lambda: KeyFile(path).revoke("laptop"),
     ):
         with pytest.raises(ConfigError) as told:
             command()
@@ -185,31 +185,31 @@ def test_a_broken_key_file_is_reported_and_left_unchanged(path: Path, damage: Ca
 def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="XDG_STATE_HOME"):
-        add_key(tmp_path / "file" / "keys.json", "laptop", now=NOW)
+        KeyFile(tmp_path / "file" / "keys.json").add("laptop", now=NOW)
 
 
 def test_the_files_of_a_killed_command_do_no_harm(path: Path) -> None:
     """Not even a link in the place of its temporary file: nothing is written through it."""
-    add_key(path, "a", now=NOW)
+    KeyFile(path).add("a", now=NOW)
     victim = path.with_name("victim")
     victim.write_text("mine")
     path.with_name(".keys.json.new").symlink_to(victim)
-    add_key(path, "b", now=NOW)
+    KeyFile(path).add("b", now=NOW)
     assert victim.read_text() == "mine"
-    assert [key.name for key in read_keys(path)] == ["a", "b"]
+    assert [key.name for key in KeyFile(path).read()] == ["a", "b"]
 
 
 def test_commands_wait_for_each_other(path: Path) -> None:
     """Who changes the store does so alone."""
-    add_key(path, "a", now=NOW)
+    KeyFile(path).add("a", now=NOW)
     with path.with_name("keys.json.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        command = threading.Thread(target=add_key, args=(path, "b"), kwargs={"now": NOW})
+        command = threading.Thread(target=KeyFile(path).add, args=("b",), kwargs={"now": NOW})
         command.start()
         command.join(0.1)
-        assert [key.name for key in read_keys(path)] == ["a"]
+        assert [key.name for key in KeyFile(path).read()] == ["a"]
     command.join(10)
-    assert [key.name for key in read_keys(path)] == ["a", "b"]
+    assert [key.name for key in KeyFile(path).read()] == ["a", "b"]
 
 
 # What a key allows

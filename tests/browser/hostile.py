@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from browser.chromium import Page
 from log.export.making import LogMaker
 
 LONG = 300_000
@@ -31,6 +32,25 @@ def attacks(port: int) -> list[str]:
         "\U0001f98a \ufffd\ufffe\uffff e\u0301\u0301\u0301 \u0627\u0644\u0639",
         "__proto__",
     ]
+
+
+def put_markup(page: Page, host: str) -> int:
+    """Bring markup into the page that asks for something at `host`, as a careless page would.
+
+    How often the page's policy refused it.
+    """
+    assert page.run("try { document.body.innerHTML = '<b>x</b>'; false } catch (error) { error instanceof TypeError }")
+    page.run(f"""(() => {{
+      for (const [tag, name, value] of [["img", "src", "{host}/i"], ["link", "href", "{host}/l"]]) {{
+        const element = document.createElement(tag);
+        if (tag === "link") element.rel = "stylesheet";
+        element.setAttribute(name, value);
+        document.body.append(element);
+      }}
+      return fetch("{host}/x").catch(() => null);
+    }})()""")
+    page.until("document.readyState === 'complete'")
+    return sum("Content Security Policy" in each["entry"]["text"] for each in page.told("Log.entryAdded"))
 
 
 def hostile_log(path: Path, port: int) -> Path:

@@ -84,8 +84,13 @@ def test_at_first_all_figures_are_shown(page: Page) -> None:
     for words in ("14/15 93 %", "80–100 %", "pass^3", "trailing_comma a comma before a closing bracket", "timeout"):
         assert words in told
     assert page.run("document.querySelectorAll('.figures svg.bar').length") == 6
-    bars = page.run("[...document.querySelectorAll('.compared svg')].map((bar) => bar.getAttribute('aria-label'))")
-    assert len(bars) == 4
+    lists = page.run(
+        "[...document.querySelectorAll('.compared')].map((list) => "
+        "[...list.querySelectorAll('svg')].map((bar) => bar.getAttribute('aria-label')))"
+    )
+    bars, effects = lists
+    assert (len(bars), len(effects)) == (4, 3)
+    assert effects[0].startswith("model mini against gpt-5.2-codex: no difference seen (-32.2 points")
     assert bars[0].startswith("short against spec (gpt-5.2-codex): not distinguishable (difference -33.3 points")
     ends = "(line) => ['x1', 'x2'].map((name) => Number(line.getAttribute(name)))"
     drawn = page.run(f"[...document.querySelectorAll('.compared svg line')].slice(0, 2).map({ends})")

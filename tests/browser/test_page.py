@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.chromium import Browser, Page
-from browser.hostile import attacks, hostile_log
+from browser.chromium import QUICK, Browser, Page
+from browser.hostile import attacks, hostile_log, put_markup
 from log.export.making import LogMaker
 from warm import run_warm
 
@@ -308,15 +308,6 @@ def test_text_can_be_read_on_its_ground(browser: Browser, day: str) -> None:
         page.close()
 
 
-QUICK = """(async (act) => {
-  const start = performance.now();
-  await act();
-  await new Promise(requestAnimationFrame);
-  return performance.now() - start;
-})"""
-"""How many milliseconds something takes until it is drawn. The limits are generous: other tests run beside this one."""
-
-
 @pytest.mark.deep
 def test_five_thousand_turns_and_a_hundred_thousand_frames_stay_quick(browser: Browser, tmp_path: Path) -> None:
     log = LogMaker(tmp_path / "large.ndjson")
@@ -341,14 +332,6 @@ def test_five_thousand_turns_and_a_hundred_thousand_frames_stay_quick(browser: B
     page.type("question 4321")
     page.until("document.querySelector('#count').textContent === '1 of 5,001 turns'")
     page.close()
-
-
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    """A port that would see whatever a page asks for there."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.setblocking(False)
-        yield server
 
 
 def test_nothing_recorded_runs_and_nothing_leaves_the_page(
@@ -386,22 +369,7 @@ def test_the_policy_holds_even_if_the_page_were_careless(browser: Browser, day: 
     """Markup that gets into the page all the same neither runs nor loads anything."""
     page = browser.open(day)
     host = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    refused = page.run(
-        "try { document.body.innerHTML = '<b>x</b>'; false } catch (error) { error instanceof TypeError }"
-    )
-    assert refused
-    page.run(f"""(() => {{
-      for (const [tag, name, value] of [["img", "src", "{host}/i"], ["link", "href", "{host}/l"]]) {{
-        const element = document.createElement(tag);
-        if (tag === "link") element.rel = "stylesheet";
-        element.setAttribute(name, value);
-        document.body.append(element);
-      }}
-      return fetch("{host}/x").catch(() => null);
-    }})()""")
-    page.until("document.readyState === 'complete'")
-    blocked = [entry for entry in page.told("Log.entryAdded") if "Content Security Policy" in entry["entry"]["text"]]
-    assert len(blocked) >= 3
+    assert put_markup(page, host) >= 3
     with pytest.raises(BlockingIOError):
         listener.accept()
     page.close()

@@ -23,7 +23,7 @@ from warm import WarmProcess
 
 from bridge.cli.clients import parse_end
 from bridge.errors import UsageError
-from bridge.store.key_store import add_key, read_keys
+from bridge.store.key_store import KeyFile
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -81,10 +81,12 @@ def test_everything_about_a_key(keys: Run) -> None:
 def test_the_list_fits_on_a_screen(keys: Run, tmp_path: Path) -> None:
     """A line for each; what does not fit goes on below. A name is never cut, since it is needed to revoke the key."""
     path, now = store(tmp_path), datetime(2026, 3, 1, 12, tzinfo=UTC)
-    add_key(path, "laptop", now=now)
-    add_key(path, "old", now=now, expires=now + timedelta(days=1))
+    KeyFile(path).add("laptop", now=now)
+    KeyFile(path).add("old", now=now, expires=now + timedelta(days=1))
     many = ("gpt-5*", "claude-sonnet-4-5", "mock-echo")
-    add_key(path, "ci", now=now, models=many, max_turns=2, max_requests=60, expires=datetime(2099, 1, 31, tzinfo=UTC))
+    KeyFile(path).add(
+        "ci", now=now, models=many, max_turns=2, max_requests=60, expires=datetime(2099, 1, 31, tzinfo=UTC)
+    )
     shown = [re.sub(r"key-[0-9a-f]{12}", "key-0123456789ab", line) for line in keys("list").stdout.splitlines()]
     assert shown == [
         "name          label             made        ends        may use",
@@ -97,7 +99,7 @@ def test_the_list_fits_on_a_screen(keys: Run, tmp_path: Path) -> None:
     ]
     assert max(map(len, shown)) <= 80
     long = "a-name-that-is-long-" + "x" * 44
-    add_key(path, long, now=now)
+    KeyFile(path).add(long, now=now)
     assert long in keys("list").stdout
 
 
@@ -112,7 +114,7 @@ def test_a_revoked_key_is_gone(keys: Run, tmp_path: Path) -> None:
     keys("add", "laptop")
     keys("add", "ci")
     assert keys("revoke", "laptop").stdout.startswith("revoked laptop (key-")
-    assert [key.name for key in read_keys(store(tmp_path))] == ["ci"]
+    assert [key.name for key in KeyFile(store(tmp_path)).read()] == ["ci"]
     again = keys("revoke", "laptop")
     assert again.returncode == 2
     assert again.stderr == "error: No key named 'laptop'. Existing keys: ci.\n"
@@ -156,10 +158,10 @@ def test_commands_at_once_lose_nothing(keys: Run, tmp_path: Path) -> None:
     names = [f"k{number}" for number in range(12)]
     with ThreadPoolExecutor(6) as pool:
         made = list(pool.map(lambda name: keys("add", name).stdout.strip(), names))
-        kept = {key.name: key.sha256 for key in read_keys(store(tmp_path))}
+        kept = {key.name: key.sha256 for key in KeyFile(store(tmp_path)).read()}
         assert kept == {name: hashlib.sha256(key.encode()).hexdigest() for name, key in zip(names, made, strict=True)}
         list(pool.map(lambda name: keys("revoke", name), names[::2]))
-    assert {key.name for key in read_keys(store(tmp_path))} == set(names[1::2])
+    assert {key.name for key in KeyFile(store(tmp_path)).read()} == set(names[1::2])
 
 
 @pytest.mark.deep
@@ -180,16 +182,16 @@ def test_a_killed_command_leaves_the_store_whole(tmp_path: Path) -> None:
             one.kill()
             out, _ = one.communicate()
         printed |= {hashlib.sha256(key).hexdigest() for key in out.split()}
-        kept = read_keys(store(tmp_path))
+        kept = KeyFile(store(tmp_path)).read()
         assert kept[0].name == "first"
         assert printed <= {key.sha256 for key in kept}
-    add_key(store(tmp_path), "last", now=datetime.now(UTC))
+    KeyFile(store(tmp_path)).add("last", now=datetime.now(UTC))
 
 
 def test_usage_shows_names(tmp_path: Path) -> None:
     """Where a key has one; and its label still stands for what belongs to it."""
     with running_bridge(tmp_path, "--mock-only") as bridge:
-        key, kept = add_key(bridge.state / "turnbridge" / "keys.json", "laptop", now=datetime.now(UTC))
+        key, kept = KeyFile(bridge.state / "turnbridge" / "keys.json").add("laptop", now=datetime.now(UTC))
         with bridge.client(key=key) as client:
             assert client.post("/responses", json={"model": "mock-echo", "input": "x"}).status_code == 200
         assert bridge.post("/responses", {"model": "mock-echo", "input": "x"}).status_code == 200
@@ -249,7 +251,7 @@ def test_what_is_no_end(text: str) -> None:
 def test_a_bridge_for_other_machines_starts_with_a_key_of_its_own(tmp_path: Path) -> None:
     """One that was made for it: then the one that was made at first start is not let in."""
     path = tmp_path / "state" / "turnbridge" / "keys.json"
-    key, _ = add_key(path, "laptop", now=datetime.now(UTC))
+    key, _ = KeyFile(path).add("laptop", now=datetime.now(UTC))
     (path.parent / "api-key").write_text("cb-the-key-of-this-machine-0123456789\n")
     with running_bridge(tmp_path, "--mock-only", "--host=0.0.0.0", PROXY_API_KEY="") as bridge:
         local = bridge.root.replace("0.0.0.0", "127.0.0.1")

@@ -56,6 +56,7 @@ LATE = {
         "bridge.playback.backend",
         "bridge.playback.player",
     },
+    "the live page": {"bridge.page.records", "bridge.page.site", "bridge.page.turns", "bridge.log.export"},
     "metrics and traces": {
         "prometheus_client",
         "opentelemetry",

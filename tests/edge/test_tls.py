@@ -77,20 +77,27 @@ def test_the_openai_client_speaks_https(secure: RunningBridge, pair: Pair) -> No
             assert stream.get_final_response().output_text == long
 
 
-def test_a_websocket_over_tls(secure: RunningBridge, pair: Pair) -> None:
-    """By hand: the websockets client uses a TLS socket in two threads, and now and then loses what it sends."""
+def ask_by_websocket(client: ssl.SSLSocket, host: str) -> bytes:
+    """All that a connection receives until its request over a WebSocket is answered.
+
+    By hand: the websockets client uses a TLS socket in two threads, and now and then loses what it sends.
+    """
     request = json.dumps({"type": "response.create", "model": "mock-echo", "input": "hello"}).encode()
     head = HANDSHAKE.replace(b"/echo", b"/v1/responses").replace(
-        b"Host: a", f"Host: 127.0.0.1\r\nX-Api-Key: {KEY}".encode()
+        b"Host: a", f"Host: {host}\r\nX-Api-Key: {KEY}".encode()
     )
+    client.sendall(head + Frame(TEXT, request).masked())
+    received = b""
+    while b'"type":"response.completed"' not in received:
+        data = client.recv(65536)
+        assert data, received
+        received += data
+    return received
+
+
+def test_a_websocket_over_tls(secure: RunningBridge, pair: Pair) -> None:
     with connected(secure, pair) as client:
-        client.sendall(head + Frame(TEXT, request).masked())
-        received = b""
-        while b'"type":"response.completed"' not in received:
-            data = client.recv(65536)
-            assert data, received
-            received += data
-    assert received.startswith(b"HTTP/1.1 101 ")
+        assert ask_by_websocket(client, "127.0.0.1").startswith(b"HTTP/1.1 101 ")
 
 
 def test_a_client_without_tls_is_closed_and_others_are_served(secure: RunningBridge, pair: Pair) -> None:

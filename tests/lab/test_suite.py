@@ -204,7 +204,7 @@ FAULTS = {
         "$regex '(': missing ), unterminated subpattern at position 0",
         "expected-arguments.yaml:33: cases[1].expect.calls[0].arguments.days: unknown rule $between; a rule is an "
         "object with exactly one of $any, $regex, $contains, $same, $lines, $number, $near, $type, $length, $set, "
-        "$anything",
+        "$percent, $figure, $json, $all, $not, $anything",
         "expected-arguments.yaml:36: cases[1].expect.calls[1].arguments.city: $near takes two numbers",
         "expected-arguments.yaml:38: cases[1].expect.calls[1].optional.city: already listed under arguments",
         "expected-arguments.yaml:46: cases[2].expect.calls[0].arguments.days: "

@@ -156,12 +156,12 @@ def test_a_file_may_show_arguments_as_objects(tmp_path: Path) -> None:
 
 
 FAULTS: list[tuple[Any, str]] = [
-    ("[1, 2]", ":1: expected a variant: an object with name, base, blocks, arguments and nonce"),
-    ("", ":1: expected a variant: an object with name, base, blocks, arguments and nonce"),
+    ("[1, 2]", ":1: expected a variant: an object with name, base, blocks, instructions, tools and other keys"),
+    ("", ":1: expected a variant: an object with name, base, blocks, instructions, tools and other keys"),
     ({"blocks": ["header"]}, ":1: blocks: expected an object of texts by name"),
     ("blocks: {header: [}", ":1:19: invalid YAML: "),
     ({"block": {"header": "x"}}, ":1: block: unknown key; did you mean blocks?"),
-    ({"base": "nothing"}, ":1: base: expected spec, no-bad-example, short, json-args-object or nonce-tag"),
+    ({"base": "nothing"}, ":1: base: expected spec, no-bad-example, short, json-args-object, nonce-tag or native"),
     ({"arguments": "xml"}, ":1: arguments: expected string or object"),
     ({"blocks": {"footer": "x"}}, "names no such block: footer"),
     ({"blocks": {"header": 5}}, ":2: blocks.header: expected text, or an object with file"),

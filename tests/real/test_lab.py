@@ -177,6 +177,67 @@ def test_a_run_without_a_login_ends_at_once(tmp_path: Path) -> None:
     assert re.search(r"error: Stopped after [1-4] of 340 request\(s\), because codex_not_logged_in", done.stderr)
 
 
+class WeatherProvider(Provider):
+    """Calls `weather` for the city that it thinks was asked for."""
+
+    city = "Bern"
+
+    def action_for(self, body: Json) -> Json:
+        call = {"name": "weather", "arguments": json.dumps(json.dumps({"city": self.city}))}
+        written = f'{{"name":"weather","arguments":{call["arguments"]}}}'
+        return {"do": "text", "pieces": [f"<tool_call>{written}</tool_call>"]}
+
+
+CLIENT = """
+import json, os, urllib.request
+schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+body = {
+    "model": "gpt-5.2",
+    "messages": [{"role": "user", "content": "How is it in Bern?"}],
+    "tools": [{"type": "function", "function": {"name": "weather", "parameters": schema}}],
+}
+headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"}
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
+"""
+
+
+def test_from_a_record_to_a_regression_in_five_commands(tmp_path: Path) -> None:
+    """The commands of docs/lab.md, in their order, over a real Codex: the last one fails when the model gets worse."""
+    page = (ROOT / "docs/lab.md").read_text()
+    (block,) = re.findall(r"## From a record to a regression test.*?```sh\n(.*?)```", page, re.DOTALL)
+    commands = [line.split("#")[0].split() for line in block.splitlines()]
+    assert len(commands) == 5
+    (tmp_path / "client.py").write_text(CLIENT)
+    with WeatherProvider() as provider:
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "PYTHONPATH": str(ROOT),
+            "PROXY_CODEX_WORKDIR": str(tmp_path / "work"),
+            "CODEX_BIN": pinned_codex(),
+            "CODEX_HOME": str(codex_home(tmp_path / "home", provider)),
+        }
+
+        def run(words: list[str], code: int = 0) -> str:
+            words = [sys.executable if word == "python" else word for word in words]
+            assert words[0] == "turnbridge"
+            done = subprocess.run(
+                [sys.executable, "-m", "bridge", *words[1:]],
+                cwd=tmp_path, env=env, text=True, capture_output=True, timeout=120, check=False,
+            )  # fmt: skip
+            assert done.returncode == code, done
+            return done.stdout + done.stderr
+
+        run(commands[0])
+        assert "gpt-5.2" in run(commands[1])
+        assert "1 case(s) written" in run(commands[2])
+        run(commands[3])
+        run(commands[4])
+        provider.city = "Basel"
+        assert "regression" in run(commands[4], code=100)
+
+
 @pytest.mark.deep
 def test_all_cases_over_a_real_codex(tmp_path: Path) -> None:
     """Every case in three variants, twice."""

@@ -16,7 +16,7 @@ from bridge.app.admission import Admission, Slot
 from bridge.app.keys import Keyring
 from bridge.errors import BridgeError, InvalidRequest, KeyLimitReached, NotReady, Overloaded, Unauthorized
 from bridge.server.gate import label_of
-from bridge.store.key_store import add_key, revoke_key
+from bridge.store.key_store import KeyFile
 
 Clock = trio.testing.MockClock
 FREE = "a-key-without-limits"
@@ -24,14 +24,14 @@ FREE = "a-key-without-limits"
 
 def made(path: Path, name: str = "laptop", **limits: int) -> str:
     """The label of a new key in the store."""
-    return add_key(path, name, now=datetime.now(UTC), **limits)[1].label
+    return KeyFile(path).add(name, now=datetime.now(UTC), **limits)[1].label
 
 
 class Hall:
     """An admission, and how its requests fare."""
 
     def __init__(self, path: Path | None = None, **options: float) -> None:
-        self.keyring = Keyring([FREE], path)
+        self.keyring = Keyring([FREE], KeyFile(path) if path else None)
         settings: dict[str, float] = {"max_turns": 2, "max_queue": 8, "patience": 10, **options}
         self.admission = Admission(self.keyring, **settings)  # type: ignore[arg-type]
         self.cut: list[BridgeError] = []
@@ -143,7 +143,7 @@ async def test_who_leaves_the_queue_lets_the_next_one_in(autojump_clock: Clock, 
         elif how == "is cancelled":
             leaving.cancel()
         else:
-            revoke_key(path, "laptop")
+            KeyFile(path).revoke("laptop")
             await hall.keyring.refresh()
     assert (hall.admission.running, hall.admission.waiting) == (2, 0)
 
@@ -283,7 +283,7 @@ async def test_a_revoked_key_loses_its_slots(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
-        revoke_key(path, "laptop")
+        KeyFile(path).revoke("laptop")
         refused.append(await hall.refusal(label))
     assert [type(error) for error in (*refused, *hall.cut)] == [Unauthorized] * 3
     slot.free()

@@ -614,7 +614,7 @@ def test_a_refused_large_body_does_not_hide_the_refusal(mock_bridge: RunningBrid
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/", "/v1/responses//", "/v1/audio/speech", "/v2/responses", "/v1/%ff%0d%0aX: y"]
+    "path", ["/other", "/v1", "/v1/", "/v1/responses//", "/v1/audio/speech", "/v2/responses", "/v1/%ff%0d%0aX: y"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_an_unknown_path_is_not_found(mock_bridge: RunningBridge, path: str, method: str) -> None:

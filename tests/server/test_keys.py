@@ -15,7 +15,7 @@ import trio.testing
 from bridge.app.keys import WATCH, Keyring, check_bind, load_keys
 from bridge.errors import ConfigError, Unauthorized
 from bridge.settings import load_settings
-from bridge.store.key_store import add_key, revoke_key
+from bridge.store.key_store import KeyFile
 
 GIVEN = "a-key-of-the-operator"
 NOW = datetime.now(UTC)
@@ -36,14 +36,14 @@ async def lets_in(keyring: Keyring, key: str) -> bool:
 
 async def test_keys_are_let_in_as_the_store_changes(path: Path) -> None:
     """Those that were given always; those in the store from when they are made until they are revoked."""
-    keyring = Keyring([GIVEN], path)
+    keyring = Keyring([GIVEN], KeyFile(path))
     assert await lets_in(keyring, GIVEN)
     keys = []
     for number in range(5):
-        keys.append(add_key(path, f"k{number}", now=NOW)[0])
+        keys.append(KeyFile(path).add(f"k{number}", now=NOW)[0])
         assert [await lets_in(keyring, key) for key in keys] == [True] * len(keys)
     for number, key in enumerate(keys):
-        revoke_key(path, f"k{number}")
+        KeyFile(path).revoke(f"k{number}")
         assert not await lets_in(keyring, key)
         assert [await lets_in(keyring, other) for other in keys[number + 1 :]] == [True] * (4 - number)
     path.unlink()
@@ -51,8 +51,8 @@ async def test_keys_are_let_in_as_the_store_changes(path: Path) -> None:
 
 
 async def test_a_store_that_is_taken_away_has_no_keys(path: Path) -> None:
-    key = add_key(path, "laptop", now=NOW)[0]
-    keyring = Keyring([GIVEN], path)
+    key = KeyFile(path).add("laptop", now=NOW)[0]
+    keyring = Keyring([GIVEN], KeyFile(path))
     path.unlink()
     assert not await lets_in(keyring, key)
     assert keyring.fault is None
@@ -61,8 +61,8 @@ async def test_a_store_that_is_taken_away_has_no_keys(path: Path) -> None:
 @pytest.mark.parametrize("key", ["", " ", "ä", "\x00", "x" * 100_000, hashlib.sha256(b"x").hexdigest()], ids=len)
 async def test_what_is_no_key(path: Path, key: str) -> None:
     """Whatever it is, it is compared and refused. A hash from the store is none, either."""
-    _, kept = add_key(path, "laptop", now=NOW)
-    keyring = Keyring([GIVEN], path)
+    _, kept = KeyFile(path).add("laptop", now=NOW)
+    keyring = Keyring([GIVEN], KeyFile(path))
     assert not await lets_in(keyring, key)
     assert not await lets_in(keyring, kept.sha256)
     assert not await lets_in(keyring, kept.label)
@@ -70,8 +70,8 @@ async def test_what_is_no_key(path: Path, key: str) -> None:
 
 async def test_a_broken_store_changes_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The keys that were there are used on; it is told once, and until it is mended the bridge is not well."""
-    key = add_key(path, "laptop", now=NOW)[0]
-    keyring = Keyring([GIVEN], path)
+    key = KeyFile(path).add("laptop", now=NOW)[0]
+    keyring = Keyring([GIVEN], KeyFile(path))
     good = path.read_bytes()
     path.write_bytes(good[:-9])
     with caplog.at_level(logging.WARNING):
@@ -92,7 +92,7 @@ async def test_a_broken_store_changes_nothing(path: Path, caplog: pytest.LogCapt
         assert await lets_in(keyring, key)
     assert keyring.fault is None
     assert not any(secret in caplog.text for secret in (key, GIVEN))
-    revoke_key(path, "laptop")
+    KeyFile(path).revoke("laptop")
     assert not await lets_in(keyring, key)
 
 
@@ -100,9 +100,9 @@ async def test_a_store_that_cannot_be_read_for_a_moment_is_read_later(
     path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Where nothing is wrong with the file itself, nothing about it changes when it can be read again."""
-    key = add_key(path, "laptop", now=NOW)[0]
-    keyring = Keyring([GIVEN], path)
-    revoke_key(path, "laptop")
+    key = KeyFile(path).add("laptop", now=NOW)[0]
+    keyring = Keyring([GIVEN], KeyFile(path))
+    KeyFile(path).revoke("laptop")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
@@ -119,22 +119,22 @@ def test_a_store_that_is_broken_from_the_beginning_is_a_mistake(path: Path) -> N
     path.write_text("{")
     path.chmod(0o600)
     with pytest.raises(ConfigError):
-        Keyring([GIVEN], path)
+        Keyring([GIVEN], KeyFile(path))
 
 
 async def test_a_key_ends_also_while_nobody_uses_it(path: Path, autojump_clock: trio.testing.MockClock) -> None:
     """Revoked or expired, it is told; once for each, and for nobody else."""
     time = NOW.timestamp()
-    late = add_key(path, "late", now=NOW, expires=NOW + timedelta(seconds=30))[1]
-    gone = add_key(path, "gone", now=NOW)[1]
-    key, kept = add_key(path, "kept", now=NOW)
-    keyring = Keyring([GIVEN], path, now=lambda: time)
+    late = KeyFile(path).add("late", now=NOW, expires=NOW + timedelta(seconds=30))[1]
+    gone = KeyFile(path).add("gone", now=NOW)[1]
+    key, kept = KeyFile(path).add("kept", now=NOW)
+    keyring = Keyring([GIVEN], KeyFile(path), now=lambda: time)
     tell, told = trio.open_memory_channel[str](10)
     keyring.on_gone.append(tell.send_nowait)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keyring.watch)
         await trio.sleep(5)
-        revoke_key(path, "gone")
+        KeyFile(path).revoke("gone")
         assert await told.receive() == gone.label
         time += 30
         assert await told.receive() == late.label
@@ -148,16 +148,16 @@ async def test_a_key_ends_also_while_nobody_uses_it(path: Path, autojump_clock: 
 
 async def test_an_expired_key_is_told_so(path: Path) -> None:
     """Whoever has the key may know."""
-    key = add_key(path, "late", now=NOW, expires=NOW + timedelta(seconds=30))[0]
-    keyring = Keyring([], path, now=lambda: NOW.timestamp() + 30)
+    key = KeyFile(path).add("late", now=NOW, expires=NOW + timedelta(seconds=30))[0]
+    keyring = Keyring([], KeyFile(path), now=lambda: NOW.timestamp() + 30)
     with pytest.raises(Unauthorized, match="has expired"):
         await keyring.find(key.encode())
 
 
 async def test_many_requests_read_a_changed_store_once(path: Path) -> None:
     """And all of them get to know what is in it."""
-    keyring = Keyring([GIVEN], path)
-    key = add_key(path, "laptop", now=NOW)[0]
+    keyring = Keyring([GIVEN], KeyFile(path))
+    key = KeyFile(path).add("laptop", now=NOW)[0]
     found: list[bool] = []
 
     async def ask() -> None:
@@ -185,10 +185,10 @@ def test_the_key_of_this_machine_is_not_for_others(state: Path) -> None:
     assert load_keys(local)[1] is not None
     with pytest.raises(ConfigError, match="keys add NAME"):
         check_bind(public)
-    add_key(state, "late", now=NOW, expires=NOW - timedelta(days=1))
+    KeyFile(state).add("late", now=NOW, expires=NOW - timedelta(days=1))
     with pytest.raises(ConfigError, match="keys add NAME"):
         check_bind(public)
-    add_key(state, "laptop", now=NOW)
+    KeyFile(state).add("laptop", now=NOW)
     check_bind(public)
     assert load_keys(public) == ((), None)
     check_bind(load_settings({"PROXY_HOST": "0.0.0.0", "PROXY_API_KEY": GIVEN}))

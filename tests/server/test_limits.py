@@ -28,7 +28,7 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from bridge.http.listener import MAX_TURNED_AWAY
-from bridge.store.key_store import add_key, revoke_key
+from bridge.store.key_store import KeyFile
 
 
 def store_of(bridge: RunningBridge) -> Path:
@@ -459,7 +459,7 @@ def test_a_revoked_key_gets_nothing_more_on_a_socket(hasty: LoggedBridge) -> Non
         # A response that is not there would be told of, were anything looked up for this key.
         messages = [body, body | {"generate": False}, body | {"previous_response_id": "resp_none"}]
         # At once, and all of them: there is a second before the connection is closed.
-        revoke_key(store_of(hasty.bridge), client.name)
+        KeyFile(store_of(hasty.bridge)).revoke(client.name)
         for message in messages:
             talk.send(message)
         for refused in [talk.receive() for _ in messages]:
@@ -512,7 +512,7 @@ def test_a_revoked_key_has_its_background_ended(hasty: LoggedBridge) -> None:
 def test_a_key_that_expires_is_like_a_revoked_one(hasty: LoggedBridge) -> None:
     """At its time its streams end, and then it is told to be over."""
     now = datetime.now(UTC)
-    key, _ = add_key(store_of(hasty.bridge), "short", now=now, expires=now + timedelta(seconds=10))
+    key, _ = KeyFile(store_of(hasty.bridge)).add("short", now=now, expires=now + timedelta(seconds=10))
     client = Client(hasty.bridge, "short", key)
     with held(hasty, key, "expiring") as stream:
         assert events_of(stream)[-1]["type"] == "response.failed"

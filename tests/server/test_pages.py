@@ -31,7 +31,7 @@ from bridge.http.pages import PageRequest
 from bridge.ids import new_id
 from bridge.routing.router import Router, Served
 from bridge.server.pages import Pages
-from bridge.store.key_store import add_key
+from bridge.store.key_store import KeyFile
 from bridge.store.sqlite import SqliteStore
 
 # Models
@@ -58,12 +58,12 @@ async def test_the_list_of_models_is_built_once_for_each_change_and_kind_of_key(
     file = tmp_path / "keys.json"
     given: dict[str, tuple[str, ...]] = {"a": (), "b": (), "c": ("o*",)}
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    labels = [add_key(file, name, now=now, models=models)[1].label for name, models in given.items()]
+    labels = [KeyFile(file).add(name, now=now, models=models)[1].label for name, models in given.items()]
     backend, mock = Growing(), Growing()
     mock.name, mock.listed = "mock", ()
     router = Router(mock, [Served(backend, Target(backend.name))], default="growing")
     store = SqliteStore(None, ttl=60, max_bytes=1024, now=lambda: 0.0)
-    service = Service(router, new_id, 1000, 15, store, admission=Admission(Keyring((), file)))
+    service = Service(router, new_id, 1000, 15, store, admission=Admission(Keyring((), KeyFile(file))))
     pages = Pages(service, lambda: None, 0, lambda: 0.0)
 
     async def shown(label: str) -> tuple[bytes, list[str]]:

@@ -36,6 +36,8 @@ SEED_003 = {
 OTHERS: dict[str, Any] = {
     "PROXY_ALLOWED_ORIGINS": ("app://obsidian.md",),
     "PROXY_ALLOWED_HOSTS": (),
+    "PROXY_PAGE": None,
+    "PROXY_PAGE_MEMORY": 16 * 1024**2,
     "PROXY_CONFIG": None,
     "PROXY_MOCK_ONLY": False,
     "PROXY_CODEX_BASE_URL": "https://chatgpt.com/backend-api/codex",
@@ -151,6 +153,8 @@ def test_the_documented_names_have_the_documented_defaults() -> None:
         ("PROXY_REASONING", "hidden", "hidden"),
         ("PROXY_STORE", "memory", "memory"),
         ("PROXY_STORE", "off", "off"),
+        ("PROXY_STORE", "postgresql://a:%40@db/x?sslmode=require", "postgresql://a:%40@db/x?sslmode=require"),
+        ("PROXY_STORE", "postgres://a@db-1:5432,[::1]:5433/x", "postgres://a@db-1:5432,[::1]:5433/x"),
         ("PROXY_STORE_TTL", "0.5", 0.5),
         ("PROXY_STORE_MAX_BYTES", "1048576", 1024**2),
         ("PROXY_ALLOWED_ORIGINS", "none", ()),

@@ -40,11 +40,12 @@ class ModelStore:
 
     # Responses
 
-    async def put(self, scope: str, response: StoredResponse) -> None:
+    async def put(self, scope: str, response: StoredResponse) -> bool:
         self._responses.pop((scope, response.id), None)
         items = [*json.loads(response.body)["output"], *json.loads(response.input)]
         found = {item["id"]: json.dumps(item, separators=(",", ":")).encode() for item in reversed(items)}
         self._responses[scope, response.id] = Kept(self._now(), response, found)
+        return True
 
     async def get(self, scope: str, id: str) -> StoredResponse | None:
         kept = self._live(self._responses, scope, id)

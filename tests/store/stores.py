@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,12 @@ from typing import Any
 import trio
 
 from bridge.store.base import Conversation, Store, StoredResponse, UsageRow
+from bridge.store.postgres.store import PostgresStore
+from bridge.store.queued import QueuedStore
 from bridge.store.sqlite import SqliteStore
 
+Where = Callable[[str], Path | str]
+"""Where a store of a kind keeps its data."""
 DAY = 86_400.0
 TTL = 1_000.0
 MANY_BYTES = 100 * 1024 * 1024
@@ -34,7 +38,7 @@ class Clock:
 class Written:
     """A store whose changes are all written before the next call, so that every call goes to the database."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: QueuedStore) -> None:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
@@ -67,17 +71,32 @@ async def sqlite_store(path: Path | None, clock: Clock, **limits: Any) -> AsyncI
 
 
 @asynccontextmanager
-async def store_of_kind(kind: str, folder: Path, clock: Clock, **limits: Any) -> AsyncIterator[Store]:
-    """`waiting`: a file that nothing is written to yet; `written` and `memory`: a database that has everything."""
+async def postgres_store(url: str, clock: Clock, **limits: Any) -> AsyncIterator[PostgresStore]:
+    """A store in a database, with its owner."""
+    store = PostgresStore(url, now=clock, **({"ttl": TTL, "max_bytes": MANY_BYTES} | limits))
+    async with running(store):
+        yield store
+
+
+@asynccontextmanager
+async def store_of_kind(kind: str, where: Path | str, clock: Clock, **limits: Any) -> AsyncIterator[Store]:
+    """`waiting`: a file that nothing is written to yet; `written` and `memory`: a database that has everything.
+
+    `postgres` commits every change by itself; `where` is the URL of its database, and a directory for the others.
+    """
     limits = {"ttl": TTL, "max_bytes": MANY_BYTES} | limits
-    if kind == "waiting":
+    folder = Path(where)
+    if kind == "postgres":
+        async with postgres_store(str(where), clock, **limits) as store:
+            yield Written(store)
+    elif kind == "waiting":
         waiting = SqliteStore(folder / "store.db", now=clock, **limits)
         yield waiting
         async with running(waiting):
             pass
     else:
-        async with sqlite_store(None if kind == "memory" else folder / "store.db", clock, **limits) as store:
-            yield Written(store)
+        async with sqlite_store(None if kind == "memory" else folder / "store.db", clock, **limits) as file:
+            yield Written(file)
 
 
 def item(id: str, text: str = "") -> dict[str, Any]:

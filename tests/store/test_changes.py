@@ -27,8 +27,9 @@ from bridge.store.changes import (
     with_ids,
 )
 from bridge.store.database import prepare
+from bridge.store.engine import Bounds
 
-BOUNDS = statements.Bounds(used_after=-1, max_bytes=10**9, first_day="")
+BOUNDS = Bounds(used_after=-1, max_bytes=10**9, first_day="")
 
 names = st.sampled_from("123")
 lists = st.lists(names, max_size=3)

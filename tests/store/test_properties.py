@@ -8,10 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store.model import ModelStore
-from store.stores import MANY_BYTES, TTL, Clock, conversation, item, json_items, response, running, usage
+from store.postgresql import Postgresql
+from store.stores import (
+    MANY_BYTES,
+    TTL,
+    Clock,
+    conversation,
+    item,
+    json_items,
+    postgres_store,
+    response,
+    running,
+    usage,
+)
 
 from bridge.store.base import Store
 from bridge.store.sqlite import SqliteStore
@@ -113,6 +125,38 @@ class Pair:
             nursery.cancel_scope.cancel()
         if todo:
             await self.play_on_file(todo)
+
+
+class Bridges:
+    """Two bridges on one database, which take turns, and the model of both."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.clock = Clock()
+        self.model = ModelStore(self.clock)
+
+    async def play(self, events: list[Any]) -> None:
+        async with postgres_store(self.url, self.clock) as one, postgres_store(self.url, self.clock) as other:
+            for event in events:
+                match event:
+                    case "flush" | "restart" | "pass on":
+                        # Usage is written a moment later.
+                        await one.flush()
+                        await other.flush()
+                    case float(seconds):
+                        self.clock.advance(seconds)
+                    case step:
+                        self.clock.advance(1)
+                        assert await step(one) == await step(self.model)
+                        await one.flush()
+                        one, other = other, one
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(events)
+def test_two_bridges_agree_with_the_model(postgresql: Postgresql, events: list[Any]) -> None:
+    """Whatever one of them has done, the other one continues from there."""
+    trio.run(Bridges(postgresql.empty_database()).play, events)
 
 
 @given(events)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from store.stores import TTL, Clock, conversation, ids, item, json_items, response, store_of_kind
+from store.stores import TTL, Clock, Where, conversation, ids, item, json_items, response, store_of_kind
 
 from bridge.store.base import Store, StoredResponse
 
@@ -200,15 +199,15 @@ async def test_a_chain_that_is_broken_renews_nothing(store: Store, clock: Clock)
 # Bounds. What only waits is bounded by itself (see test_refusing_disk), so these look at what is settled.
 
 
-@pytest.fixture(params=["memory", "written"])
+@pytest.fixture(params=["memory", "written", "postgres"])
 def settled_kind(request: pytest.FixtureRequest) -> str:
     kind: str = request.param
     return kind
 
 
-async def test_the_oldest_responses_go_first(settled_kind: str, tmp_path: Path, clock: Clock) -> None:
+async def test_the_oldest_responses_go_first(settled_kind: str, where: Where, clock: Clock) -> None:
     """Body and input count; what goes takes its items along."""
-    async with store_of_kind(settled_kind, tmp_path, clock, max_bytes=1000) as store:
+    async with store_of_kind(settled_kind, where(settled_kind), clock, max_bytes=1000) as store:
         for number in range(10):
             clock.advance(1)
             await store.put("s", response(f"r{number}", output=[item(f"m{number}")], size=300))
@@ -217,9 +216,9 @@ async def test_the_oldest_responses_go_first(settled_kind: str, tmp_path: Path, 
         assert [number for number in range(10) if await store.find_item("s", f"m{number}")] == kept
 
 
-async def test_a_chain_in_use_stays(settled_kind: str, tmp_path: Path, clock: Clock) -> None:
+async def test_a_chain_in_use_stays(settled_kind: str, where: Where, clock: Clock) -> None:
     """Oldest means: not used for the longest time."""
-    async with store_of_kind(settled_kind, tmp_path, clock, max_bytes=1000) as store:
+    async with store_of_kind(settled_kind, where(settled_kind), clock, max_bytes=1000) as store:
         await store.put("s", response("first", size=300))
         clock.advance(1)
         await store.put("s", response("unused", size=300))
@@ -232,9 +231,9 @@ async def test_a_chain_in_use_stays(settled_kind: str, tmp_path: Path, clock: Cl
         assert ids(await store.chain("s", "third")) == ["first", "second", "third"]
 
 
-async def test_a_response_beyond_the_whole_bound_is_not_kept(settled_kind: str, tmp_path: Path, clock: Clock) -> None:
+async def test_a_response_beyond_the_whole_bound_is_not_kept(settled_kind: str, where: Where, clock: Clock) -> None:
     """And sweeps nothing else out, but for an earlier one with its id."""
-    async with store_of_kind(settled_kind, tmp_path, clock, max_bytes=1000) as store:
+    async with store_of_kind(settled_kind, where(settled_kind), clock, max_bytes=1000) as store:
         await store.put("s", response("r1", size=300))
         await store.put("s", response("r2", size=300))
         await store.put("s", response("r2", size=1001))
@@ -242,8 +241,8 @@ async def test_a_response_beyond_the_whole_bound_is_not_kept(settled_kind: str, 
         assert await store.get("s", "r1") is not None
 
 
-async def test_replaced_and_deleted_responses_do_not_count(settled_kind: str, tmp_path: Path, clock: Clock) -> None:
-    async with store_of_kind(settled_kind, tmp_path, clock, max_bytes=1000) as store:
+async def test_replaced_and_deleted_responses_do_not_count(settled_kind: str, where: Where, clock: Clock) -> None:
+    async with store_of_kind(settled_kind, where(settled_kind), clock, max_bytes=1000) as store:
         await store.put("s", response("keep", size=300))
         for number in range(10):
             await store.put("s", response("again", size=600))
@@ -253,9 +252,9 @@ async def test_replaced_and_deleted_responses_do_not_count(settled_kind: str, tm
         assert await store.get("s", "again") is not None
 
 
-async def test_conversations_count_and_go_last(settled_kind: str, tmp_path: Path, clock: Clock) -> None:
+async def test_conversations_count_and_go_last(settled_kind: str, where: Where, clock: Clock) -> None:
     """A store full of conversations is bounded too."""
-    async with store_of_kind(settled_kind, tmp_path, clock, max_bytes=2000) as store:
+    async with store_of_kind(settled_kind, where(settled_kind), clock, max_bytes=2000) as store:
         await store.put("s", response("r1", size=300))
         for number in range(4):
             clock.advance(1)

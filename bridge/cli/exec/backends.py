@@ -241,6 +241,8 @@ class ExecTap:
     Each of its lines is traced; each call of a turn, and each output of a tool, counts as a request. `log` sees all.
     """
 
+    wants_lines = True
+
     def __init__(self, output: Output) -> None:
         from bridge.appserver.dialect import BEGINS, PARTS, PROMPTS, TOOL_CALL
 
@@ -253,6 +255,12 @@ class ExecTap:
         self.claim = log.claim if log else _nothing
         self.forget = log.forget if log else _nothing
         self.lifecycle = log.lifecycle if log else _nothing
+
+    def connect(self) -> ExecTap:
+        return self
+
+    def read(self, data: bytes, *, is_first: bool) -> None:
+        """Its lines follow."""
 
     def deltas(self, lines: list[bytes], texts: list[str], owners: list[Owner]) -> None:
         for line in lines:

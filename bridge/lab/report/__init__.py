@@ -82,7 +82,8 @@ def report_results(
     `planned` is the number of results of a complete run; 0 if unknown.
     """
     results, about = CountedResults(file, only), file.about()
-    summary = summarise(results, cases, [*variants, *about.variants], suite=about.suite, planned=planned)
+    names = [*variants, *about.variants]
+    summary = summarise(results, cases, names, levels=about.levels, suite=about.suite, planned=planned)
     worse, notes, missed = list[str](), list(summary.notes), list(missed_thresholds(reports, summary))
     if reports.baseline is not None:
         baseline = read_baseline(reports.baseline)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from bridge import __version__
 from bridge.core.items import FunctionCall, FunctionOutput, Image, Item, Message, Text
-from bridge.lab.case import Case, ExpectedCall
+from bridge.lab.case import Case, Expect, ExpectedCall
 from bridge.lab.checks import CHECKS, as_json
 from bridge.lab.report.summary import MARKS, Column, Summary
 from bridge.lab.result import Result
@@ -55,14 +55,16 @@ def case_block(case: Case) -> dict[str, Any]:
         "choice": f"function {choice.name}" if choice.mode == "named" else choice.mode,
         "parallel": case.parallel,
         "notes": case.notes,
-        "expect": asdict(case.expect) | {"calls": [_expected(call) for call in case.expect.calls]},
+        "expect": asdict(replace(case.expect, bfcl=None)) | {"calls": _expected_calls(case.expect)},
     }
 
 
 def sample_block(result: Result, case: Case | None, variant: LabVariant | None) -> dict[str, Any]:
     """A sample: its texts with marked calls, its calls, and what is wrong with it."""
     reading, failed = result.explain(case, variant)
-    return asdict(result) | {"repeat": result.cell.repeat, "failed": failed, "texts": reading.texts}
+    found = asdict(result)
+    found = {name: value for name, value in found.items() if value or name not in ("verdicts", "ended")}
+    return found | {"repeat": result.cell.repeat, "failed": failed, "texts": reading.texts}
 
 
 def whole_text(value: Any) -> Any:
@@ -91,6 +93,12 @@ def _parts(item: Item) -> Iterator[list[str]]:
                 yield [item.role, "media", part.url[:LONGEST_MEDIA], kind, ""]
     else:
         yield ["user", "other", as_json(dict(item.data)), item.type, ""]
+
+
+def _expected_calls(expect: Expect) -> list[dict[str, str]]:
+    if expect.bfcl is None:
+        return [_expected(call) for call in expect.calls]
+    return [_expected(ExpectedCall(call.name, call.values)) for call in expect.bfcl.calls]
 
 
 def _expected(call: ExpectedCall) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from bridge.lab.case import Case
 from bridge.lab.checks import CHECKS
+from bridge.lab.report.effects import Effect, find_effects
 from bridge.lab.result import CountedResults, Result
 from bridge.lab.score import FORMS
 from bridge.lab.stats import Comparison, compare_paired, describe, pass_at, pass_hat, rate_interval, wilson
@@ -152,6 +153,8 @@ class Summary:
     counts: Mapping[Column, Count]
     total: Count
     compared: tuple[Compared, ...]
+    effects: tuple[Effect, ...]
+    """What each dimension of the study changes."""
     repeats: int
     """The largest number of samples of a cell."""
     notes: tuple[str, ...] = ()
@@ -185,6 +188,7 @@ class Summary:
                 for row in self.rows
             ],
             "comparisons": [_comparison_figures(compared) for compared in self.compared],
+            "effects": [effect.figures() for effect in self.effects],
         }
 
     def _column_figures(self, column: Column) -> dict[str, Any]:
@@ -263,12 +267,14 @@ def summarise(
     cases: Mapping[str, Case],
     variants: Sequence[str] = (),
     *,
+    levels: Mapping[str, Mapping[str, str]] = {},
     suite: str = "",
     planned: int = 0,
 ) -> Summary:
     """Count results. `cases` give categories and the order of rows, `variants` the order of columns.
 
-    `planned` is the number of results of a complete run; 0 if unknown.
+    `levels` are the levels of each dimension by variant. `planned` is the number of results of a complete run; 0 if
+    unknown.
     """
     cells: dict[tuple[Column, str], Count] = {}
     counts: dict[Column, Count] = {}
@@ -306,6 +312,7 @@ def summarise(
         counts,
         total,
         tuple(_compare(scored)),
+        find_effects([(_levels(column, levels), shares) for column, shares in scored.items()], seed=SEED),
         repeats,
         tuple(_notes(results, total.asked, planned)),
         planned=planned,
@@ -319,6 +326,10 @@ def _rows(found: Sequence[str], cases: Mapping[str, Case], due: Collection[str])
     categories = list(dict.fromkeys(row.category for row in known))
     known.sort(key=lambda row: categories.index(row.category))
     return (*known, *(Row(name, NO_CATEGORY, name in due) for name in found if name not in cases))
+
+
+def _levels(column: Column, levels: Mapping[str, Mapping[str, str]]) -> tuple[tuple[str, str], ...]:
+    return (("model", column.model), *levels.get(column.variant, {"variant": column.variant}).items())
 
 
 def _mean(rates: Iterable[float | None]) -> float | None:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.lab.checks import CHECKS
+from bridge.lab.report.effects import Effect
 from bridge.lab.report.summary import MARKS, Column, Count, Row, Share, Summary, ordered, percent, percent_range
 from bridge.lab.score import FORMS
 from bridge.lab.stats import describe
@@ -63,6 +64,11 @@ def figures(summary: Summary) -> Iterator[tuple[str, list[Line]]]:
         labels = [label for label in names or ordered(total) if any(getattr(each, name)[label] for each in counts)]
         if labels:
             yield heading, [(label, [str(getattr(each, name)[label] or ZERO) for each in counts]) for label in labels]
+
+
+def shown_effects(summary: Summary) -> tuple[Effect, ...]:
+    """The effects, if the study has several dimensions or levels; of a single one the comparison says enough."""
+    return summary.effects if len(summary.effects) > 1 else ()
 
 
 def _share(share: Share) -> str:
@@ -132,6 +138,13 @@ def _draw(summary: Summary, console: Console) -> None:
             label = Text(escape_line(f"  {variant} against {first}{whose}:"))
             grid.add_row(label, Text(describe(comparison), style))
         console.print(grid)
+    if effects := shown_effects(summary):
+        console.print()
+        console.print(Text("What makes the difference", "bold"))
+        for effect in effects:
+            style = ("green" if effect.comparison.difference > 0 else "red") if effect.seen else "dim"
+            name = f"  {effect.dimension} {effect.level} against {effect.first}: "
+            console.print(Text.assemble(escape_line(name), (effect.words, style)))
     for sentence in summary.notes:
         console.print(Text(escape_line(f"Note: {sentence}")))
 
@@ -235,6 +248,12 @@ def markdown_lines(summary: Summary) -> Iterator[str]:
         yield from ("## Compared case by case", "")
         for model, variant, first, comparison in summary.compared:
             yield f"* {escape(model)}, {escape(variant)} against {escape(first)}: {describe(comparison)}"
+        yield ""
+    if effects := shown_effects(summary):
+        yield from ("## What makes the difference", "")
+        for effect in effects:
+            names = (effect.dimension, effect.level, effect.first)
+            yield "* {} {} against {}: {}".format(*map(escape, names), effect.words)
         yield ""
     yield from ("## Cases", "", _markdown_row("case", titles), rule)
     for category, rows in _by_category(summary):

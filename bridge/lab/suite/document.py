@@ -31,8 +31,8 @@ from yaml.events import (
 )
 
 from bridge.errors import UsageError
-from bridge.lab.case import KeyPath
 from bridge.terminal import escape_line
+from bridge.tools.parameters import KeyPath
 
 MAX_BYTES = 5_000_000
 MAX_DEPTH = 64

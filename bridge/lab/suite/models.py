@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
 
-from bridge.lab.case import KeyPath
 from bridge.lab.suite.document import did_you_mean, nearest
+from bridge.tools.parameters import KeyPath
 
 _REPEAT = {
     "description": "a text and how often it is repeated",
@@ -109,12 +109,71 @@ class CallShape(Shape):
     optional: Json = Field({}, description=_RULES)
 
 
+class PossibleCallShape(Shape):
+    """a call: an object with name, values, types and required"""
+
+    name: Name
+    values: Json
+    types: Json
+    required: list[str] = Field([], description="a list of names")
+
+
+class BfclShape(Shape):
+    """an object with kind and calls"""
+
+    kind: Literal["simple", "multiple", "parallel", "irrelevance", "relevance"]
+    calls: list[PossibleCallShape] = Field([], description="a list of calls")
+
+
+class ExampleShape(Shape):
+    """an object with answer and verdict"""
+
+    answer: str
+    verdict: Literal["pass", "fail"]
+
+
+class JudgeShape(Shape):
+    """an object with rubric and examples"""
+
+    rubric: LongText
+    examples: list[ExampleShape] = Field([], description="a list of answers with verdicts")
+
+
+_FUNCTION = Annotated[
+    str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:function of a check in Python")
+]
+
+
+class ReactionShape(Shape):
+    """a reaction: an object with result, error or python"""
+
+    when: Json = Field({}, description=_RULES)
+    result: Any = None
+    error: str = ABSENT
+    python: _FUNCTION = ABSENT
+    delay: Annotated[float, Field(ge=0, le=60, strict=False, description="seconds, at most 60")] = 0.0
+
+
+class LoopShape(Shape):
+    """an object with tools, then and max_steps"""
+
+    tools: dict[str, list[ReactionShape]] = Field({}, description="an object of lists of reactions by tool")
+    then: list[LongText] = Field([], description="a list of texts")
+    max_steps: Annotated[int, Field(ge=1, le=100, description="a number from 1 to 100")] = 10
+
+
 class ExpectShape(Shape):
     """an object with calls"""
 
     calls: Annotated[Literal["none"], _TEXT] | Annotated[list[CallShape], _LIST] = Field(
-        discriminator=_BY_TYPE, description="none or a list of calls"
+        "none", discriminator=_BY_TYPE, description="none or a list of calls"
     )
+    bfcl: BfclShape = ABSENT
+    text: Any = None
+    check: _FUNCTION = ABSENT
+    judge: JudgeShape = ABSENT
+    others: Literal["forbidden", "allowed"] = "forbidden"
+    last_call: Name = ABSENT
     order: Literal["any", "exact"] = "any"
     contains: Texts = []
     lacks: Texts = []
@@ -146,6 +205,7 @@ class CaseShape(Defaults):
         [], discriminator=_BY_TYPE, description="text or a list of Responses items"
     )
     expect: ExpectShape
+    loop: LoopShape = ABSENT
     notes: str = ""
 
 
@@ -171,27 +231,64 @@ class TextFile(Shape):
     file: Name
 
 
-class VariantShape(Shape):
-    """a variant: an object with name, base, blocks, arguments and nonce"""
+TextOrFile = Annotated[
+    Annotated[str, _TEXT] | Annotated[TextFile, _OBJECT],
+    _BY_TYPE,
+    Field(description="text, or an object with file"),
+]
+
+
+class InstructionsShape(Shape):
+    """an object with replace, prepend or append"""
+
+    replace: TextOrFile = ABSENT
+    prepend: TextOrFile = ABSENT
+    append: TextOrFile = ABSENT
+
+
+class ToolChangeShape(Shape):
+    """an object with name and description"""
 
     name: Name = ABSENT
-    base: Literal["spec", "no-bad-example", "short", "json-args-object", "nonce-tag"] = "spec"
-    blocks: dict[
-        str,
-        Annotated[
-            Annotated[str, _TEXT] | Annotated[TextFile, _OBJECT],
-            _BY_TYPE,
-            Field(description="text, or an object with file"),
-        ],
-    ] = Field({}, description="an object of texts by name")
+    description: str = ABSENT
+
+
+class PromptShape(Shape):
+    """an object with text, functions, calls and tagged"""
+
+    text: TextOrFile
+    functions: Literal["json", "python", "xml"] = "json"
+    calls: Literal["python", "json", "verbose-xml", "concise-xml"] = "python"
+    tagged: bool = False
+
+
+class VariantShape(Shape):
+    """a variant: an object with name, base, blocks, instructions, tools and other keys"""
+
+    name: Name = ABSENT
+    base: Literal["spec", "no-bad-example", "short", "json-args-object", "nonce-tag", "native"] = "spec"
+    blocks: dict[str, TextOrFile] = Field({}, description="an object of texts by name")
     arguments: Literal["string", "object"] = ABSENT
     nonce: bool = ABSENT
+    instructions: Annotated[str, _TEXT] | Annotated[InstructionsShape, _OBJECT] = Field(
+        ABSENT,
+        discriminator=_BY_TYPE,
+        description="text, or an object with replace, prepend or append",
+    )
+    prompt: PromptShape = ABSENT
+    tools: dict[str, ToolChangeShape] = Field({}, description="an object of name and description by tool")
+    schemas: Literal["full", "bare", "closed"] = "full"
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] = ABSENT
+    temperature: Annotated[float, Field(ge=0, le=2, strict=False, description="a number from 0 to 2")] = ABSENT
 
 
 _PARTS: Mapping[str, TypeAdapter[Any]] = {
     "suite": TypeAdapter(SuiteShape),
     "variant": TypeAdapter(VariantShape),
     "tools": TypeAdapter(Annotated[dict[str, ToolShape], Field(description="an object of tools by name")]),
+    "tool changes": TypeAdapter(
+        Annotated[dict[str, ToolChangeShape], Field(description="an object of name and description by tool")]
+    ),
 }
 _NAMES = {"string": "text", "boolean": "true or false", "array": "a list"}
 

@@ -202,6 +202,25 @@ def diff(
 
 
 @app.command()
+def serve(
+    log: LogPath,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
+    no_index: NoIndex = False,
+) -> None:
+    """Show a log in a browser: the page of a running bridge, read-only, for this machine alone. Stop with Ctrl-C.
+
+    The printed address works once, for ten minutes. `log export --html` makes a file to send to others.
+    """
+    import trio
+
+    from bridge.log.log import Log, cache_dir
+    from bridge.server.recorded_page import serve_recording
+
+    opened = Log(log.resolve(), None if no_index else cache_dir())
+    trio.run(serve_recording, opened, port, typer.echo)
+
+
+@app.command()
 @filtered
 def verify(
     log: LogPath,

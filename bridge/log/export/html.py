@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -21,13 +22,29 @@ from bridge.log.content import backend_messages
 from bridge.log.export import ExportedTurn
 from bridge.log.recording import Recording, exit_cause, last_words
 from bridge.log.request import Part, messages_from_body, tools_offered, with_words
+from bridge.log.summary import Summary
 
 PLAIN = "text"
 PREVIEW = 160
 MAX_BYTES = 200_000_000
 """Of blocks in one page. A browser holds them all in memory."""
-SCRIPTS = ("dom", "text", "pretty", "tree", "virtual", "timeline", "conversation", "wire", "turn", "list", "main")
-"""The page's script, in the order of its parts."""
+SCRIPTS = (
+    "dom",
+    "text",
+    "pretty",
+    "tree",
+    "virtual",
+    "timeline",
+    "conversation",
+    "wire",
+    "row",
+    "turn",
+    "list",
+    "main",
+)
+"""The page's script, in the order of its parts. They are ES modules: the live page serves them as they are."""
+_MODULE_SYNTAX = re.compile(rb"^import \{[^\n]*\n|^export (?=\w)", re.M)
+"""What joins modules. Concatenated parts share one scope and do without it."""
 _LISTED = (
     "id", "path", "outcome", "reason", "error", "input_tokens", "output_tokens", "first_event_s", "total_s", "calls",
     "repairs", "invalid_arguments",
@@ -102,10 +119,15 @@ def script_safe(value: Any) -> bytes:
 
 def list_row(turn: ExportedTurn) -> dict[str, Any]:
     """What the list of turns shows, and finds without opening the turn."""
-    asked = [part.text for part in _asked(turn.recording) if part.kind == "text" and part.role == "user"]
-    return {name: getattr(turn.summary, name) for name in _LISTED} | {
-        "ts": turn.recording.ts,
-        "model": turn.summary.model or "?",
+    return summary_row(turn.summary, turn.recording.body)
+
+
+def summary_row(summary: Summary, body: dict[str, Any] | None) -> dict[str, Any]:
+    """The same of a summary. `body` is the request's, if it is known."""
+    asked = [part.text for part in with_words(messages_from_body(body)) if part.kind == "text" and part.role == "user"]
+    return {name: getattr(summary, name) for name in _LISTED} | {
+        "ts": summary.time,
+        "model": summary.model or "?",
         "preview": " ".join(asked[-1][: PREVIEW * 4].split())[:PREVIEW] if asked else "",
     }
 
@@ -236,7 +258,8 @@ def page_frame(
     The policy lets through this style and this script, and no request.
     """
     style = b"\n".join(_asset(package, f"{name}.css") for package, name in styles)
-    script = b'"use strict";\n{\n' + b"\n".join(_asset(package, f"{name}.js") for package, name in scripts) + b"}\n"
+    parts = b"\n".join(_MODULE_SYNTAX.sub(b"", _asset(package, f"{name}.js")) for package, name in scripts)
+    script = b'"use strict";\n{\n' + parts + b"}\n"
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
         "; require-trusted-types-for 'script'; trusted-types 'none'"

@@ -42,6 +42,8 @@ class ResponsesEncoder(ItemEncoder):
         self.created_at = created_at
         self.final: Json | None = None
         """The response object at its end."""
+        self._ended = ""
+        """The kind of the last event."""
         self._echo = echo
         self._now = now or (lambda: created_at)
         self._sequence = 0
@@ -116,7 +118,7 @@ class ResponsesEncoder(ItemEncoder):
             kind = status = "failed"
             self.failure = end.error or interrupted()
             members["error"] = error_object(self.failure)
-        self.final = self._response(status, **members)
+        self.final, self._ended = self._response(status, **members), kind
         self._emit(f"response.{kind}", response=self.final)
 
     def _response(self, status: str, **members: Any) -> Json:
@@ -124,13 +126,28 @@ class ResponsesEncoder(ItemEncoder):
         about = {"id": self.id, "created_at": self.created_at, "status": status}
         return response_object(self._echo, **about, output=list(self.output), usage=usage, **members)
 
+    def without_storage(self, out: bytes) -> bytes:
+        """`out`, which ends with the end of the response, for one that could not be stored after all."""
+        assert self.final is not None
+        old = self._end()
+        self.final = {**self.final, "store": False}
+        return out.removesuffix(old) + self._end() if self._streaming else out
+
+    def _end(self) -> bytes:
+        """The last event."""
+        return b"".join(_frame(f"response.{self._ended}", self._sequence - 1, response=self.final))
+
     def _emit(self, kind: str, **members: Any) -> None:
         if not self._streaming:
             return
-        payload = {"type": kind, "sequence_number": self._sequence, **members}
-        self._sequence += 1
         # Not joined here: a text may be large, and would be copied twice.
-        self._out += (b"event: %b\ndata: " % kind.encode(), exact_json.dumps(payload), b"\n\n")
+        self._out += _frame(kind, self._sequence, **members)
+        self._sequence += 1
+
+
+def _frame(kind: str, number: int, **members: Any) -> tuple[bytes, bytes, bytes]:
+    payload = {"type": kind, "sequence_number": number, **members}
+    return b"event: %b\ndata: " % kind.encode(), exact_json.dumps(payload), b"\n\n"
 
 
 # The response object: what was requested, and the result.

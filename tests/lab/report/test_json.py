@@ -23,7 +23,7 @@ def test_the_members_of_the_report(tmp_path: Path) -> None:
     summary, _ = small_summary(tmp_path / "r")
     report = json.loads(json_report(summary))
     assert list(report) == [
-        *("report", "program", "suite", "repeats", "asked", "planned", "columns", "cases", "comparisons")
+        *("report", "program", "suite", "repeats", "asked", "planned", "columns", "cases", "comparisons", "effects")
     ]
     assert (report["asked"], report["planned"]) == (90, None)
     spec = report["columns"][0]

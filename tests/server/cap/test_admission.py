@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from bridge.app.admission import Admission
 from bridge.app.keys import Keyring
 from bridge.protocols.cap import CapOptions
-from bridge.store.key_store import add_key, revoke_key
+from bridge.store.key_store import KeyFile
 
 CLOSE = {"op": "close", "p": None}
 
@@ -73,8 +73,8 @@ async def test_a_waiting_client_that_leaves_stops_waiting(autojump_clock: MockCl
 async def test_a_key_at_its_limit_can_still_cancel(tmp_path: Path) -> None:
     """All other requests of the key have to wait."""
     store = tmp_path / "keys"
-    key, _ = add_key(store, "laptop", now=datetime.now(UTC), max_connections=1)
-    keyring = Keyring((), store)
+    key, _ = KeyFile(store).add("laptop", now=datetime.now(UTC), max_connections=1)
+    keyring = Keyring((), KeyFile(store))
     await keyring.refresh()
     async with open_desk(keyring=keyring) as desk:
         call = desk.ask(request(), key=key)
@@ -90,8 +90,8 @@ async def test_a_key_that_is_revoked(tmp_path: Path, is_read: bool) -> None:
     """Its turns end, also one that waits for its reader."""
     # Not on a clock that jumps: files are looked at in threads.
     store = tmp_path / "keys"
-    key, _ = add_key(store, "laptop", now=datetime.now(UTC))
-    keyring = Keyring((), store)
+    key, _ = KeyFile(store).add("laptop", now=datetime.now(UTC))
+    keyring = Keyring((), KeyFile(store))
     await keyring.refresh()
     async with open_desk(keyring=keyring, admission=Admission(keyring)) as desk:
         call = desk.ask(request(), key=key, slow=not is_read)
@@ -99,7 +99,7 @@ async def test_a_key_that_is_revoked(tmp_path: Path, is_read: bool) -> None:
         for _ in range(1 if is_read else 3000):
             play.say("x" * 1024)
         await wait_all_tasks_blocked()
-        revoke_key(store, "laptop")
+        KeyFile(store).revoke("laptop")
         await keyring.refresh()
         with trio.fail_after(20):
             await play.closed.wait()

@@ -19,7 +19,15 @@ function overview(index) {
     return view;
   }
   view.append(make("h2", "", "All cases"), columnTable(index));
-  if (index.comparisons.length) view.append(make("h3", "", "Compared case by case, in percentage points"), comparisons(index));
+  if (index.comparisons.length) view.append(make("h3", "", "Compared case by case, in percentage points"), comparisons(index.comparisons.map((each) => ({
+    ...each,
+    name: `${each.variant} against ${each.first}${index.models.length > 1 ? ` (${each.model})` : ""}`,
+  }))));
+  if (index.effects.length > 1) view.append(make("h3", "", "What makes the difference, in percentage points"), comparisons(index.effects.map((each) => ({
+    ...each,
+    name: `${each.dimension} ${each.level} against ${each.first}`,
+    distinguishable: each.seen,
+  }))));
   const counts = countTable(index);
   view.append(make("h3", "", "Counts"), counts);
   return view;
@@ -83,14 +91,13 @@ function columnTable(index) {
   return tableOf([make("tr", "", ...titles.map((title) => headCell(title, "col")))], rows, "figures");
 }
 
-function comparisons(index) {
-  const reach = index.comparisons.flatMap((each) => [each.difference, ...(each.interval || [])].map((value) => Math.abs(value || 0)));
+// One line each: what is compared, a bar, and words.
+function comparisons(compared) {
+  const reach = compared.flatMap((each) => [each.difference, ...(each.interval || [])].map((value) => Math.abs(value || 0)));
   const widest = Math.max(0.05, ...reach);
   const list = make("div", "compared");
-  for (const each of index.comparisons) {
-    const whose = index.models.length > 1 ? ` (${each.model})` : "";
-    const name = `${each.variant} against ${each.first}${whose}`;
-    list.append(make("span", "name", oneLine(shorten(name, 160))), differenceBar(each, widest, `${name}: ${each.words}`),
+  for (const each of compared) {
+    list.append(make("span", "name", oneLine(shorten(each.name, 160))), differenceBar(each, widest, `${each.name}: ${each.words}`),
       make("span", each.distinguishable ? "words clear" : "words", oneLine(each.words)));
   }
   const end = Math.round(widest * 100);

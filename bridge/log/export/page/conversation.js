@@ -1,14 +1,25 @@
 // What was asked and what was answered, as people read it.
 
+import { button, make } from "./dom.js";
+import { LONGEST, number, oneLine, plural, putText, readable, shorten } from "./text.js";
+import { prettyJson } from "./pretty.js";
+
 const FOLDED = 1600; // characters of one part of a question that are shown unasked
 const EARLIER = 12; // parts of a question that are shown unasked
 
-function conversation(said) {
-  const view = make("div", "conversation");
+export function conversation(said) {
+  return make("div", "conversation", askedSection(said), ...answeredSections(said));
+}
+
+function callNames(said) {
   const calls = new Map();
   const everything = [...said.asked, ...said.answers.flatMap((answer) => answer.parts)];
   for (const [, kind, , name, id] of everything) if (kind === "call" && id) calls.set(id, name);
+  return calls;
+}
 
+export function askedSection(said) {
+  const calls = callNames(said);
   const asked = section("Asked", said.tools.length ? `${plural(said.tools.length, "tool")} offered` : "no tools offered");
   if (said.tools.length) asked.append(names(said.tools));
   if (!said.body) asked.append(make("p", "empty", "The request's body is not in the log, or could not be read."));
@@ -22,21 +33,23 @@ function conversation(said) {
     asked.append(more);
   }
   asked.append(...parts.map((entry) => part(entry, calls, FOLDED)));
-  view.append(asked);
+  return asked;
+}
 
-  said.answers.forEach((answer, index) => {
+function answeredSections(said) {
+  const calls = callNames(said);
+  return said.answers.map((answer, index) => {
     const title = said.answers.length > 1 ? `Answered, choice ${index + 1}` : "Answered";
     const notes = [answer.finish, said.source === "backend" ? "as the backend said it; this request did not get it" : null];
     const answered = section(title, notes.filter(Boolean).map(oneLine).join(" · "));
     const worded = answer.parts.filter(([, kind, text]) => kind !== "text" || text.trim());
     answered.append(...worded.map((entry) => part(entry, calls, LONGEST)));
     if (!answer.parts.length) answered.append(make("p", "empty", said.error ? "Nothing but the error above." : "Nothing on record."));
-    view.append(answered);
+    return answered;
   });
-  return view;
 }
 
-function section(title, note) {
+export function section(title, note) {
   return make("section", "", make("h3", "", title, note ? make("span", "note", note) : null));
 }
 
@@ -65,13 +78,15 @@ function card(what, name, id, text) {
   text = text || "";
   const pretty = text.length <= LONGEST ? prettyJson(text) : null;
   if (what === "call" && pretty === null && text) head.append(make("span", "note", "not a JSON object"));
-  return make("div", "card", head, putText(make("pre", ""), pretty === null ? text || "(empty)" : pretty));
+  const shown = make("pre", "");
+  shown.tabIndex = 0; // a long one scrolls, also with the keyboard
+  return make("div", "card", head, putText(shown, pretty === null ? text || "(empty)" : pretty));
 }
 
 // The model's own words. Tags stand out; what the parser accepted, repaired or rejected is marked.
 const KINDS = { call: "call", repair: "repaired", reject: "refused, left as text" };
 
-function heard(said) {
+export function heard(said) {
   const view = make("div", "heard");
   const seen = new Set(said.heard.flat().map((stretch) => stretch[1]).filter(Boolean));
   if (seen.size) {

@@ -2,31 +2,31 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function make(tag, className, ...children) {
+export function make(tag, className, ...children) {
   const element = document.createElement(tag);
   if (className) element.className = className;
   element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
   return element;
 }
 
-function makeSvg(tag, attributes, text) {
+export function makeSvg(tag, attributes, text) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
   if (text !== undefined) element.textContent = text;
   return element;
 }
 
-function button(label, onClick, className) {
+export function button(label, onClick, className) {
   const element = make("button", className || "", label);
   element.type = "button";
   element.addEventListener("click", onClick);
   return element;
 }
 
-const byId = (id) => document.getElementById(id);
+export const byId = (id) => document.getElementById(id);
 
 // A block of recorded data. It is parsed again each time: the page keeps no second copy of a large log.
-function block(id) {
+export function block(id) {
   const element = byId(id);
   return element === null ? null : JSON.parse(element.textContent);
 }

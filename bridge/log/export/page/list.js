@@ -1,9 +1,13 @@
 // The list of turns, and what it is narrowed by.
 
-const TURN = 54;
+import { block, button, byId, make } from "./dom.js";
+import { TURN, turnRow } from "./row.js";
+import { number, oneLine, plural, shorten } from "./text.js";
+import { VirtualList } from "./virtual.js";
+
 const CHIPS = 10;
 
-class TurnList {
+export class TurnList {
   constructor(rows, onOpen) {
     this.rows = rows;
     this.found = rows;
@@ -94,29 +98,6 @@ class TurnList {
     const index = this.found.indexOf(row);
     if (index >= 0) this.virtual.select(index, true);
   }
-}
-
-function turnRow(row) {
-  const element = make("div", "row");
-  const known = ["completed", "incomplete", "failed", "cancelled"].includes(row.outcome) ? row.outcome : "other";
-  const [, time] = moment(row.ts);
-  const extras = [
-    row.calls.length ? plural(row.calls.length, "call") : null,
-    row.invalid_arguments.length ? `${number(row.invalid_arguments.length)} not JSON` : null,
-    row.repairs.length ? plural(row.repairs.length, "repair") : null,
-  ].filter(Boolean).join(", ");
-  const preview = make("span", "preview");
-  if (row.error) preview.append(make("span", "code", oneLine(shorten(row.error, 60))), " ");
-  preview.append(oneLine(row.preview));
-  element.append(
-    make("span", "time", time),
-    make("span", "model", oneLine(shorten(row.model, 80))),
-    make("span", "number", make("span", "first", `${seconds(row.first_event_s)} / `), seconds(row.total_s)),
-    make("span", "number tokens", row.input_tokens === null ? "–" : `${number(row.input_tokens)} → ${number(row.output_tokens)}`),
-    make("span", `outcome ${known}`, oneLine(shorten(row.outcome, 16))),
-    make("span", "second", preview, extras ? make("span", "extras", extras) : null),
-  );
-  return element;
 }
 
 function rowText(row) {

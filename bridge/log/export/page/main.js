@@ -1,5 +1,12 @@
 // The page: the list on one side, a turn on the other. The address names what is open: #3 or #3/wire.
 
+import { conversation, heard } from "./conversation.js";
+import { block, byId, make } from "./dom.js";
+import { TurnList } from "./list.js";
+import { moment, oneLine, plural, shorten } from "./text.js";
+import { TABS, showTurn, timeMarks } from "./turn.js";
+import { wireItems, wireView } from "./wire.js";
+
 function start() {
   const index = block("index");
   const rows = index.turns.map((row, number) => ({ ...row, number }));
@@ -41,7 +48,7 @@ function start() {
       open.tab = tab;
       return;
     }
-    const choose = showTurn(row, tab, {
+    open = { row, tab, choose: showRecorded(row, tab, {
       back: () => (location.hash = ""),
       previous: () => step(-1),
       next: () => step(1),
@@ -49,8 +56,7 @@ function start() {
         go(row, to);
         route();
       },
-    });
-    open = { row, tab, choose };
+    }) };
   };
   addEventListener("hashchange", route);
   addEventListener("keydown", (event) => {
@@ -64,6 +70,15 @@ function start() {
     }
   });
   route();
+}
+
+// A turn whose blocks are in the page.
+function showRecorded(row, tab, go) {
+  const said = block(`c${row.number}`);
+  const wire = block(`w${row.number}`);
+  const items = wireItems(wire, row);
+  const views = { conversation: () => conversation(said), wire: () => wireView(items), heard: () => heard(said) };
+  return showTurn(byId("turn"), row, said, { tab, tabs: TABS, views, go, times: { items, marks: timeMarks(row, wire) } }).choose;
 }
 
 function tell(index) {

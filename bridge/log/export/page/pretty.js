@@ -1,6 +1,6 @@
 // JSON indented without being read: numbers and strings stay as they were written.
 
-function prettyJson(text) {
+export function prettyJson(text) {
   try {
     const value = JSON.parse(text);
     if (value === null || typeof value !== "object") return null;

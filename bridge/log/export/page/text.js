@@ -1,27 +1,29 @@
 // Recorded text, made fit to be looked at.
 
-const LONGEST = 100000; // characters of one string that are shown unasked
-const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+import { button, make } from "./dom.js";
+
+export const LONGEST = 100000; // characters of one string that are shown unasked
+export const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 const DECEIVING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
 
-const escaped = (character) => "\\u" + character.charCodeAt(0).toString(16).padStart(4, "0");
+export const escaped = (character) => "\\u" + character.charCodeAt(0).toString(16).padStart(4, "0");
 
 // One line: whatever could move, hide or turn the text around it is written out.
-const oneLine = (text) => String(text).replace(CONTROLS, escaped);
+export const oneLine = (text) => String(text).replace(CONTROLS, escaped);
 
 // A text that keeps its lines; only what would reorder or overwrite it is written out.
-const readable = (text) => String(text).replace(DECEIVING, escaped);
+export const readable = (text) => String(text).replace(DECEIVING, escaped);
 
-const shorten = (text, length) => (text.length > length ? text.slice(0, length) + "…" : text);
+export const shorten = (text, length) => (text.length > length ? text.slice(0, length) + "…" : text);
 
-function size(count) {
+export function size(count) {
   if (count < 1000) return `${count} characters`;
   if (count < 1000000) return `${(count / 1000).toFixed(1)} k characters`;
   return `${(count / 1000000).toFixed(1)} M characters`;
 }
 
 // Put a text into an element: the beginning of a very long one, and a button for all of it.
-function putText(element, text, limit) {
+export function putText(element, text, limit) {
   limit = limit || LONGEST;
   if (text.length <= limit) {
     element.append(readable(text));
@@ -36,21 +38,21 @@ function putText(element, text, limit) {
   return element;
 }
 
-function seconds(value) {
+export function seconds(value) {
   if (value === null || value === undefined) return "–";
   if (value < 0.0995) return `${(value * 1000).toFixed(value < 0.00995 ? 1 : 0)} ms`;
   if (value < 99.95) return `${value.toFixed(value < 9.995 ? 2 : 1)} s`;
   return `${Math.floor(value / 60)} m ${String(Math.round(value % 60)).padStart(2, "0")} s`;
 }
 
-const since = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(4)}`;
+export const since = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(4)}`;
 
-const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en-US"));
+export const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en-US"));
 
-const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 // "2026-11-16T17:17:57.269024Z" → ["2026-11-16", "17:17:57"]; the log's times are UTC and stay so.
-function moment(ts) {
+export function moment(ts) {
   const found = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)/.exec(ts || "");
   return found ? [found[1], found[2]] : ["", "–"];
 }

@@ -1,5 +1,8 @@
 // When things happened, on three lanes. Ticks that fall on the same place are one, the darker the more they are.
 
+import { make, makeSvg } from "./dom.js";
+import { seconds } from "./text.js";
+
 const LABELS = 96;
 const LANES = [
   ["to backend", "sent"],
@@ -7,10 +10,18 @@ const LANES = [
   ["to client", "told"],
 ];
 
-function timeline(items, marks, onPick) {
+export function timeline(items, marks, onPick) {
   const holder = make("div", "timeline");
-  const draw = () => holder.replaceChildren(drawTimeline(items, marks, Math.max(holder.clientWidth, 240), onPick));
-  new ResizeObserver(draw).observe(holder);
+  let drawn = 0;
+  const draw = () => {
+    drawn = holder.clientWidth;
+    holder.replaceChildren(drawTimeline(items, marks, Math.max(drawn, 240), onPick));
+  };
+  new ResizeObserver(() => holder.clientWidth !== drawn && draw()).observe(holder);
+  holder.update = (newItems, newMarks) => {
+    [items, marks] = [newItems, newMarks];
+    draw();
+  };
   return holder;
 }
 

@@ -1,8 +1,11 @@
 // A JSON value that can be folded. Children are made when they are first looked at.
 
+import { button, make } from "./dom.js";
+import { CONTROLS, LONGEST, escaped, number, oneLine, plural, shorten, size } from "./text.js";
+
 const MOST_CHILDREN = 200;
 
-function tree(value, open) {
+export function tree(value, open) {
   const root = make("div", "tree");
   root.append(treeNode(value, null, open === undefined ? 2 : open));
   return root;

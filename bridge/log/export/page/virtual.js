@@ -1,11 +1,14 @@
 // A list of any length: only the rows in sight exist. All rows have the same height.
 
-class VirtualList {
-  constructor(element, { height, row, onSelect }) {
+import { make } from "./dom.js";
+
+export class VirtualList {
+  constructor(element, { height, row, onSelect, onDraw }) {
     this.element = element;
     this.height = height;
     this.row = row;
     this.onSelect = onSelect;
+    this.onDraw = onDraw;
     this.count = 0;
     this.selected = -1;
     this.space = make("div", "space");
@@ -14,15 +17,17 @@ class VirtualList {
     element.addEventListener("scroll", () => this.draw(), { passive: true });
     element.addEventListener("keydown", (event) => this.key(event));
     element.addEventListener("click", (event) => {
-      const found = event.target.closest("[data-index]");
-      if (found) this.select(Number(found.dataset.index));
+      // By its place: a row that was drawn again between press and release is not the target of the click.
+      this.select(Math.floor((event.clientY - this.space.getBoundingClientRect().top) / this.height));
     });
     new ResizeObserver(() => this.draw()).observe(element);
   }
 
-  setCount(count) {
+  // `above`: rows that are new above those in sight, which therefore stay where they are.
+  setCount(count, above) {
     this.count = count;
     this.space.style.height = `${count * this.height}px`;
+    if (above && this.element.scrollTop > 0) this.element.scrollTop += above * this.height;
     this.draw(true);
   }
 
@@ -48,6 +53,7 @@ class VirtualList {
     }
     this.space.replaceChildren(...rows);
     this.point();
+    if (this.onDraw) this.onDraw();
   }
 
   select(index, quietly) {

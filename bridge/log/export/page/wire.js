@@ -1,9 +1,14 @@
 // Both wires, side by side, in the order of time: what went between bridge and backend, and what the client got.
 
+import { make } from "./dom.js";
+import { number, oneLine, plural, putText, shorten, since } from "./text.js";
+import { tree } from "./tree.js";
+import { VirtualList } from "./virtual.js";
+
 const ROW = 26;
 
 // Everything with a time, as {at, lane, label, hint, value, raw, facts}; lane 0 and 1 are the backend's, 2 the client's.
-function wireItems(wire, row) {
+export function wireItems(wire, row) {
   const items = [];
   for (const [at, direction, kind, method, chunk, attempt, payload] of wire.frames) {
     items.push({
@@ -20,7 +25,7 @@ function wireItems(wire, row) {
     items.push({ at: 0, lane: 2, label, value: "body" in wire.request ? wire.request.body : wire.request, facts: ["client_request"], asks: true });
   }
   for (const [at, kind, payload] of wire.client) items.push(...clientItems(at, kind, payload));
-  if (wire.end !== null) items.push({ at: wire.end, lane: 2, label: `end: ${row.outcome}`, value: null, facts: ["turn_end"], ends: true });
+  if (wire.end !== null && wire.end !== undefined) items.push({ at: wire.end, lane: 2, label: `end: ${row.outcome}`, value: null, facts: ["turn_end"], ends: true });
   return items.map((item, index) => [item, index]).sort(([a, i], [b, j]) => a.at - b.at || i - j).map(([item]) => item);
 }
 
@@ -103,7 +108,7 @@ function wireRows(items) {
   return rows;
 }
 
-function wireView(items) {
+export function wireView(items) {
   const view = make("div", "wire");
   const search = make("input", "");
   search.type = "search";
@@ -147,17 +152,22 @@ function wireView(items) {
       event.preventDefault();
     }
   });
-  const filter = () => {
+  const filter = (keep) => {
     const wanted = search.value.toLowerCase();
     const found = wanted ? items.filter((item) => matches(item, wanted)) : items;
     rows = wireRows(found);
-    virtual.selected = -1;
+    if (keep !== true) virtual.selected = -1;
     virtual.setCount(rows.length);
     count.textContent = found.length === items.length ? plural(items.length, "record") : `${number(found.length)} of ${plural(items.length, "record")}`;
   };
-  search.addEventListener("input", filter);
-  NARROW.onchange = filter; // of the view that is shown
+  search.addEventListener("input", () => filter());
+  NARROW.onchange = () => filter(); // of the view that is shown
   filter();
+  // More of a turn that runs. What was there stays where it is.
+  view.update = (more) => {
+    items = more;
+    filter(true);
+  };
   view.goTo = (at) => {
     const index = rows.findIndex((row) => (row[0] || row[1]).at >= at);
     virtual.select(index < 0 ? rows.length - 1 : index);
