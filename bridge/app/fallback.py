@@ -86,6 +86,8 @@ class Breakers:
 
     def resting(self) -> dict[str, bool]:
         """Whether each backend that has failed rests now."""
+        if not self._failures:
+            return {}
         now = trio.current_time()
         return {name: self._rests_until.get(name, now) > now for name in self._failures}
 

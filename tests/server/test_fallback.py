@@ -29,7 +29,7 @@ from bridge.errors import (
 )
 from bridge.server.gate import label_of
 from bridge.settings.file import read_config
-from bridge.store.key_store import add_key
+from bridge.store.key_store import KeyFile
 
 Clock = trio.testing.MockClock
 
@@ -180,8 +180,8 @@ def test_a_model_that_the_key_must_not_use_is_skipped(tmp_path: Path) -> None:
     store = tmp_path / "state" / "turnbridge" / "keys.json"
     store.parent.mkdir(parents=True)
     now = datetime.now(UTC)
-    free = add_key(store, "free", now=now)[0]
-    strict = add_key(store, "strict", now=now, models=("one", "two"))[0]
+    free = KeyFile(store).add("free", now=now)[0]
+    strict = KeyFile(store).add("strict", now=now, models=("one", "two"))[0]
     with running_bridge(tmp_path, config_of(tmp_path, '["two", "mock-echo"]')) as bridge:
         assert answered(bridge, free) == (200, "mock-echo")
         assert answered(bridge, strict) == (502, "two")
