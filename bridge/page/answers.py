@@ -49,7 +49,7 @@ _FOLDERS = (("bridge.page", "static"), ("bridge.log.export", "page"))
 """Where its files are. The second are those of the exported file: both show a turn with the same code."""
 
 Show = Callable[[PageRequest], Awaitable[Page]]
-Stream = Callable[[PageRequest], AsyncGenerator[bytes, None]]
+Stream = Callable[[Request, PageRequest], AsyncGenerator[bytes, None]]
 
 
 def guarded(handler: Handler) -> Handler:
@@ -117,7 +117,7 @@ def streams(stream: Stream) -> Handler:
     async def handle(request: Request) -> None:
         with trio.CancelScope() as sending:
             asked = await _read(request, 0, sending.cancel)
-            async with aclosing(stream(asked)) as batches:
+            async with aclosing(stream(request, asked)) as batches:
                 has_begun = False
                 async for batch in batches:
                     if not has_begun:
