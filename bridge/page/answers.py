@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import trio
 
@@ -135,7 +135,9 @@ async def _read(request: Request, max_body: int, gone: Callable[[], None]) -> Pa
     body = await request.read_body(max_body) if request.method in ("POST", "DELETE") else b""
     request.on_gone(gone)
     query = dict(parse_qsl(request.query.decode("latin-1"), keep_blank_values=True))
-    return PageRequest(request.path, request.params, query, request.key, body)
+    # The page encodes an id once more: one from a log may have slashes.
+    path = {name: unquote(value) for name, value in request.params.items()}
+    return PageRequest(request.path, path, query, request.key, body)
 
 
 def members_of(request: PageRequest) -> dict[str, Any]:

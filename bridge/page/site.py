@@ -112,10 +112,16 @@ class Site:
         return await in_thread(lambda: _page(_conversation(opened.exported, longest) | about))
 
     async def wire(self, request: PageRequest) -> Page:
-        """GET /page/api/turns/{id}/wire?cut=CHARACTERS."""
+        """GET /page/api/turns/{id}/wire?cut=CHARACTERS&only=request."""
         longest = query_number(request.query, "cut", default=MAX_CUT, largest=MAX_CUT)
         opened = await self.turns.find(request.path["id"], self.label(request))
+        if request.query.get("only") == "request":
+            return await in_thread(lambda: _page({"request": opened.exported.recording.request}))
         return await in_thread(lambda: _page(cut_texts(wire_block(opened.exported.recording), longest)))
+
+    async def beside(self, request: PageRequest) -> Page:
+        """GET /page/api/turns/{id}/neighbours."""
+        return _page(await self.turns.neighbours(request.path["id"], self.label(request)))
 
     # What happens now
 
@@ -240,6 +246,7 @@ def routes_of(site: Site, max_body: int) -> list[Route]:
         get("/page/api/turns", _shows(site.listed), "listTurns", "The turns"),
         get("/page/api/turns/{id}", _shows(site.one), "getTurn", "A turn"),
         get("/page/api/turns/{id}/wire", _shows(site.wire), "getTurnWire", "The messages of a turn"),
+        get("/page/api/turns/{id}/neighbours", _shows(site.beside), "getNeighbours", "The turns before and after"),
         get("/page/api/turns/{id}/export", _shows(site.export), "exportTurn", "A turn as a file"),
         post("/page/api/turns/{id}/case", _shows(site.case), "makeCase", "A turn as a case of the laboratory"),
         post("/page/api/turns/{id}/cancel", _shows(site.stop_turn), "cancelTurn", "Cancel a turn"),

@@ -19,6 +19,8 @@ from bridge.log.filters import Filters
 from bridge.log.log import Log
 from bridge.log.recording import Recording
 from bridge.log.summary import Summary
+from bridge.page.conversation import logged_neighbours, neighbours
+from bridge.page.history import cost_text
 from bridge.page.records import RecordMaker, brief_recording, iso_time, read_back
 from bridge.page.ring import HeldTurn, Ring
 from bridge.playback.recorded import spoken_at
@@ -66,7 +68,7 @@ class Turns:
                 small = turn.size <= AT_ONCE
                 turn.base = self._base(turn) if small else await in_thread(self._base, turn)
             row = list_row(ExportedTurn(brief_recording(turn, self.keys, request=False)))
-            start, facts = turn.start or {}, turn.facts
+            start, end, facts = turn.start or {}, turn.end or {}, turn.facts
             if facts is not None and facts.first is not None:
                 row["first_event_s"] = round(facts.first - facts.arrived, 6)
             if facts is not None and not row["calls"]:
@@ -80,7 +82,7 @@ class Turns:
                     "key": turn.key,
                     "protocol": turn.protocol,
                     "backend": start.get("backend") or "",
-                    "cost": _cost((turn.end or {}).get("cost"), (turn.end or {}).get("currency")),
+                    "cost": cost_text(end.get("cost"), end.get("currency") or ""),
                 }
             )
         return turn.row
@@ -195,6 +197,13 @@ class Turns:
         self._last[1].row = row
         return self._last[1]
 
+    async def neighbours(self, name: str, label: str | None) -> dict[str, Any]:
+        """The turns before and after this one in its conversation. For one in the log that may take a while."""
+        if (turn := self.held(name, label)) is not None and self.ring is not None:
+            return neighbours(self.ring, turn)
+        opened = await self.find(name, label)
+        return await in_thread(lambda: logged_neighbours(self._open(), opened.exported), abandon_on_cancel=True)
+
     def _find_logged(self, name: str) -> Opened | None:
         try:
             log = self._open()
@@ -226,12 +235,8 @@ def _logged_row(log: Log, summary: Summary) -> Row:
         "key": "",
         "protocol": spoken_at(summary.path) or "",
         "backend": summary.backend,
-        "cost": _cost(summary.cost, summary.currency),
+        "cost": cost_text(summary.cost, summary.currency or ""),
     }
-
-
-def _cost(cost: float | None, currency: str | None) -> str | None:
-    return None if cost is None else f"{cost:.6f} {currency or ''}".rstrip()
 
 
 def _position(cursor: str | None) -> tuple[bool, str, str] | None:

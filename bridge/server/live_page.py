@@ -63,6 +63,7 @@ class LivePage:
         self._app = app
         self._ring = ring
         self._history = history
+        history.prices = app.service.prices
         self._keys = keys
         self._routes: Routes | None = None
         self._loading = trio.Lock()
