@@ -73,7 +73,9 @@ class Site:
         token, key = body.get("token"), body.get("key")
         if not isinstance(token, str | None) or not isinstance(key, str | None) or (token is None) == (key is None):
             raise InvalidRequest('Send the token of the printed address, or a key: {"token": …} or {"key": …}.')
-        await _send_cookie(request, await self.sessions.begin(token=token, key=key))
+        cookie = await self.sessions.begin(token=token, key=key)
+        self.sessions.end(request)  # what the browser had before, or what another program on this host gave it
+        await _send_cookie(request, cookie)
 
     async def end(self, request: Request) -> None:
         """DELETE /page/session."""

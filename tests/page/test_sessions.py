@@ -140,6 +140,15 @@ def test_the_printed_address_opens_the_page(tmp_path: Path) -> None:
         assert client.get("/page/api/about").status_code == 401
 
 
+def test_signing_in_again_ends_the_session_before(bridge: RunningBridge) -> None:
+    with visitor(bridge) as client:
+        before = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+        assert client.post("/page/session", json={"key": KEY}).status_code == 204
+        assert client.get("/page/api/about").status_code == 200
+        with browser(bridge.root) as other:
+            assert other.get("/page/api/about", headers={"cookie": before}).status_code == 401
+
+
 def test_a_wrong_key_begins_no_session(bridge: RunningBridge) -> None:
     with browser(bridge.root) as client:
         for body in ({"key": "wrong-key-0123456789"}, {"key": ""}, {"token": ""}):
