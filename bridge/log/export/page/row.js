@@ -29,6 +29,7 @@ export function turnRow(row) {
     row.calls.length ? plural(row.calls.length, "call") : null,
     row.invalid_arguments.length ? `${number(row.invalid_arguments.length)} not JSON` : null,
     row.repairs.length ? plural(row.repairs.length, "repair") : null,
+    row.cost ? oneLine(shorten(row.cost, 40)) : null,
   ].filter(Boolean).join(", ");
   const preview = make("span", "preview");
   if (row.error) preview.append(make("span", "code", oneLine(shorten(row.error, 60))), " ");
