@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from bridge.app.admission import Admission
+from bridge.app.budgets import Budgets
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
 from bridge.app.protocol_exchange import served_name
@@ -43,6 +44,7 @@ from bridge.routing.setup import (
     plan_backends,
     prepare_workdir,
     read_aliases,
+    read_budgets,
     read_prices,
     read_rules,
     supervisor,
@@ -124,6 +126,8 @@ class App:
         )
         self.router = self._make_router(config)
         self.store = make_store(settings)
+        prices = read_prices(config)
+        self.budgets = Budgets(self.keyring, self.store, prices, read_budgets(config))
         self.service = Service(
             self.router,
             new_id,
@@ -139,7 +143,8 @@ class App:
             policy=settings.unsupported,
             reasoning=settings.reasoning,
             recorder=self._recorder,
-            prices=read_prices(config),
+            prices=prices,
+            budgets=self.budgets,
             player=player,
             admission=admission,
             cap=cap_options(settings),
@@ -315,6 +320,7 @@ class App:
                 self.watchdog,
                 self._memory,
                 admission,
+                self.budgets,
                 self.log,
                 tuple(each for each in redactors if each is not None),
             )

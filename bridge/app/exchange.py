@@ -16,8 +16,10 @@ import trio
 
 from bridge.app.admission import Slot, resolve_visible
 from bridge.app.answers import OnlyEnd, start_answer
+from bridge.app.budgets import budget_headers
 from bridge.app.rate_limits import add_reset_time, limit_headers
 from bridge.app.service import AnswerSettings, Service
+from bridge.budgets import Claim
 from bridge.core.backend import Backend, EventStream
 from bridge.core.events import CANCELLED, CLIENT_GONE, Finished, TurnEvent
 from bridge.core.models import ModelChoice
@@ -47,6 +49,7 @@ class Exchange:
     __slots__ = (
         "_arrived",
         "_backend",
+        "_claim",
         "_cut",
         "_end",
         "_ended",
@@ -93,6 +96,7 @@ class Exchange:
         self._cut: Finished | None = None
         self._waiting: trio.CancelScope | None = None
         self._slot: Slot | None = None
+        self._claim: Claim | None = None
         self._facts = TurnFacts(self.id, key, trio.current_time())
         if service.tracing is not None:
             self._facts.trace = service.tracing.here()
@@ -145,6 +149,9 @@ class Exchange:
         self.headers += limit_headers(backend.rate_limits())
         if generate:
             self._slot = await self._service.admission.enter(self._key, backend.name, turn.n or 1, self._revoke)
+            if service.budgets is not None:
+                self._claim, left = await service.budgets.claim(self._key, turn)
+                self.headers += budget_headers(left, self._settings.now())
         else:
             await self._service.admission.count(self._key)
         facts = self._facts
@@ -303,6 +310,8 @@ class Exchange:
         usage = self.encoder.usage if self.encoder is not None else None
         for observer in self._service.observers:
             observer.ended(self._facts, end, usage, trio.current_time())
+        if self._service.budgets is not None:
+            self._service.budgets.settle(self._claim)
 
     def _release(self) -> None:
         """Release what a subclass holds while the answer runs."""

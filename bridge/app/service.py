@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from bridge.app.admission import Admission
+from bridge.app.budgets import Budgets
 from bridge.app.metrics import Metrics
 from bridge.app.recorders import Recorders, Sink
 from bridge.core.events import Finished, Usage
@@ -95,6 +96,7 @@ class Service(AnswerSettings):
     """How tools are offered, by model and key."""
     recorder: Sink = field(default_factory=Recorders)
     prices: Prices = NO_PRICES
+    budgets: Budgets | None = None
     player: Player | None = None
     running: dict[tuple[str, str], ProtocolExchange] = field(default_factory=dict)
     """The responses in progress, by key and id."""
@@ -113,7 +115,7 @@ class Service(AnswerSettings):
     """Metrics, traces if they are enabled, and those of the recorder."""
 
     def __post_init__(self) -> None:
-        meter = Meter(self.counts, self.store, lambda: self.router.models(), self.prices)
+        meter = Meter(self.counts, self.store, lambda: self.router.models(), self.prices, self.budgets)
         tracing = () if self.tracing is None else (self.tracing,)
         self.observers = (meter, *tracing, *self.recorder.observers(self.prices))
 
@@ -122,12 +124,18 @@ class Meter(Observer):
     """Counts requests for the metrics, and their usage for the store."""
 
     def __init__(
-        self, counts: Counts, store: Store, models: Callable[[], Iterable[str]], prices: Prices = NO_PRICES
+        self,
+        counts: Counts,
+        store: Store,
+        models: Callable[[], Iterable[str]],
+        prices: Prices = NO_PRICES,
+        budgets: Budgets | None = None,
     ) -> None:
         self._counts = counts
         self._store = store
         self._models = models
         self._prices = prices
+        self._budgets = budgets
 
     def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
         self._counts.waiting += 1
@@ -156,5 +164,8 @@ class Meter(Observer):
         if cost := self._prices.cost(turn.model, usage):
             counts.costs.add(model, by=cost)
         tokens = usage.input, usage.cached, usage.output, usage.reasoning
-        day = datetime.now(UTC).date().isoformat()
+        if self._budgets is not None:
+            day = self._budgets.time_of_row(facts.key)
+        else:
+            day = datetime.now(UTC).date().isoformat()
         self._store.count(UsageRow(day, facts.key, turn.model, 1, int(end.outcome == "failed"), *tokens))
