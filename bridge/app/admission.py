@@ -147,6 +147,27 @@ class Admission:
             await self._wait(slot, obstacle)
         return slot
 
+    def move(self, slot: Slot | None, label: str, backend: str, turns: int, cut: Cut) -> Slot:
+        """A slot of another backend for a request that was admitted, in place of `slot`. It does not wait for one.
+
+        Raises as `enter` does; then `slot` remains as it is. The key's slot is not given to others in between.
+        """
+        if self._closed:
+            raise _stopping()
+        wanted = Slot(self, label, backend, turns, cut)
+        held = slot if slot in self._granted else None
+        if held is not None:
+            self._count(held, -1)
+        obstacle = self._obstacle(wanted)
+        if held is not None:
+            self._count(held, 1)
+        if obstacle is not None:
+            raise obstacle
+        self._grant(wanted)
+        if held is not None:
+            self._free(held)
+        return wanted
+
     def close(self) -> None:
         """The bridge stops: admit no more turns, and fail those that wait."""
         self._closed = True
@@ -247,15 +268,17 @@ class Admission:
 
     def _grant(self, slot: Slot) -> None:
         self._granted[slot] = None
-        self._of_keys[slot.label] += slot.turns
-        self._of_backends[slot.backend] += slot.turns
+        self._count(slot, 1)
+
+    def _count(self, slot: Slot, times: int) -> None:
+        self._of_keys[slot.label] += times * slot.turns
+        self._of_backends[slot.backend] += times * slot.turns
 
     def _free(self, slot: Slot) -> None:
         if slot not in self._granted:
             return
         del self._granted[slot]
-        self._of_backends[slot.backend] -= slot.turns
-        self._of_keys[slot.label] -= slot.turns
+        self._count(slot, -1)
         if not self._of_keys[slot.label]:
             del self._of_keys[slot.label]
         self._grant_waiting()

@@ -17,6 +17,7 @@ import trio
 
 from bridge.app.admission import Admission
 from bridge.app.budgets import Budgets
+from bridge.app.fallback import Fallbacks
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
 from bridge.app.protocol_exchange import served_name
@@ -117,6 +118,7 @@ class App:
         """The CODEX_HOME whose login the children use."""
         sinks = (self.log.recorder if self.log is not None else None, recent)
         self._recorder = joined([sink for sink in sinks if sink is not None])
+        self._fallbacks = Fallbacks(config.routing.fallback)
         self._memory = MemoryLimit(settings.max_rss, memory)
         admission = Admission(
             self.keyring if keys or key_store is not None else None,
@@ -145,6 +147,7 @@ class App:
             recorder=self._recorder,
             prices=prices,
             budgets=self.budgets,
+            fallbacks=self._fallbacks,
             player=player,
             admission=admission,
             cap=cap_options(settings),
@@ -201,7 +204,8 @@ class App:
         for protocol in PROTOCOLS.values():
             for beginning in protocol.own_models:
                 await self._report_stand_in(protocol, beginning)
-        if not self.router.has_aliases:
+        chains = self._fallbacks.chains
+        if not self.router.has_aliases and not chains:
             return
         # Only now: this asks every provider that can list its models.
         await self.router.wait_until_known(self.settings.rpc_timeout)
@@ -213,6 +217,10 @@ class App:
                 model,
                 why,
             )
+
+        for name in dict.fromkeys(name for chain in chains.values() for name in chain):
+            if (wrong := self.router.why_stray(name)) is not None:
+                log.warning("The fallback to %r has no effect. %s Correct it in [routing.fallback].", name, wrong)
 
     async def _report_stand_in(self, protocol: ClientProtocol, beginning: str) -> None:
         with suppress(BridgeError):
@@ -321,6 +329,7 @@ class App:
                 self._memory,
                 admission,
                 self.budgets,
+                self._fallbacks.breakers,
                 self.log,
                 tuple(each for each in redactors if each is not None),
             )

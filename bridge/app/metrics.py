@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from bridge.app.admission import Admission
 from bridge.app.budgets import Budgets
+from bridge.app.fallback import Breakers
 from bridge.errors import Forbidden, NotReady
 from bridge.http.pages import Page, PageRequest
 from bridge.redact import Redactor
@@ -42,6 +43,7 @@ class Sources:
     memory: MemoryLimit = field(default_factory=lambda: MemoryLimit(0))
     admission: Admission = field(default_factory=Admission)
     budgets: Budgets | None = None
+    breakers: Breakers = field(default_factory=Breakers)
     log: EventLog | None = None
     redactors: tuple[Redactor, ...] = ()
 
