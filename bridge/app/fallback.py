@@ -38,7 +38,8 @@ FAILURES, COOL_DOWN, LONGEST = 3, 30.0, 3600.0
 
 _THE_CLIENTS = (InvalidRequest, BudgetExceeded, KeyLimitReached, Unauthorized, Forbidden, SlowClient)
 _NOT_ELSEWHERE = ("shutdown_initiated", "backend_error", UNAVAILABLE)
-"""The bridge itself is stopping, or its store cannot be read; the child refused a call, which may be because of what the client sent."""
+"""The bridge itself is stopping; its store cannot be read; the child refused a call, which may be because of what the
+client sent."""
 _SILENT = (UsageUpdate, Rerouted, Restarted, Finished)
 """Events without a piece of the answer."""
 
