@@ -147,6 +147,10 @@ class KeyLimitReached(
     """The limit of the client's key is reached; other clients are served."""
 
 
+class BudgetExceeded(BridgeError, code="budget_exceeded", http_status=429, kind="rate_limit_error"):
+    """A budget of the client's key, or of all keys, has no room."""
+
+
 class BackendCrashed(BridgeError, code="backend_crashed", http_status=502, severity="transient"):
     """The child ended while the turn was running."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from bridge.app.admission import Admission
+from bridge.app.budgets import Budgets
 from bridge.app.fallback import Fallbacks
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
@@ -44,6 +45,7 @@ from bridge.routing.setup import (
     plan_backends,
     prepare_workdir,
     read_aliases,
+    read_budgets,
     read_prices,
     read_rules,
     supervisor,
@@ -126,6 +128,8 @@ class App:
         )
         self.router = self._make_router(config)
         self.store = make_store(settings)
+        prices = read_prices(config)
+        self.budgets = Budgets(self.keyring, self.store, prices, read_budgets(config))
         self.service = Service(
             self.router,
             new_id,
@@ -141,7 +145,8 @@ class App:
             policy=settings.unsupported,
             reasoning=settings.reasoning,
             recorder=self._recorder,
-            prices=read_prices(config),
+            prices=prices,
+            budgets=self.budgets,
             fallbacks=self._fallbacks,
             player=player,
             admission=admission,
@@ -323,6 +328,7 @@ class App:
                 self.watchdog,
                 self._memory,
                 admission,
+                self.budgets,
                 self._fallbacks.breakers,
                 self.log,
                 tuple(each for each in redactors if each is not None),

@@ -16,9 +16,12 @@ import trio
 
 from bridge.app.admission import Slot, resolve_visible
 from bridge.app.answers import OnlyEnd, start_answer
+from bridge.app.budgets import HEADER as BUDGET_HEADER
+from bridge.app.budgets import budget_headers
 from bridge.app.fallback import ANSWERED_BY, Candidate, Failure, FallbackStream, is_worth
 from bridge.app.rate_limits import add_reset_time, limit_headers
 from bridge.app.service import AnswerSettings, Service
+from bridge.budgets import Claim
 from bridge.core.backend import Backend, EventStream
 from bridge.core.events import CANCELLED, CLIENT_GONE, Finished, TurnEvent
 from bridge.core.models import ModelChoice
@@ -51,6 +54,7 @@ class Exchange:
     __slots__ = (
         "_arrived",
         "_backend",
+        "_claim",
         "_cut",
         "_end",
         "_ended",
@@ -97,6 +101,7 @@ class Exchange:
         self._cut: Finished | None = None
         self._waiting: trio.CancelScope | None = None
         self._slot: Slot | None = None
+        self._claim: Claim | None = None
         self._facts = TurnFacts(self.id, key, trio.current_time())
         if service.tracing is not None:
             self._facts.trace = service.tracing.here()
@@ -201,6 +206,11 @@ class Exchange:
             await admission.count(self._key)
         elif failure is None:
             self._slot = await admission.enter(self._key, backend.name, n, self._revoke)
+        if generate and service.budgets is not None:
+            # Another model has another price, or none, which a budget in money must not cover.
+            service.budgets.settle(self._claim)
+            self._claim, left = await service.budgets.claim(self._key, turn)
+            self.headers += budget_headers(left, self._settings.now())
         facts = self._facts
         if failure is not None:
             facts.fallbacks += 1
@@ -366,6 +376,8 @@ class Exchange:
         usage = self.encoder.usage if self.encoder is not None else None
         for observer in self._service.observers:
             observer.ended(self._facts, end, usage, trio.current_time())
+        if self._service.budgets is not None:
+            self._service.budgets.settle(self._claim)
 
     def _release(self) -> None:
         """Release what a subclass holds while the answer runs."""
@@ -424,7 +436,7 @@ class _Start:
 
 
 def _is_about_backend(header: bytes) -> bool:
-    return header in (HEADER, ANSWERED_BY) or header.startswith(b"x-codex-")
+    return header in (HEADER, ANSWERED_BY, BUDGET_HEADER) or header.startswith(b"x-codex-")
 
 
 def visible(text: str) -> bytes:

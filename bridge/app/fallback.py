@@ -20,6 +20,7 @@ from bridge.core.turn import Turn
 from bridge.errors import (
     BackendTimeout,
     BridgeError,
+    BudgetExceeded,
     Forbidden,
     InvalidRequest,
     KeyLimitReached,
@@ -27,6 +28,7 @@ from bridge.errors import (
     SlowClient,
     Unauthorized,
 )
+from bridge.store.queued import UNAVAILABLE
 
 ANSWERED_BY = b"x-bridge-answered-by"
 PATIENCE = 30.0
@@ -34,9 +36,10 @@ PATIENCE = 30.0
 FAILURES, COOL_DOWN, LONGEST = 3, 30.0, 3600.0
 """After so many failures in a row a backend rests for so many seconds; at most so many, if it says when to retry."""
 
-_THE_CLIENTS = (InvalidRequest, KeyLimitReached, Unauthorized, Forbidden, SlowClient)
-_NOT_ELSEWHERE = ("shutdown_initiated", "backend_error")
-"""The bridge itself is stopping; the child refused a call, which may be because of what the client sent."""
+_THE_CLIENTS = (InvalidRequest, BudgetExceeded, KeyLimitReached, Unauthorized, Forbidden, SlowClient)
+_NOT_ELSEWHERE = ("shutdown_initiated", "backend_error", UNAVAILABLE)
+"""The bridge itself is stopping; its store cannot be read; the child refused a call, which may be because of what the
+client sent."""
 _SILENT = (UsageUpdate, Rerouted, Restarted, Finished)
 """Events without a piece of the answer."""
 

@@ -132,6 +132,11 @@ class Keyring:
         return self._valid.get(label)
 
     @property
+    def labels(self) -> list[str]:
+        """The labels of all valid keys."""
+        return list(self._valid)
+
+    @property
     def operator(self) -> str | None:
         """The label of the first key that the operator has set, or that was generated for this machine."""
         return self._given[0].label if self._given else None

@@ -6,12 +6,14 @@ Nothing is counted here. The numbers are collected on request, and the Prometheu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from bridge.app.admission import Admission
+from bridge.app.budgets import Budgets
 from bridge.app.fallback import Breakers
-from bridge.errors import Forbidden
+from bridge.errors import Forbidden, NotReady
 from bridge.http.pages import Page, PageRequest
 from bridge.redact import Redactor
 from bridge.telemetry import Counts, MemoryLimit, Watchdog
@@ -40,6 +42,7 @@ class Sources:
     watchdog: Watchdog = field(default_factory=Watchdog)
     memory: MemoryLimit = field(default_factory=lambda: MemoryLimit(0))
     admission: Admission = field(default_factory=Admission)
+    budgets: Budgets | None = None
     breakers: Breakers = field(default_factory=Breakers)
     log: EventLog | None = None
     redactors: tuple[Redactor, ...] = ()
@@ -63,4 +66,8 @@ class Metrics:
 
         if self._exposition is None:
             self._exposition = Exposition(self._sources)
+        if self._sources.budgets is not None:
+            # A store that cannot be read takes only these samples away.
+            with suppress(NotReady):
+                self._exposition.budgets = await self._sources.budgets.everything()
         return Page(self._exposition.text(), 200, [(b"cache-control", b"no-store")], CONTENT_TYPE)

@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from bridge import __version__
 from bridge.app.metrics import Sources
 from bridge.appserver.supervisor import Pool, Supervisor
+from bridge.budgets import PARTS, Standing
 from bridge.counts import Histogram
 
 PREFIX = "turnbridge"
@@ -27,6 +28,8 @@ class Exposition:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
+        self.budgets: list[Standing] = []
+        """As they were when the page was requested."""
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._registry.register(self)
@@ -44,6 +47,7 @@ class Exposition:
         yield from _edge(self._sources)
         yield from _turns(self._sources)
         yield from _children(self._sources)
+        yield from _budgets(self.budgets)
         yield from _bridge(self._sources)
 
 
@@ -84,6 +88,19 @@ def _turns(sources: Sources) -> Iterator[Metric]:
     yield _counter(
         "tool_call_invalid_arguments", "Tool calls with arguments that are not JSON.", counts.invalid_arguments
     )
+
+
+def _budgets(standings: list[Standing]) -> Iterator[Metric]:
+    labels = ("key", "budget")
+
+    def amounts(read: Callable[[Standing], int]) -> dict[Row, float]:
+        return {
+            (each.key or "all", str(each.budget)): read(each) / (PARTS if each.budget.is_money else 1)
+            for each in standings
+        }
+
+    yield _gauges("budget_spent", "What was used in the present window.", labels, amounts(lambda each: each.spent))
+    yield _gauges("budget_left", "What is left in the present window.", labels, amounts(lambda each: each.left))
 
 
 def _children(sources: Sources) -> Iterator[Metric]:
@@ -157,7 +174,7 @@ def _counter(name: str, text: str, value: int) -> Metric:
     return _counters(name, text, (), {(): value})
 
 
-def _gauges(name: str, text: str, labels: Row, values: Mapping[Row, int]) -> Metric:
+def _gauges(name: str, text: str, labels: Row, values: Mapping[Row, float]) -> Metric:
     family = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=labels)
     for row, value in values.items():
         family.add_metric(row, value)

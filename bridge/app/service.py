@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from bridge.app.admission import Admission
+from bridge.app.budgets import Budgets
 from bridge.app.fallback import Fallbacks
 from bridge.app.metrics import Metrics
 from bridge.app.recorders import Recorders, Sink
@@ -99,6 +100,7 @@ class Service(AnswerSettings):
     """How tools are offered, by model and key."""
     recorder: Sink = field(default_factory=Recorders)
     prices: Prices = NO_PRICES
+    budgets: Budgets | None = None
     fallbacks: Fallbacks = field(default_factory=Fallbacks)
     player: Player | None = None
     running: dict[tuple[str, str], ProtocolExchange] = field(default_factory=dict)
@@ -118,7 +120,7 @@ class Service(AnswerSettings):
     """Metrics, traces if they are enabled, and those of the recorder."""
 
     def __post_init__(self) -> None:
-        meter = Meter(self.counts, self.store, lambda: self.router.models(), self.prices, self.fallbacks)
+        meter = Meter(self.counts, self.store, lambda: self.router.models(), self.prices, self.budgets, self.fallbacks)
         tracing = () if self.tracing is None else (self.tracing,)
         self.observers = (meter, *tracing, *self.recorder.observers(self.prices))
 
@@ -132,12 +134,14 @@ class Meter(Observer):
         store: Store,
         models: Callable[[], Iterable[str]],
         prices: Prices = NO_PRICES,
+        budgets: Budgets | None = None,
         fallbacks: Fallbacks | None = None,
     ) -> None:
         self._counts = counts
         self._store = store
         self._models = models
         self._prices = prices
+        self._budgets = budgets
         self._fallbacks = fallbacks or Fallbacks()
 
     def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
@@ -172,5 +176,8 @@ class Meter(Observer):
         if cost := self._prices.cost(turn.model, usage):
             counts.costs.add(model, by=cost)
         tokens = usage.input, usage.cached, usage.output, usage.reasoning
-        day = datetime.now(UTC).date().isoformat()
+        if self._budgets is not None:
+            day = self._budgets.time_of_row(facts.key)
+        else:
+            day = datetime.now(UTC).date().isoformat()
         self._store.count(UsageRow(day, facts.key, turn.model, 1, int(end.outcome == "failed"), *tokens))

@@ -33,7 +33,7 @@ COMMANDS = {
     "store": "Manage the store of responses: check, migrate, copy.",
     "auth": "Show Codex's login, or log in.",
     "cap": "Use the Coreason Agent Protocol: send requests, check messages.",
-    "keys": "Manage the keys of clients: add, list, revoke.",
+    "keys": "Manage the keys of clients: add, list, show, revoke.",
     "lab": "Test prompts that teach a model to call tools.",
     "log": "Inspect event logs: list, show, follow, count, compare.",
 }

@@ -10,9 +10,12 @@ import typer
 from bridge.cli.flags import Flags, setting_flags
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
+    from bridge.budgets import Standing
     from bridge.settings import Settings
+    from bridge.store.base import UsageRow
     from bridge.store.key_store import ClientKey, KeyStore
 
 keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -43,6 +46,14 @@ def add(
     max_body: Annotated[
         int | None, typer.Option(min=1024, metavar="BYTES", help="Size of a request body. [PROXY_MAX_BODY]")
     ] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BUDGET",
+            help="What the key may use in each hour, day, week or month (UTC): 5USD/day, 2000000tokens/month. Repeat "
+            "the flag for several. [no budget]",
+        ),
+    ] = None,
     expires: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Expiry: 2027-01-31, 2027-01-31T08:30, or after 12h, 30d. [never]"),
@@ -70,6 +81,7 @@ def add(
         max_requests=max_requests,
         max_connections=max_connections,
         max_body=max_body,
+        budgets=tuple(budget) if budget else None,
     )
     if json:
         typer.echo(orjson.dumps({"key": key, **describe(kept)}).decode())
@@ -101,16 +113,54 @@ def list_keys(
     if not known:
         typer.echo("no keys yet; `turnbridge keys add NAME` creates one", err=True)
         return
+    standings = read_standings(flags, known)
     # A name is never cut: `keys revoke` needs it.
     name = max(12, *(len(key.name) for key in known))
     typer.echo(f"{'name':{name}}  {'label':16}  {'made':10}  {'ends':10}  may use")
     for key in known:
         ends = "never" if key.expires is None else f"{_day(key.expires)}"
         shown = "expired" if key.has_expired(time.time()) else ends
-        first, *more = _wrapped(describe_allowance(key), Screen().width - name - 44)
+        first, *more = _wrapped(
+            ", ".join([describe_allowance(key), *map(_left, standings[key.label])]), Screen().width - name - 44
+        )
         typer.echo(f"{key.name:{name}}  {key.label}  {_day(key.created)}  {shown:10}  {first}")
         for line in more:
             typer.echo(f"{'':{name + 44}}{line}")
+
+
+@keys.command("show")
+@setting_flags(["config"])
+def show(
+    flags: Flags,
+    name: Annotated[str, NAME],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show the limits of a key, and what is spent and left of its budgets.
+
+    Money is counted at the prices of the configuration file: name it with --config, as for serve.
+    """
+    from datetime import UTC, datetime
+
+    import orjson
+
+    from bridge.app.budgets import budget_entry
+    from bridge.budgets import plain
+    from bridge.store.key_store import find_key
+
+    key = find_key(configured_keys(flags).read(), name)
+    standings = read_standings(flags, [key])[key.label]
+    if json:
+        typer.echo(orjson.dumps({**describe(key), "budgets": list(map(budget_entry, standings))}).decode())
+        return
+    ends = "never" if key.expires is None else _day(key.expires)
+    lines = [("name", key.name), ("label", key.label), ("made", _day(key.created)), ("ends", ends)]
+    lines.append(("may use", describe_allowance(key)))
+    for each in standings:
+        spent, left = (plain(amount, each.budget.unit) for amount in (each.spent, each.left))
+        until = f"{datetime.fromtimestamp(each.ends, UTC):%Y-%m-%d %H:%M} UTC"
+        lines.append(("budget", f"{each.budget}: {spent} spent, {left} left until {until}"))
+    for title, text in lines:
+        typer.echo(f"{title:8} {text}")
 
 
 @keys.command("revoke")
@@ -132,7 +182,44 @@ def configured_keys(flags: Flags) -> KeyStore:
 def describe(key: ClientKey) -> dict[str, Any]:
     """A key as JSON, without its hash."""
     known = key.model_dump(mode="json", exclude={"sha256"})
-    return {"name": known.pop("name"), "label": key.label, **known}
+    return {"name": known.pop("name"), "label": key.label, **known, "budgets": list(key.budgets or ())}
+
+
+def read_standings(flags: Flags, keys: Sequence[ClientKey]) -> dict[str, list[Standing]]:
+    """What is left of the budgets of these keys, by their labels. What running turns hold is known to the bridge alone.
+
+    Usage is read only if there is a budget.
+    """
+    if not any(key.budgets for key in keys):
+        return {key.label: [] for key in keys}
+    import time
+
+    from bridge.app.budgets import budgets_of, spent
+    from bridge.budgets import Standing
+    from bridge.routing.setup import read_prices
+    from bridge.settings.file import load_configuration
+    from bridge.store.copying import configured_place
+
+    settings, file = load_configuration(**flags)
+    place, prices, now = configured_place(settings), read_prices(file), time.time()
+    rows: list[UsageRow] = []
+    if place.exists():
+        since = min(budget.window(now).since for key in keys for budget in budgets_of(key))
+        with place.contents(create=False) as contents:
+            rows = contents.usage(since, hours=True)
+    return {
+        key.label: [
+            Standing(budget, key.label, spent(budget, key.label, rows, prices, now), 0, budget.window(now).ends)
+            for budget in budgets_of(key)
+        ]
+        for key in keys
+    }
+
+
+def _left(standing: Standing) -> str:
+    from bridge.budgets import plain
+
+    return f"{standing.budget} ({plain(standing.left, standing.budget.unit)} left)"
 
 
 def describe_allowance(key: ClientKey) -> str:

@@ -16,6 +16,7 @@ from bridge.appserver.codex_home import CodexHome, read_codex_home
 from bridge.appserver.launch import CodexLauncher, Launcher
 from bridge.appserver.supervisor import Pool, Supervisor
 from bridge.appserver.turn import ChildSettings, Limits
+from bridge.budgets import Budget, parse_budget
 from bridge.core.models import MOCK, Rule, Table, Target, make_rule
 from bridge.core.observer import Tap
 from bridge.core.prices import Price, Prices
@@ -219,6 +220,19 @@ def route(model: str, config: FileConfig, settings: Settings, plans: Sequence[Pl
     name, _ = table.unalias(model)
     backend = table.known_at_once(name, keyed=False) or table.known_at_once(name, keyed=True)
     return backend, (name if name != model else None)
+
+
+def read_budgets(config: FileConfig) -> list[Budget]:
+    """The budgets of all keys together. Raises ConfigError for money in another currency than the prices."""
+    budgets = [parse_budget(text) for text in config.budgets.all]
+    currency = config.prices.currency
+    for budget in budgets:
+        if budget.is_money and (budget.unit != currency or not config.prices.models):
+            raise ConfigError(
+                f"[budgets] all: {budget} needs prices in {budget.unit}. Set [prices] currency and [prices.models], or "
+                "a budget in tokens."
+            )
+    return budgets
 
 
 def read_prices(config: FileConfig) -> Prices:

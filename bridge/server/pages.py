@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from bridge import APP, __version__
 from bridge.app.admission import resolve_visible, visible_models
+from bridge.app.budgets import budget_entry
 from bridge.app.rate_limits import codex_usage, limits_object
 from bridge.app.service import Service
 from bridge.core.events import Usage
@@ -42,6 +43,7 @@ class Pages:
         self._lists_aliases = service.lists_aliases
         self._store = service.store
         self._prices = service.prices
+        self._budgets = service.budgets
         self._admission = service.admission
         self._fault = fault
         self._started_at = started_at
@@ -101,6 +103,7 @@ class Pages:
         since = (today - timedelta(days=days - 1)).isoformat()
         rows = [row for row in await self._store.usage(since=since) if row.key == request.key]
         prices = self._prices
+        budgets = [] if self._budgets is None else await self._budgets.visible_to(request.key)
         costs = [cost for row in rows if (cost := cost_of(row, prices)) is not None]
         return json_page(
             {
@@ -109,6 +112,7 @@ class Pages:
                 "currency": prices.currency if prices else None,
                 "data": [usage_entry(row, prices) for row in rows],
                 "total": _total(rows) | {"cost": amount(sum(costs)) if costs else None},
+                "budgets": [budget_entry(budget) for budget in budgets],
             }
         )
 

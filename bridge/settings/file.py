@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
+from bridge.budgets import check_budgets
 from bridge.errors import ConfigError, nearest
 from bridge.settings import SETTINGS, load_settings, reason_of, rule_for
 from bridge.settings.model import Settings
@@ -167,6 +168,12 @@ class PricesConfig(_Table):
     models: dict[str, PriceConfig] = {}
 
 
+class BudgetsConfig(_Table):
+    """`[budgets]`: what all keys together may use."""
+
+    all: Annotated[list[str], AfterValidator(lambda given: list(check_budgets(tuple(given))))] = []
+
+
 class FileConfig(_Table):
     """The whole file."""
 
@@ -174,6 +181,7 @@ class FileConfig(_Table):
     routing: RoutingConfig = RoutingConfig()
     tool_modes: ToolModesConfig = ToolModesConfig()
     prices: PricesConfig = PricesConfig()
+    budgets: BudgetsConfig = BudgetsConfig()
     settings: dict[str, Any] = Field(default_factory=dict, repr=False)
 
 

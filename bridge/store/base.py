@@ -43,7 +43,7 @@ class UsageRow(NamedTuple):
     """What one client key used of one model on one day."""
 
     day: str
-    """Like `2026-11-16`, in UTC."""
+    """Like `2026-11-16`, in UTC; with the hour, like `2026-11-16T09`, where a budget per hour has to see it."""
     key: str
     """The label of the client key, never the key."""
     model: str
@@ -123,5 +123,5 @@ class Store(Protocol):
     def count(self, row: UsageRow) -> None:
         """Add to the row of that day, key and model. Immediate; never blocks."""
 
-    async def usage(self, *, since: str) -> list[UsageRow]:
-        """All rows from that day on, sorted by day, key and model."""
+    async def usage(self, *, since: str, hours: bool = False) -> list[UsageRow]:
+        """All rows from that day or hour on, sorted by day, key and model. Unless `hours`, one for each day."""

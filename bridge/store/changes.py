@@ -192,6 +192,11 @@ class UsageTable:
         return sorted(UsageRow(*key, *counts) for key, counts in self._counts.items() if key[0] >= since)
 
 
+def by_day(rows: Iterable[UsageRow]) -> list[UsageRow]:
+    """The same with the hours of each day added up."""
+    return UsageTable(row._replace(day=row.day[:10]) for row in rows).rows()
+
+
 # The queue
 
 Key = tuple[str, str]

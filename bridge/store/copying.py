@@ -13,7 +13,7 @@ from bridge.errors import ConfigError, UsageError
 from bridge.settings import Settings, key_store_file, store_file
 from bridge.store import statements
 from bridge.store.base import UsageRow
-from bridge.store.changes import Batch
+from bridge.store.changes import Batch, by_day
 from bridge.store.database import StoreFile, prepare
 from bridge.store.engine import Tables, Unavailable
 from bridge.store.key_store import KeyFile, KeyStore
@@ -38,9 +38,10 @@ class Contents:
         """Everything, oldest first."""
         return self._tables.read_all(self._connection)
 
-    def usage(self, since: str) -> list[UsageRow]:
-        """The rows from that day on."""
-        return self._tables.read_usage(self._connection, since)
+    def usage(self, since: str, *, hours: bool = False) -> list[UsageRow]:
+        """The rows from that day or hour on. Unless `hours`, one for each day, key and model."""
+        rows = self._tables.read_usage(self._connection, since)
+        return rows if hours else by_day(rows)
 
     def clear(self) -> None:
         self._tables.delete_all(self._connection)

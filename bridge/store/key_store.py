@@ -21,8 +21,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from bridge.budgets import check_budgets
 from bridge.errors import ConfigError, UsageError
 from bridge.settings import Settings, key_store_file
 from bridge.store.private_files import read_whole, replace_file, take_lock
@@ -58,6 +59,8 @@ class ClientKey(BaseModel):
     """Concurrent requests and WebSockets."""
     max_body: Annotated[int, Field(ge=1024, le=1_000_000_000_000)] | None = None
     """Bytes."""
+    budgets: Annotated[tuple[str, ...], AfterValidator(check_budgets)] | None = None
+    """As `parse_budget` reads them."""
 
     @property
     def label(self) -> str:

@@ -20,6 +20,7 @@ from bridge.store.changes import (
     ConversationEntry,
     ResponseChange,
     ResponseEntry,
+    by_day,
     create,
     find_item,
     make_entry,
@@ -326,9 +327,10 @@ class QueuedStore:
         self._queue.add_usage(row)
         self._wakeup.set()
 
-    async def usage(self, *, since: str) -> list[UsageRow]:
+    async def usage(self, *, since: str, hours: bool = False) -> list[UsageRow]:
         since = max(since, oldest_day(self._now()))
-        return self._queue.usage(await self._read(partial(self._database.read_usage, since)), since)
+        rows = self._queue.usage(await self._read(partial(self._database.read_usage, since)), since)
+        return rows if hours else by_day(rows)
 
     # The database
 

@@ -75,6 +75,7 @@ def test_everything_about_a_key(keys: Run) -> None:
         "max_requests": 60,
         "max_connections": 8,
         "max_body": 4096,
+        "budgets": [],
     }
 
 

@@ -11,6 +11,7 @@ import trio
 from store.stores import TTL, Clock
 
 from bridge.store.base import Conversation, StoredResponse, UsageRow
+from bridge.store.changes import by_day
 
 Key = tuple[str, str]
 
@@ -118,8 +119,9 @@ class ModelStore:
         before = self._usage.get(row[:3], (0,) * len(row))
         self._usage[row[:3]] = UsageRow(*row[:3], *(a + b for a, b in zip(before[3:], row[3:], strict=True)))
 
-    async def usage(self, *, since: str) -> list[UsageRow]:
-        return sorted(row for row in self._usage.values() if row.day >= since)
+    async def usage(self, *, since: str, hours: bool = False) -> list[UsageRow]:
+        rows = [row for row in self._usage.values() if row.day >= since]
+        return sorted(rows) if hours else by_day(rows)
 
     def _live(self, kind: dict[Key, Kept], scope: str, id: str) -> Kept | None:
         kept = kind.get((scope, id))

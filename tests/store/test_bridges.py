@@ -278,3 +278,22 @@ def test_a_frozen_bridge_holds_no_other_up(start: Start) -> None:
         finally:
             frozen.process.send_signal(signal.SIGCONT)
         assert create(client, "two", previous_response_id=first["id"])["store"] is True
+
+
+def test_bridges_share_budgets(start: Start, url: str) -> None:
+    """What one has written, the others count; a killed one takes nothing of that with it."""
+    bridges = [start(), start()]
+    made = run_command("keys", "add", "ci", "--budget", "1tokens/hour", "--json", PROXY_STORE=url)
+    key = json.loads(made.stdout)["key"]
+
+    def spent(bridge: RunningBridge) -> int:
+        with bridge.client(key=key) as client:
+            return int(ok(client.get("/usage"))["budgets"][0]["spent"])
+
+    with bridges[0].client(key=key) as client:
+        used = create(client, "hello")["usage"]["total_tokens"]
+    wait_for(lambda: spent(bridges[1]) == used, "the usage of the other bridge")
+    bridges[0].stop(signal.SIGKILL)
+    with bridges[1].client(key=key) as client:
+        assert refusal(client.post("/responses", json=BODY), 429)[0] == "budget_exceeded"
+    assert spent(bridges[1]) == used

@@ -29,6 +29,7 @@ from bridge.protocols.reading import Effort
 from bridge.protocols.responses.encoder import NEVER_FILLED
 
 _NUMBER = or_null({"type": "number"})
+_AMOUNT: Json = {"type": "number", "minimum": 0}
 _DAY: Json = {"type": "string", "format": "date"}
 _COUNTED = ("requests", "failed", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "total_tokens")
 _COUNTS = dict.fromkeys(_COUNTED, COUNT)
@@ -74,6 +75,19 @@ _PAGES: dict[str, Json] = {
             closed(day=_DAY, key=text("A label of the key, never the key itself."), model=STRING, **_COUNTS, cost=_COST)
         ),
         total=closed(**_COUNTS, cost=_COST),
+        budgets=list_of(
+            closed(
+                budget=text("As it was set, such as 5USD/day."),
+                scope=enum("key", "all"),
+                unit=text("`tokens`, or a currency."),
+                limit=_AMOUNT,
+                spent=_AMOUNT,
+                reserved={**_AMOUNT, "description": "What running turns are expected to use."},
+                left=_AMOUNT,
+                resets_at=TIMESTAMP,
+            ),
+            description="What is left of the key's budgets; for the operator's keys also of those of all keys.",
+        ),
     ),
     "RateLimits": closed(
         "The account's quota, as far as Codex reports it.",

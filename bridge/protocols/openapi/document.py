@@ -74,8 +74,9 @@ _ERRORS = {
     413: "The body is larger than `PROXY_MAX_BODY`, the limit of the key (`request_too_large`), or the limit of the "
     "provider.",
     415: "The body is not plain JSON (`unsupported_media_type`, `unsupported_encoding`).",
-    429: "A limit of the key is reached (`key_limit_exceeded`). When a model is used also: the limit of the account is "
-    "reached (`rate_limit_exceeded`, or `insufficient_quota` when nothing is left).",
+    429: "A limit of the key is reached (`key_limit_exceeded`). When a model is used also: a budget of the key or of "
+    "all keys is used up (`budget_exceeded`), or the limit of the account is reached (`rate_limit_exceeded`, or "
+    "`insufficient_quota` when nothing is left).",
     500: "A bug in the bridge (`internal_error`); its log has the id of the request.",
     502: "Codex or the provider failed (`upstream_error`, `backend_crashed`, `empty_response`, …). Try again.",
     503: "Codex is not ready, or there are too many turns (`overloaded`, `restarting`, `store_unavailable`, …). Try "
@@ -98,7 +99,7 @@ _CAP_ERRORS = {
     422: "The body is not a ServiceRequest, or one of its members is invalid; see `details`.",
     426: "This path is a WebSocket (`upgrade_required`).",
     429: "The limit of the account (`rate_limit_exceeded`, `usage_limit_exceeded`) or of the key "
-    "(`key_limit_exceeded`) is reached.",
+    "(`key_limit_exceeded`) is reached, or a budget (`budget_exceeded`).",
     500: "A bug in the bridge (`internal_error`), or in Codex (`sandbox_error`, `thread_rollback_failed`).",
     502: "Codex or the provider failed (`upstream_unavailable`, `agent_crashed`, …).",
     503: "Not available now (`overloaded`, `agent_not_ready`, `shutting_down`, …).",
@@ -171,6 +172,11 @@ _HEADERS: Json = {
         "description": "The model that answers, if the provider uses another one than requested.",
         "schema": _VISIBLE_ASCII,
     },
+    "x-bridge-budget": {
+        "description": "What is left of each budget of the key, such as `5USD/day;left=3.21;reset=7200` (seconds), "
+        "separated by commas. Present when the key has budgets.",
+        "schema": _VISIBLE_ASCII,
+    },
     "retry-after": {
         "description": "Seconds to wait before the next attempt.",
         "schema": {"type": "integer", "minimum": 0},
@@ -194,7 +200,7 @@ def _headers(*names: str) -> Json:
 
 _TURN_HEADERS: Json = {
     "x-request-id": _header("request-id"),
-    **_headers("x-bridge-dropped", "x-bridge-model-rerouted", *_QUOTA),
+    **_headers("x-bridge-dropped", "x-bridge-model-rerouted", "x-bridge-budget", *_QUOTA),
 }
 _CAP_HEADERS: Json = {
     "x-request-id": {"description": "The id in the request itself.", "schema": {"type": "string", "format": "uuid"}},
@@ -207,7 +213,7 @@ _CAP_HEADERS: Json = {
         "description": "Whether the conversation has earlier turns; also `output.conversation`.",
         "schema": {"type": "string", "enum": list(get_args(ConversationState))},
     },
-    **_headers("x-bridge-dropped"),
+    **_headers("x-bridge-dropped", "x-bridge-budget"),
 }
 
 # Operations
