@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from bridge import __version__
+from bridge.app.admission import SharedLimits
 from bridge.app.metrics import Sources
 from bridge.appserver.supervisor import Pool, Supervisor
 from bridge.counts import Histogram
@@ -45,6 +46,7 @@ class Exposition:
         yield from _turns(self._sources)
         yield from _children(self._sources)
         yield from _bridge(self._sources)
+        yield from _shared(self._sources.admission.shared)
 
 
 def _edge(sources: Sources) -> Iterator[Metric]:
@@ -137,6 +139,13 @@ def _bridge(sources: Sources) -> Iterator[Metric]:
     yield _counter("log_records_dropped", "Records of the event log that were lost.", dropped)
     removed = sum(redactor.removed for redactor in sources.redactors)
     yield _counter("redactions", "Secrets that were kept out of the event log and of stderr.", removed)
+
+
+def _shared(shared: SharedLimits | None) -> Iterator[Metric]:
+    if shared is not None:
+        yield _gauge("shared_up", "1 while the server of PROXY_SHARED counts the limits.", int(shared.fault is None))
+        yield _gauge("shared_bridges", "Bridges that share the limits.", shared.known)
+        yield _counter("shared_failures", "Calls that the server did not answer.", shared.failures)
 
 
 # Families of samples
