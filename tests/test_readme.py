@@ -112,6 +112,13 @@ def test_every_command_is_known_and_no_table_has_more() -> None:
     assert {block.language for block in fenced()} == {"sh", "python", "toml", ""}
 
 
+def test_it_is_short_and_shows_the_page_and_the_report() -> None:
+    assert README.count("\n") <= 150
+    shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", README)
+    assert shown == ["docs/images/page-turns.png", "docs/images/lab-report.png"]
+    assert [image for image in shown if not (ROOT / image).is_file()] == []
+
+
 def test_every_script_that_is_named_is_there() -> None:
     scripts = {command.split()[0] for command in commands_in_text() if command.startswith("scripts/")}
     assert [script for script in scripts if not os.access(ROOT / script, os.X_OK)] == []

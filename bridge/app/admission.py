@@ -91,6 +91,9 @@ class SharedLimits(Protocol):
     async def take_turns(self, label: str, turns: int, limit: int) -> bool:
         """Count turns of a key unless there are too many over all bridges."""
 
+    def hold_turns(self, label: str, turns: int) -> None:
+        """Count turns of a key in any case: they take the place of others."""
+
     def free_turns(self, label: str, turns: int) -> None:
         """Turns of a key have ended."""
 
@@ -211,6 +214,31 @@ class Admission:
             slot.shares = False
             self.shared.free_turns(slot.label, slot.turns)
 
+    def move(self, slot: Slot | None, label: str, backend: str, turns: int, cut: Cut) -> Slot:
+        """A slot of another backend for a request that was admitted, in place of `slot`. It does not wait for one.
+
+        Raises as `enter` does; then `slot` remains as it is. The key's slot is not given to others in between.
+        """
+        if self._closed:
+            raise _stopping()
+        wanted = Slot(self, label, backend, turns, cut)
+        held = slot if slot in self._granted else None
+        if held is not None:
+            self._count(held, -1)
+        obstacle = self._obstacle(wanted)
+        if held is not None:
+            self._count(held, 1)
+        if obstacle is not None:
+            raise obstacle
+        self._grant(wanted)
+        key = self.key(label)
+        if self.shared is not None and key is not None and key.max_turns is not None:
+            self.shared.hold_turns(label, turns)
+            wanted.shares = True
+        if held is not None:
+            held.free()
+        return wanted
+
     def close(self) -> None:
         """The bridge stops: admit no more turns, and fail those that wait."""
         self._closed = True
@@ -327,15 +355,17 @@ class Admission:
 
     def _grant(self, slot: Slot) -> None:
         self._granted[slot] = None
-        self._of_keys[slot.label] += slot.turns
-        self._of_backends[slot.backend] += slot.turns
+        self._count(slot, 1)
+
+    def _count(self, slot: Slot, times: int) -> None:
+        self._of_keys[slot.label] += times * slot.turns
+        self._of_backends[slot.backend] += times * slot.turns
 
     def _free(self, slot: Slot) -> None:
         if slot not in self._granted:
             return
         del self._granted[slot]
-        self._of_backends[slot.backend] -= slot.turns
-        self._of_keys[slot.label] -= slot.turns
+        self._count(slot, -1)
         if not self._of_keys[slot.label]:
             del self._of_keys[slot.label]
         self._grant_waiting()

@@ -14,14 +14,17 @@ from bridge.core.stages import CutStage, LimitStage, StagedStream, StopStage
 from bridge.core.turn import Turn
 
 
-async def start_answer(backend: Backend, turn: Turn, req_id: str) -> EventStream:
-    """Begin a turn, or one for each choice that the client wants. Raises a BridgeError if it cannot begin."""
+async def start_answer(backend: Backend, turn: Turn, req_id: str, number: int = 0) -> EventStream:
+    """Begin a turn, or one for each choice that the client wants. Raises a BridgeError if it cannot begin.
+
+    `number` is that of the first of these turns in the log.
+    """
     if turn.n is None or turn.n == 1:
-        return await _start_one(backend, turn, req_id)
+        return await _start_one(backend, turn, attempt_id(req_id, number))
     streams: list[EventStream] = []
     try:
         for index in range(turn.n):
-            streams.append(await _start_one(backend, turn, attempt_id(req_id, index)))
+            streams.append(await _start_one(backend, turn, attempt_id(req_id, number + index)))
     except BaseException:
         for stream in streams:
             stream.close()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from bridge.app.admission import Admission
+from bridge.app.fallback import Fallbacks
 from bridge.app.keys import Keyring
 from bridge.app.metrics import Metrics, Sources
 from bridge.app.protocol_exchange import served_name
@@ -116,6 +117,7 @@ class App:
         """The CODEX_HOME whose login the children use."""
         sinks = (self.log.recorder if self.log is not None else None, recent)
         self._recorder = joined([sink for sink in sinks if sink is not None])
+        self._fallbacks = Fallbacks(config.routing.fallback)
         self._memory = MemoryLimit(settings.max_rss, memory)
         self.shared = open_shared(settings) if key_store is not None else None
         admission = Admission(
@@ -143,6 +145,7 @@ class App:
             reasoning=settings.reasoning,
             recorder=self._recorder,
             prices=read_prices(config),
+            fallbacks=self._fallbacks,
             player=player,
             admission=admission,
             cap=cap_options(settings),
@@ -201,7 +204,8 @@ class App:
         for protocol in PROTOCOLS.values():
             for beginning in protocol.own_models:
                 await self._report_stand_in(protocol, beginning)
-        if not self.router.has_aliases:
+        chains = self._fallbacks.chains
+        if not self.router.has_aliases and not chains:
             return
         # Only now: this asks every provider that can list its models.
         await self.router.wait_until_known(self.settings.rpc_timeout)
@@ -213,6 +217,10 @@ class App:
                 model,
                 why,
             )
+
+        for name in dict.fromkeys(name for chain in chains.values() for name in chain):
+            if (wrong := self.router.why_stray(name)) is not None:
+                log.warning("The fallback to %r has no effect. %s Correct it in [routing.fallback].", name, wrong)
 
     async def _report_stand_in(self, protocol: ClientProtocol, beginning: str) -> None:
         with suppress(BridgeError):
@@ -322,6 +330,7 @@ class App:
                 self.watchdog,
                 self._memory,
                 admission,
+                self._fallbacks.breakers,
                 self.log,
                 tuple(each for each in redactors if each is not None),
             )

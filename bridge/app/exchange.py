@@ -8,24 +8,26 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import trio
 
 from bridge.app.admission import Slot, resolve_visible
 from bridge.app.answers import OnlyEnd, start_answer
+from bridge.app.fallback import ANSWERED_BY, Candidate, Failure, FallbackStream, is_worth
 from bridge.app.rate_limits import add_reset_time, limit_headers
 from bridge.app.service import AnswerSettings, Service
 from bridge.core.backend import Backend, EventStream
 from bridge.core.events import CANCELLED, CLIENT_GONE, Finished, TurnEvent
 from bridge.core.models import ModelChoice
-from bridge.core.observer import TurnFacts
+from bridge.core.observer import Fallback, TurnFacts
 from bridge.core.turn import Turn
 from bridge.counts import OTHER
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, ModelNotFound, NotReady
 from bridge.http.request import Headers
+from bridge.log.read import TURNS_PER_MODEL
 from bridge.log.record import calls_in, rerouted_in
 from bridge.logs import RequestNames, current_request
 from bridge.protocols.client import Encoder
@@ -33,6 +35,8 @@ from bridge.protocols.dropped import HEADER, apply_policy
 from bridge.routing.router import Router
 
 log = logging.getLogger("bridge.server")
+
+Ignored = Callable[[Turn, Backend], Iterable[str]]
 
 
 class Exchange:
@@ -124,39 +128,98 @@ class Exchange:
         key = self._service.admission.key(self._key)
         return resolve_visible(self._settings.router, key, name, keyed=self.provider_key is not None)
 
+    async def _wait_for_model(self, name: Any) -> None:
+        """As `wait_for_model`; but a backend that cannot list its models stops no request that has a fallback."""
+        try:
+            await wait_for_model(self._settings.router, name)
+        except NotReady as error:
+            if not (is_worth(error) and self._stand_ins(name)):
+                raise
+            try:
+                self._resolve(name)
+            except ModelNotFound:
+                raise error from None
+
+    def _stand_ins(self, *names: str) -> tuple[str, ...]:
+        """The models that may answer instead of this one. A client's own key is for its own provider only."""
+        if self.provider_key is not None or self._settings is not self._service:
+            return ()
+        return self._service.fallbacks.of(*names)
+
     async def _start(
-        self, turn: Turn, encoder: Encoder, backend: Backend, dropped: Iterable[str], *, generate: bool = True
+        self, turn: Turn, encoder: Encoder, backend: Backend, ignored: Ignored, *, generate: bool = True
     ) -> None:
-        """Begin the turn. `dropped` are the names of fields that have no effect.
+        """Begin the turn. `ignored` names the fields of the request that have no effect on a backend.
 
         Without `generate` there is no answer: the input is only stored, so that another request can continue it.
         """
-        service = self._service
+        start = _Start(self, turn, encoder, ignored)
+        first = Candidate(turn.requested_model, turn, backend)
+        others = self._stand_ins(turn.requested_model, turn.model) if generate else ()
+        if others:
+            breakers = self._service.fallbacks.breakers
+            self._stream = stream = FallbackStream(start, breakers, first, others, self._settings.now)
+            await stream.open()
+        elif generate:
+            await start.admit(first)
+            self._stream = await start.begin()
+        else:
+            await self._admit(first, encoder, ignored, generate=False)
+            self._stream = OnlyEnd(Finished("completed"))
+            self._started()
+
+    async def _admit(
+        self,
+        candidate: Candidate,
+        encoder: Encoder,
+        ignored: Ignored,
+        *,
+        generate: bool = True,
+        failure: Failure | None = None,
+    ) -> None:
+        """Take a slot for the candidate's turn and report its start. `failure` is that of the model before it."""
+        service, turn, backend = self._service, candidate.turn, candidate.backend
         native = service.tool_modes.offers_natively(self._key, turn.model, self.tool_mode)
         if native is not None and turn.native is None:
             turn = replace(turn, native=native)
-        names = list(dict.fromkeys([*dropped, *turn.client_names(await backend.drops(turn))]))
+        names = list(dict.fromkeys([*ignored(turn, backend), *turn.client_names(await backend.drops(turn))]))
         if self.provider_key is not None and not backend.takes.provider_key:
             names.append("x-provider-key")
         apply_policy(self._settings.policy, names)
         service.memory.check()
+        n, admission = turn.n or 1, service.admission
+        if failure is not None:
+            self._slot = admission.move(self._slot, self._key, backend.name, n, self._revoke)
+            self.headers = [each for each in self.headers if not _is_about_backend(each[0])]
+            self.headers.append((ANSWERED_BY, visible(candidate.name)))
         if names:
             self.headers.append((HEADER, ",".join(names).encode()))
         self.headers += limit_headers(backend.rate_limits())
-        if generate:
-            self._slot = await self._service.admission.enter(self._key, backend.name, turn.n or 1, self._revoke)
-        else:
-            await self._service.admission.count(self._key)
+        if self._settings.answered_by is not None:
+            self.headers.append((ANSWERED_BY, visible(self._settings.answered_by)))
+        if not generate:
+            await admission.count(self._key)
+        elif failure is None:
+            self._slot = await admission.enter(self._key, backend.name, n, self._revoke)
         facts = self._facts
+        if failure is not None:
+            facts.fallbacks += 1
+            failed = failure.candidate
+            fallback = Fallback(failed.name, failed.backend.name, candidate.name, failure.error)
+            for observer in service.observers:
+                observer.fell_back(facts, fallback)
         facts.protocol, facts.backend, facts.turn, facts.dropped = self.protocol, backend.name, turn, tuple(names)
         facts.counts_tokens = backend.takes.counts_tokens
         for observer in service.observers:
             observer.starting(facts)
         self.turn, self.encoder, self._backend = turn, encoder, backend
-        self._stream = await start_answer(backend, turn, self.id) if generate else OnlyEnd(Finished("completed"))
-        facts.begun = trio.current_time()
-        for observer in service.observers:
-            observer.started(facts)
+
+    def _started(self) -> None:
+        facts = self._facts
+        if facts.begun is None:
+            facts.begun = trio.current_time()
+            for observer in self._service.observers:
+                observer.started(facts)
 
     # Running
 
@@ -235,8 +298,7 @@ class Exchange:
         """
         rerouted = self._facts.rerouted = rerouted_in(events)
         if rerouted is not None:
-            shown = re.sub(r"[^!-~]", "?", rerouted)[:100]
-            self.headers.append((b"x-bridge-model-rerouted", shown.encode()))
+            self.headers.append((b"x-bridge-model-rerouted", visible(rerouted)))
 
     async def wait_ended(self) -> None:
         """Return when `end` has been called."""
@@ -293,6 +355,7 @@ class Exchange:
             self._ended.set()
         if self._stream is not None:
             self._stream.close()
+            self._stream = None  # it may refer to this exchange: a reference cycle
         self._release_slot()
         self._release()
         if not self._arrived:
@@ -325,6 +388,48 @@ class Exchange:
     def record_json(self, body: bytes) -> None:
         """Record a whole answer."""
         self._recorder.client_json(self.id, body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """The start of an exchange's turn, for each candidate that is tried. Only kept while one is."""
+
+    exchange: Exchange
+    turn: Turn
+    encoder: Encoder
+    ignored: Ignored
+
+    def candidate(self, name: str) -> Candidate | None:
+        exchange = self.exchange
+        try:
+            choice = exchange._resolve(name)
+        except ModelNotFound:
+            return None
+        return Candidate.of(name, self.turn, choice, exchange._settings.router.backend(choice.backend))
+
+    async def admit(self, candidate: Candidate, failure: Failure | None = None) -> None:
+        await self.exchange._admit(candidate, self.encoder, self.ignored, failure=failure)
+
+    async def begin(self) -> EventStream:
+        exchange = self.exchange
+        assert exchange.turn is not None
+        assert exchange._backend is not None
+        number = exchange._facts.fallbacks * TURNS_PER_MODEL
+        stream = await start_answer(exchange._backend, exchange.turn, exchange.id, number)
+        exchange._started()
+        return stream
+
+    def settle(self, stream: EventStream) -> None:
+        self.exchange._stream = stream
+
+
+def _is_about_backend(header: bytes) -> bool:
+    return header in (HEADER, ANSWERED_BY) or header.startswith(b"x-codex-")
+
+
+def visible(text: str) -> bytes:
+    """A text as the value of a header."""
+    return re.sub(r"[^!-~]", "?", text)[:100].encode()
 
 
 async def wait_for_model(router: Router, model: Any) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from bridge.app.admission import Admission
+from bridge.app.fallback import Breakers
 from bridge.errors import Forbidden
 from bridge.http.pages import Page, PageRequest
 from bridge.redact import Redactor
@@ -39,6 +40,7 @@ class Sources:
     watchdog: Watchdog = field(default_factory=Watchdog)
     memory: MemoryLimit = field(default_factory=lambda: MemoryLimit(0))
     admission: Admission = field(default_factory=Admission)
+    breakers: Breakers = field(default_factory=Breakers)
     log: EventLog | None = None
     redactors: tuple[Redactor, ...] = ()
 

@@ -69,6 +69,10 @@ def _turns(sources: Sources) -> Iterator[Metric]:
     costs = {row: cost / 10**12 for row, cost in counts.costs.items()}
     yield _counters("cost", "Cost of the tokens, in the currency of [prices].", ("model",), costs)
     yield _histograms("first_event_seconds", "From arrival to the first event.", ("backend",), counts.first_event)
+    labels = ("from", "to", "reason")
+    yield _counters("fallbacks", "Models asked instead of one that failed.", labels, counts.fallbacks)
+    resting: dict[Row, int] = {(name,): rests for name, rests in sources.breakers.resting().items()}
+    yield _gauges("backend_resting", "1 while a backend is skipped after failures.", ("backend",), resting)
     running: dict[Row, int] = {(name,): runner.turns for name, runner in sources.runners.items()}
     yield _gauges("turns_in_flight", "Turns that run.", ("backend",), running)
     yield _gauge("turns_queued", "Requests that wait for a slot.", sources.admission.waiting)

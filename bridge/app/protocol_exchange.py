@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from bridge import exact_json
 from bridge.app.continuation import NOTHING, Continuation, continue_with, find_continuation, session_of
-from bridge.app.exchange import Exchange, wait_for_model
+from bridge.app.exchange import Exchange
 from bridge.app.service import Service
+from bridge.core.backend import Backend
 from bridge.core.models import MOCK
+from bridge.core.turn import Turn
 from bridge.errors import InvalidRequest, ModelNotFound, NotReady
 from bridge.protocols.client import AnswerContext, ClientProtocol, StreamForm
 from bridge.protocols.reading import conversation_id
@@ -97,24 +100,26 @@ class ProtocolExchange(Exchange):
         self._keeps = self._protocol.keeps_answers and service.keeps_responses and data.get("store") is not False
         if self._protocol.keeps_answers:
             _check_background(data, keeps=self._keeps)
-        await wait_for_model(settings.router, data.get("model"))
+        await self._wait_for_model(data.get("model"))
         continuation = known or await self._find_continuation(data)
         turn = self._protocol.parse(data, continuation.context)
         name = await served_name(settings.router, turn.model, self._protocol, keyed=self.provider_key is not None)
         choice = replace(self._resolve(name), requested=turn.model)
         backend = settings.router.backend(choice.backend)
-        takes = backend.takes
         turn = turn.for_model(
             choice,
             stream=settings.stream_default if turn.stream is None else turn.stream,
             session=session_of(data, turn, self._key),
-            provider_key=self.provider_key if takes.provider_key else None,
+            provider_key=self.provider_key if backend.takes.provider_key else None,
         )
         self._data, self._continued = data, continuation
-        dropped = self._protocol.dropped_fields(data, turn, takes)
         context = AnswerContext(settings.new_id, settings.now, settings.reasoning, self._keeps)
         encoder = self._protocol.make_encoder(turn, data, context)
-        await self._start(turn, encoder, backend, dropped, generate=generate)
+
+        def ignored(turn: Turn, backend: Backend) -> Iterable[str]:
+            return self._protocol.dropped_fields(data, turn, backend.takes)
+
+        await self._start(turn, encoder, backend, ignored, generate=generate)
         if isinstance(encoder, ResponsesEncoder):
             service.running[self._key, encoder.id] = self
 

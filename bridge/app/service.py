@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from bridge.app.admission import Admission
+from bridge.app.fallback import Fallbacks
 from bridge.app.metrics import Metrics
 from bridge.app.recorders import Recorders, Sink
 from bridge.core.events import Finished, Usage
-from bridge.core.observer import Observer, TurnFacts
+from bridge.core.observer import Fallback, Observer, TurnFacts
 from bridge.core.prices import NO_PRICES, Prices
+from bridge.counts import as_name
 from bridge.log.record import invalid_arguments
 from bridge.protocols.cap import CapOptions, ConversationState
 from bridge.protocols.client import ReasoningDisplay
@@ -75,6 +77,8 @@ class AnswerSettings:
     """The answer is a recorded one: what the request continues need not exist, and its time is not measured."""
     recorded_state: ConversationState | None = None
     """Whether the conversation of the recorded CAP request was new."""
+    answered_by: str | None = None
+    """The model that the recorded answer was sent as that of, instead of the requested one."""
     keeps_empty: bool = False
     """Whether CAP sends empty pieces, as a redacted recording contains them."""
 
@@ -95,6 +99,7 @@ class Service(AnswerSettings):
     """How tools are offered, by model and key."""
     recorder: Sink = field(default_factory=Recorders)
     prices: Prices = NO_PRICES
+    fallbacks: Fallbacks = field(default_factory=Fallbacks)
     player: Player | None = None
     running: dict[tuple[str, str], ProtocolExchange] = field(default_factory=dict)
     """The responses in progress, by key and id."""
@@ -113,7 +118,7 @@ class Service(AnswerSettings):
     """Metrics, traces if they are enabled, and those of the recorder."""
 
     def __post_init__(self) -> None:
-        meter = Meter(self.counts, self.store, lambda: self.router.models(), self.prices)
+        meter = Meter(self.counts, self.store, lambda: self.router.models(), self.prices, self.fallbacks)
         tracing = () if self.tracing is None else (self.tracing,)
         self.observers = (meter, *tracing, *self.recorder.observers(self.prices))
 
@@ -122,12 +127,18 @@ class Meter(Observer):
     """Counts requests for the metrics, and their usage for the store."""
 
     def __init__(
-        self, counts: Counts, store: Store, models: Callable[[], Iterable[str]], prices: Prices = NO_PRICES
+        self,
+        counts: Counts,
+        store: Store,
+        models: Callable[[], Iterable[str]],
+        prices: Prices = NO_PRICES,
+        fallbacks: Fallbacks | None = None,
     ) -> None:
         self._counts = counts
         self._store = store
         self._models = models
         self._prices = prices
+        self._fallbacks = fallbacks or Fallbacks()
 
     def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
         self._counts.waiting += 1
@@ -137,6 +148,11 @@ class Meter(Observer):
 
     def started(self, facts: TurnFacts) -> None:
         self._counts.waiting -= 1
+
+    def fell_back(self, facts: TurnFacts, fallback: Fallback) -> None:
+        is_named = self._fallbacks.names_model(fallback.model)
+        model = fallback.model if is_named else self._counts.known_model(fallback.model, self._models)
+        self._counts.fallbacks.add(model, fallback.to, as_name(fallback.error.code))
 
     def answering(self, facts: TurnFacts) -> None:
         assert facts.first is not None

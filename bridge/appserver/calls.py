@@ -12,7 +12,7 @@ import collections
 import logging
 import math
 import random
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -129,16 +129,19 @@ class Calls:
         self, calls: Iterable[Call], then: Callable[[], None] = lambda: None, req_id: str | None = None
     ) -> None:
         """Make calls one after the other, whatever the replies are: nothing depends on these."""
-        remaining = iter(calls)
+        self._release_next(iter(calls), then, req_id)
 
-        def follow(_: Reply | None = None) -> None:
-            call = None if self._closed is not None else next(remaining, None)
-            if call is None:
-                then()
-            else:
-                self.send(Batch((call,), follow, RELEASE_TIMEOUT, req_id, is_release=True))
-
-        follow()
+    # Not a function inside `release` that names itself: such a function is a reference cycle, and would keep the turn
+    # and its prompt in memory until the next garbage collection.
+    def _release_next(
+        self, remaining: Iterator[Call], then: Callable[[], None], req_id: str | None, _: Reply | None = None
+    ) -> None:
+        call = None if self._closed is not None else next(remaining, None)
+        if call is None:
+            then()
+        else:
+            follow = partial(self._release_next, remaining, then, req_id)
+            self.send(Batch((call,), follow, RELEASE_TIMEOUT, req_id, is_release=True))
 
     async def call(self, call: Call, timeout: float) -> Any:
         """One call; its result. Raises RpcError, BackendTimeout, or what the child was closed with."""

@@ -12,7 +12,7 @@ import orjson
 import trio
 
 from bridge.app.continuation import session_of
-from bridge.app.exchange import Exchange, wait_for_model
+from bridge.app.exchange import Exchange
 from bridge.app.service import Service
 from bridge.core.collect import TextOutput
 from bridge.core.events import CLIENT_GONE, Finished, TurnEvent
@@ -170,7 +170,7 @@ class AssistExchange(Exchange):
         if name is None:
             name = await settings.router.default_model()
             rules = replace(rules, default_model=name)
-        await wait_for_model(settings.router, name)
+        await self._wait_for_model(name)
         context = await self._begin_conversation(conversation_of(request))
         assist = parse_assist(request, self._resolve, rules, context, data=self._data)
         if self._conversation is not None:
@@ -183,7 +183,7 @@ class AssistExchange(Exchange):
             session=session_of({"prompt_cache_key": self.conversation}, assist.turn, self._owner),
             provider_key=self.provider_key if backend.takes.provider_key else None,
         )
-        await self._start(turn, self._new_encoder(assist.events), backend, assist.ignored)
+        await self._start(turn, self._new_encoder(assist.events), backend, lambda turn, backend: assist.ignored)
 
     def _new_encoder(self, events: frozenset[str] = frozenset()) -> CapEncoder:
         settings = self._settings

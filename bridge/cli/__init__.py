@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from importlib import import_module
@@ -57,13 +58,35 @@ _DEFINED_IN = {
 """The module of each command, and the function or the group of commands in it."""
 
 
+_TYPE = re.compile(r" <(?:list\[)?(int|float|path|str)\b[^<>]*>")
+_VALUES = {"int": "N", "float": "NUMBER", "path": "FILE", "str": "TEXT"}
+
+
+def help_row(param: Any, ctx: Any) -> tuple[str, str] | None:
+    """The names and the help of an option or argument; None for a hidden one.
+
+    typer appends the Python type (`<list[str]>`) where a reader expects the kind of value, and to an argument that
+    already has a name. It also names a flag twice that has no opposite.
+    """
+    if (row := param.get_help_record(ctx)) is None:
+        return None
+    is_argument = param.param_type_name == "argument"
+    names = _TYPE.sub(lambda found: "" if is_argument else f" {_VALUES[found[1]]}", row[0])
+    return ", ".join(dict.fromkeys(names.split(", "))), row[1]
+
+
 class Command(TyperCommand):
     """A command whose options are listed in groups (`rich_help_panel`), without loading rich."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The usage line as Unix writes it: a required argument without typer's braces, `…` for several."""
+        pieces = [re.sub(r"^\{(.*)\}(\.\.\.)?$", r"\1\2", piece) for piece in super().collect_usage_pieces(ctx)]
+        return [piece.removesuffix("...") if piece.endswith("…...") else piece for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         for param in self.get_params(ctx):
-            if (row := param.get_help_record(ctx)) is not None:
+            if (row := help_row(param, ctx)) is not None:
                 title = "Arguments" if param.param_type_name == "argument" else "Options"
                 panels.setdefault(getattr(param, "rich_help_panel", None) or title, []).append(row)
         for title, rows in panels.items():

@@ -12,6 +12,7 @@ from bridge.cli.flags import Flags, setting_flags
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from bridge.settings import Settings
     from bridge.store.key_store import ClientKey, KeyStore
 
 keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -194,8 +195,9 @@ def usage(
     """Show the tokens used and their cost, by day, key and model.
 
     Counts all requests to `serve` that reached a model, with or without an event log. A key is shown by the name that
-    `turnbridge keys add` gave it, or by its label (`key-` and the start of its SHA-256 digest). The cost is that of
-    today's prices: those in the table [prices.models] of the configuration file.
+    `turnbridge keys add` gave it, as PROXY_API_KEY or (generated) if it is the operator's, or by its label (`key-` and
+    the start of its SHA-256 digest). The cost is that of today's prices: those in the table [prices.models] of the
+    configuration file.
     """
     from datetime import UTC, datetime, timedelta
 
@@ -219,6 +221,7 @@ def usage(
         for row in rows:
             typer.echo(orjson.dumps({**row, "name": names.get(str(row["key"]))}).decode())
         return
+    names = _operators_keys(settings) | names
     cost = f" {prices.currency:>9}" if prices else ""
     typer.echo(f"{'day':10} {'key':16} {'model':16} {'requests':>8} {'failed':>6} {'input':>9} {'output':>8}{cost}")
     for row in rows:
@@ -229,3 +232,18 @@ def usage(
             f"{row['day']:10} {who:16.16} {row['model']!s:16.16} {row['requests']:>8} {row['failed']:>6} "
             f"{row['input_tokens']:>9} {row['output_tokens']:>8}{cost}"
         )
+
+
+def _operators_keys(settings: Settings) -> dict[str, str]:
+    """What the keys without a name of their own are called, by label; --json leaves them to the label."""
+    from contextlib import suppress
+
+    from bridge.errors import ConfigError
+    from bridge.settings import api_key_file
+    from bridge.store.key_store import given_key, own_key
+
+    names = {(key := given_key(each)).label: key.name for each in settings.api_keys}
+    if (path := api_key_file()).exists():  # own_key would create it
+        with suppress(ConfigError):
+            names[given_key(own_key(path)).label] = "(generated)"
+    return names

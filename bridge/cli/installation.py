@@ -103,7 +103,7 @@ def _check_codex(settings: Settings) -> Iterator[Check]:
     if binary is None:
         yield "binary", NO_CODEX, ""
     elif shutil.which(binary) is None:
-        yield "binary", f"{binary} does not exist or is not executable. Set CODEX_BIN to one that is", ""
+        yield "binary", f"{binary} does not exist or is not executable. Set CODEX_BIN to the path of Codex", ""
     else:
         yield "binary", None, binary
         yield from trio.run(_ask_codex, settings)
@@ -270,4 +270,4 @@ def login(
     try:
         os.execve(binary, [binary, "login", *options], environment)  # noqa: S606 — the user asked for it
     except OSError as error:
-        raise ConfigError(f"{binary} cannot be run: {error.strerror}. Set CODEX_BIN to one that can.") from None
+        raise ConfigError(f"{binary} cannot be run: {error.strerror}. Set CODEX_BIN to the path of Codex.") from None

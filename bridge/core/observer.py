@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from bridge.core.events import Finished, ToolCall, Usage
 from bridge.core.turn import Turn
+from bridge.errors import BridgeError
 
 UNKNOWN = "other"
 """The protocol or backend of a request that is refused before it is known."""
@@ -33,8 +34,21 @@ class TurnFacts:
     calls: tuple[ToolCall, ...] = ()
     rerouted: str | None = None
     """The model that answers, if it is not the requested one."""
+    fallbacks: int = 0
+    """How many models were started before this one, and did not answer."""
     trace: Any = None
     """The span that this request belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """A model that did not begin to answer, and the one that is asked instead."""
+
+    model: str
+    """Its name in the request, or in the chain of fallbacks; `to` is the name of the next."""
+    backend: str
+    to: str
+    error: BridgeError
 
 
 class Observer:
@@ -48,6 +62,9 @@ class Observer:
 
     def started(self, facts: TurnFacts) -> None:
         """The backend has accepted the turn."""
+
+    def fell_back(self, facts: TurnFacts, fallback: Fallback) -> None:
+        """Another model has been admitted in place of one that failed; `starting` follows."""
 
     def answering(self, facts: TurnFacts) -> None:
         """The first event has come."""

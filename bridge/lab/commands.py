@@ -117,9 +117,9 @@ class Configuration:
     """The backends, as `serve` gets them; without a flag the environment and the configuration file decide."""
 
     mock_only: bool | None = _option("As for serve. [PROXY_MOCK_ONLY]", "--mock-only")
-    codex_bin: str | None = _option("As for serve. [CODEX_BIN]")
-    codex_home: Path | None = _option("As for serve. [CODEX_HOME]")
-    dialect: str | None = _option("As for serve. [PROXY_DIALECT]")
+    codex_bin: str | None = _option("As for serve. [CODEX_BIN]", metavar="PATH")
+    codex_home: Path | None = _option("As for serve. [CODEX_HOME]", metavar="DIR")
+    dialect: str | None = _option("As for serve. [PROXY_DIALECT]", metavar="NAME")
     config: Path | None = _option("As for serve. [PROXY_CONFIG]")
     log_events: str | None = _option("Keep an event log, which --from can score again.", metavar="DIR|FILE")
 
@@ -128,12 +128,13 @@ class Configuration:
 class Sources:
     """What is asked, or read again, and where the results are kept."""
 
-    model: tuple[str, ...] = _option("A model to ask. May be repeated.", "--model", "-m", default=())
+    model: tuple[str, ...] = _option("A model to ask. May be repeated.", "--model", "-m", metavar="NAME", default=())
     variant: tuple[str, ...] = _option(
         "spec, no-bad-example, short, json-args-object, nonce-tag, native, or a .yaml file. "
         "[spec; with --from all of these]",
         "--variant",
         "-V",
+        metavar="NAME|FILE",
         default=(),
     )
     instructions: tuple[str, ...] = _option(
@@ -159,7 +160,7 @@ class Sources:
     judge: str | None = _option("The model that grades answers by the rubrics of cases.", metavar="NAME")
     results: Path | None = _option(
         "Where to keep results, one line each. An existing file is continued. "
-        "[lab/TIME.jsonl in the state directory; with --from LOG.results.jsonl, overwritten]"
+        "[lab/TIME.jsonl in the state directory; with --from: LOG.results.jsonl, overwritten]"
     )
     log: Path | None = _option("Score the answers in this event log; ask no model.", "--from", metavar="LOG")
 
@@ -175,7 +176,11 @@ class ReportOptions(Reports, Choice):
 
     suite: Path | None = _option("The suite of the run. [the path in the results]")
     variant: tuple[str, ...] = _option(
-        "A .yaml file of a variant in the results; columns follow this order.", "--variant", "-V", default=()
+        "A .yaml file of a variant in the results; columns follow this order.",
+        "--variant",
+        "-V",
+        metavar="FILE",
+        default=(),
     )
 
 
@@ -260,7 +265,9 @@ def cases(suite: SuitePath, flags: Flags) -> None:
 def render(
     suite: SuitePath,
     flags: Flags,
-    variant: Annotated[str, typer.Option("--variant", "-V", help="A shipped variant, or a .yaml file.")] = "spec",
+    variant: Annotated[
+        str, typer.Option("--variant", "-V", metavar="NAME|FILE", help="A shipped variant, or a .yaml file.")
+    ] = "spec",
 ) -> None:
     """Print the exact text that a variant injects for the tools of a case. Its size goes to stderr.
 

@@ -9,7 +9,7 @@ import orjson
 
 from bridge import __version__, exact_json
 from bridge.core.events import Choice, Finished, Rerouted, ToolCall, TurnEvent, Usage
-from bridge.core.observer import Observer, Owner, TurnFacts
+from bridge.core.observer import Fallback, Observer, Owner, TurnFacts
 from bridge.core.prices import NO_PRICES, Prices, amount
 from bridge.errors import BridgeError, Forbidden, InvalidRequest, Unauthorized, UpstreamError
 from bridge.exact_json import is_json
@@ -243,6 +243,11 @@ class LogObserver(Observer):
 
     def starting(self, facts: TurnFacts) -> None:
         self._recorder.event("turn", "none", "turn_start", facts.id, turn_start(facts))
+
+    def fell_back(self, facts: TurnFacts, fallback: Fallback) -> None:
+        failed = {"model": fallback.model, "backend": fallback.backend, "to": fallback.to}
+        about = {**failed, "error": error_record(fallback.error)}
+        self._recorder.event("turn", "none", "turn_fallback", facts.id, about)
 
     def ended(self, facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -> None:
         self._recorder.event("turn", "none", "turn_end", facts.id, turn_end(facts, end, usage, now, self._prices))

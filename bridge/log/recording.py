@@ -15,7 +15,7 @@ from bridge import exact_json
 from bridge.appserver.dialect import COUNTS, PARTS, PROMPTS, STOPS
 from bridge.core.events import Usage
 from bridge.exact_json import member, text_of
-from bridge.log.read import request_of
+from bridge.log.read import TURNS_PER_MODEL, request_of
 from bridge.log.transcript import body_from_calls, total_used
 
 EXIT = "backend_exit"
@@ -85,6 +85,8 @@ class Recording:
     """The tokens that the thread had used before."""
     thread: dict[str, Any] | None = None
     """The model and instructions of its thread; only of a turn in a transcript."""
+    fallbacks: int = 0
+    """How many models did not begin to answer. Only the messages of the last one are kept."""
     number: int = 0
     """How many others began before it in the log: an id may occur twice, if logs were joined."""
 
@@ -159,6 +161,9 @@ class Recording:
 
     def add(self, record: dict[str, Any], attempt: int) -> None:
         kind, payload = record["kind"], record.get("payload")
+        model, attempt = divmod(attempt, TURNS_PER_MODEL)
+        if (kind in _FRAMES or record["phase"] == "tool_parse") and model != self.fallbacks:
+            return  # late, from a model that was given up
         if kind in _FRAMES:
             self.thread = self.thread or record.get("thread")
             chunk = record.get("chunk")
@@ -181,6 +186,9 @@ class Recording:
             self.request, self.ts, self.at = payload, record["ts"], record["mono"]
         elif kind == "turn_start":
             self.start = payload
+        elif kind == "turn_fallback":
+            self.fallbacks += 1
+            self.attempts, self.notes = {}, []
         elif kind == "turn_end":
             self.end, self.end_mono = payload, record["mono"]
         elif record["phase"] == "tool_parse":

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import trio
 
@@ -49,7 +49,7 @@ _FOLDERS = (("bridge.page", "static"), ("bridge.log.export", "page"))
 """Where its files are. The second are those of the exported file: both show a turn with the same code."""
 
 Show = Callable[[PageRequest], Awaitable[Page]]
-Stream = Callable[[PageRequest], AsyncGenerator[bytes, None]]
+Stream = Callable[[Request, PageRequest], AsyncGenerator[bytes, None]]
 
 
 def guarded(handler: Handler) -> Handler:
@@ -117,7 +117,7 @@ def streams(stream: Stream) -> Handler:
     async def handle(request: Request) -> None:
         with trio.CancelScope() as sending:
             asked = await _read(request, 0, sending.cancel)
-            async with aclosing(stream(asked)) as batches:
+            async with aclosing(stream(request, asked)) as batches:
                 has_begun = False
                 async for batch in batches:
                     if not has_begun:
@@ -135,7 +135,9 @@ async def _read(request: Request, max_body: int, gone: Callable[[], None]) -> Pa
     body = await request.read_body(max_body) if request.method in ("POST", "DELETE") else b""
     request.on_gone(gone)
     query = dict(parse_qsl(request.query.decode("latin-1"), keep_blank_values=True))
-    return PageRequest(request.path, request.params, query, request.key, body)
+    # The page encodes an id once more: one from a log may have slashes.
+    path = {name: unquote(value) for name, value in request.params.items()}
+    return PageRequest(request.path, path, query, request.key, body)
 
 
 def members_of(request: PageRequest) -> dict[str, Any]:

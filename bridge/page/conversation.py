@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from bridge.exact_json import member, text_of
-from bridge.log.recording import Recording, last_words
+from bridge.exact_json import member, safe_dumps, text_of
+from bridge.log.export import ExportedTurn
+from bridge.log.log import Log
+from bridge.log.recording import EGRESS, Recording, last_words
+from bridge.log.summary import Summary
 from bridge.page.ring import HeldTurn, Ring
 
 _DEVELOPER = "developerInstructions"
+MOST_READ, MAX_READ = 1000, 16 * 1024 * 1024
+"""How many requests of a log are searched before and after a turn, and how many bytes of answers before it."""
 
 
 def injected_text(recording: Recording) -> str | None:
@@ -41,6 +47,69 @@ def neighbours(ring: Ring, turn: HeldTurn) -> dict[str, Any]:
         name = next(iter(sorted(name for _, name in threads)))
         about["thread"] = {"id": name, "continued": about["previous"] is not None, "turns": len(same)}
     return about
+
+
+def logged_neighbours(log: Log, turn: ExportedTurn) -> dict[str, Any]:
+    """The same for a turn of the log, from what requests name: a conversation, or the answer that they continue.
+
+    Of long logs only the requests around it are read.
+    """
+    recording = turn.recording
+    about: dict[str, Any] = {"previous": None, "next": None}
+    near = sorted((each for each in log.summaries() if each.begun and each.path == recording.path), key=_arrival)
+    at = next((number for number, each in enumerate(near) if each.id == recording.id), None)
+    if at is None:
+        return about
+    before, after = near[max(0, at - MOST_READ) : at][::-1], near[at + 1 : at + 1 + MOST_READ]
+    body, answer = recording.body or {}, turn.answer.response_id
+    conversation, continued = conversation_of(body), body.get("previous_response_id")
+    about["next"] = next((each.id for each in after if _continues(_body(log, each), conversation, answer)), None)
+    if conversation is not None:
+        earlier = (each.id for each in before if conversation_of(_body(log, each)) == conversation)
+        about["previous"] = next(earlier, None)
+    elif isinstance(continued, str) and continued:
+        about["previous"] = next((each.id for each in _affordable(before) if _answered(log, each, continued)), None)
+    return about
+
+
+def conversation_of(body: dict[str, Any]) -> str | None:
+    """The id of the conversation that a request names."""
+    named = body.get("conversation")
+    found = named.get("id") if isinstance(named, dict) else named
+    return found if isinstance(found, str) and found else None
+
+
+def _continues(body: dict[str, Any], conversation: str | None, answer: str | None) -> bool:
+    if conversation is not None:
+        return conversation_of(body) == conversation
+    return answer is not None and body.get("previous_response_id") == answer
+
+
+def _body(log: Log, summary: Summary) -> dict[str, Any]:
+    body = member(log.request(summary), "body")
+    return body if isinstance(body, dict) else {}
+
+
+def _affordable(summaries: Iterable[Summary]) -> Iterator[Summary]:
+    """As many as may be read whole."""
+    size = 0
+    for summary in summaries:
+        size += sum(span.end - span.start for span in summary.spans)
+        if size > MAX_READ:
+            return
+        yield summary
+
+
+def _answered(log: Log, summary: Summary, answer: str) -> bool:
+    """Whether the client got an answer with this id."""
+    needle = answer.encode()
+    return any(
+        needle in safe_dumps(record.get("payload")) for record in log.records(summary) if record["phase"] == EGRESS
+    )
+
+
+def _arrival(summary: Summary) -> tuple[str, str]:
+    return summary.time, summary.id
 
 
 def _threads(turn: HeldTurn) -> set[tuple[int, str]]:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from bridge.core.events import Finished, Usage
 from bridge.core.observer import Observer, TurnFacts
+from bridge.core.prices import NO_PRICES, Prices, amount
 from bridge.counts import OTHER, Histogram
 
 Span = Literal["minutes", "hours", "days"]
@@ -34,10 +35,13 @@ class Sums:
     failed: int = 0
     input: int = 0
     output: int = 0
+    cost: int | None = None
+    """As `Prices.cost` counts it; None where no model has a price."""
     seconds: Histogram = field(default_factory=Histogram)
 
-    def count(self, *, failed: bool, usage: Usage | None, seconds: float) -> None:
+    def count(self, *, failed: bool, usage: Usage | None, cost: int | None, seconds: float) -> None:
         """Add one request."""
+        self._pay(cost)
         self.requests += 1
         self.failed += failed
         self.seconds.observe(seconds)
@@ -50,11 +54,17 @@ class Sums:
         self.failed += other.failed
         self.input += other.input
         self.output += other.output
+        self._pay(other.cost)
         self.seconds.add(other.seconds)
 
-    def shown(self) -> dict[str, Any]:
+    def _pay(self, cost: int | None) -> None:
+        if cost is not None:
+            self.cost = cost + (self.cost or 0)
+
+    def shown(self, currency: str) -> dict[str, Any]:
         """As the page reads it."""
         return {
+            "cost": cost_text(amount(self.cost), currency),
             "requests": self.requests,
             "failed": self.failed,
             "p50": quantile(self.seconds, 0.5),
@@ -81,16 +91,23 @@ class Bucket:
         return row
 
 
-class History(Observer):
-    """The buckets."""
+def cost_text(cost: float | None, currency: str) -> str | None:
+    """A cost with its currency; None where it is not known."""
+    return None if cost is None else f"{cost:.9f}".rstrip("0").rstrip(".") + f" {currency}".rstrip()
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
+
+class History(Observer):
+    """The buckets. `prices` tell what is counted from then on."""
+
+    def __init__(self, now: Callable[[], float] = time.time, prices: Prices = NO_PRICES) -> None:
         self._now = now
+        self.prices = prices
         self._spans: dict[Span, OrderedDict[int, Bucket]] = {span: OrderedDict() for span in STEPS}
 
     def ended(self, facts: TurnFacts, end: Finished, usage: Usage | None, now: float) -> None:
         names = (facts.turn.model if facts.turn is not None else OTHER, facts.key or OTHER, facts.backend)
         failed, seconds = end.outcome == "failed", now - facts.arrived
+        cost = None if facts.turn is None or usage is None else self.prices.cost(facts.turn.model, usage)
         for span, (step, most) in STEPS.items():
             buckets, at = self._spans[span], int(self._now() // step) * step
             bucket = buckets.get(at)
@@ -99,7 +116,7 @@ class History(Observer):
                 while len(buckets) > most:
                     buckets.popitem(last=False)
             for sums in (bucket.all, *(bucket.row(*row) for row in zip(DIMENSIONS, names, strict=True))):
-                sums.count(failed=failed, usage=usage, seconds=seconds)
+                sums.count(failed=failed, usage=usage, cost=cost, seconds=seconds)
 
     def shown(self, hours: int, key: str | None) -> dict[str, Any]:
         """The members of the overview about the last hours; of one key's requests alone, if it is named."""
@@ -108,19 +125,20 @@ class History(Observer):
         now = self._now()
         found = [(at, bucket) for at, bucket in self._spans[span].items() if at > now - 3600 * hours - step]
         series = [(at, bucket.all if key is None else bucket.by.get(("key", key))) for at, bucket in found]
-        by = {dimension: _together(dimension, (bucket for _, bucket in found)) for dimension in DIMENSIONS}
+        currency = self.prices.currency
+        by = {dimension: _together(dimension, (bucket for _, bucket in found), currency) for dimension in DIMENSIONS}
         if key is not None:
             by = {"key": [row for row in by["key"] if row["name"] == key]}
         return {
             "now": _iso(now),
             "span": span,
             "step": step,
-            "series": [{"at": _iso(at)} | sums.shown() for at, sums in series if sums is not None],
+            "series": [{"at": _iso(at)} | sums.shown(currency) for at, sums in series if sums is not None],
             "by": by,
         }
 
 
-def _together(dimension: str, buckets: Iterable[Bucket]) -> list[dict[str, Any]]:
+def _together(dimension: str, buckets: Iterable[Bucket], currency: str) -> list[dict[str, Any]]:
     """The rows of a dimension, the most used first."""
     sums: dict[str, Sums] = {}
     for bucket in buckets:
@@ -128,7 +146,7 @@ def _together(dimension: str, buckets: Iterable[Bucket]) -> list[dict[str, Any]]
             if each == dimension:
                 sums.setdefault(name, Sums()).add(found)
     ordered = sorted(sums.items(), key=lambda row: (-row[1].requests, row[0]))
-    return [{"name": name} | row.shown() for name, row in ordered]
+    return [{"name": name} | row.shown(currency) for name, row in ordered]
 
 
 def quantile(values: Histogram, share: float) -> float | None:

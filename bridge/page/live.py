@@ -6,6 +6,7 @@ the rows, at most ten times a second, and drops what it has no room for.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from bridge.log.recording import Recording
 from bridge.log.request import Part
 from bridge.page.records import News, RecordMaker, new_parts
 from bridge.page.ring import HeldTurn
-from bridge.page.turns import Turns, clients_side
+from bridge.page.turns import AT_ONCE, Turns, clients_side
 from bridge.redact import Redactor
 from bridge.threads import in_thread
 
@@ -34,9 +35,8 @@ SHARE = 5
 KEEPALIVE = 15.0
 MAX_WAITING = 512
 """Turns whose changes may wait for a watcher."""
-MAX_WATCHERS = 64
-AT_ONCE = 128 * 1024
-"""Bytes that are read in the event loop; more is read in a thread."""
+MAX_WATCHERS, MAX_OF_CLIENT = 64, 16
+"""All windows, and those of one key that is not the operator's."""
 
 _GOES_ON = re.compile(r"(?:[:=\"'\\]|(?i:bearer))\s*\Z")
 """What follows may be a secret because of this."""
@@ -82,7 +82,8 @@ class Watchers:
     @contextmanager
     def having(self, watcher: Visitor) -> Iterator[None]:
         """Have this one among them during the block. Raises NotReady if there are too many."""
-        if len(self._all) >= MAX_WATCHERS:
+        own = sum(each.key == watcher.key for each in self._all)
+        if len(self._all) >= MAX_WATCHERS or (watcher.label is not None and own >= MAX_OF_CLIENT):
             raise NotReady("Too many windows of this page are open. Close some.", code="overloaded", retry_after=5)
         self._all.add(watcher)
         try:
@@ -92,16 +93,28 @@ class Watchers:
 
 
 class Visitor:
-    """One of them, who sees one turn. `key` is its own, `label` the key whose turns it may see, None for all."""
+    """One of them, who sees one turn. `key` is its own, `label` the key whose turns it may see, None for all.
 
-    def __init__(self, key: str, label: str | None) -> None:
+    Its session lasts for so many `seconds`.
+    """
+
+    def __init__(self, key: str, label: str | None, seconds: float = math.inf) -> None:
         self.key = key
         self.label = label
-        self.is_over = False
+        self._expires = trio.current_time() + seconds
+        self._ended = trio.Event()
+
+    def is_over(self) -> bool:
+        return self._ended.is_set() or trio.current_time() >= self._expires
 
     def end(self) -> None:
         """Its session is over, or the bridge stops."""
-        self.is_over = True
+        self._ended.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, but not beyond the end of its session."""
+        with trio.move_on_at(min(trio.current_time() + seconds, self._expires)):
+            await self._ended.wait()
 
     def note(self, turn: HeldTurn, *, gone: bool = False) -> bool:
         """A turn has changed. True: there is no room for this, so the change is missed."""
@@ -111,8 +124,8 @@ class Visitor:
 class Watcher(Visitor):
     """One who sees the list."""
 
-    def __init__(self, key: str, label: str | None) -> None:
-        super().__init__(key, label)
+    def __init__(self, key: str, label: str | None, seconds: float = math.inf) -> None:
+        super().__init__(key, label, seconds)
         self._waiting: dict[HeldTurn, bool] = {}
         """Turns that have changed, and whether each is gone."""
         self._missed = 0
@@ -137,10 +150,10 @@ class Watcher(Visitor):
         """The events for this watcher, until it is sent off."""
         yield COMMENT
         while True:
-            with trio.move_on_after(KEEPALIVE):
+            with trio.move_on_at(min(trio.current_time() + KEEPALIVE, self._expires)):
                 await self._news.wait()
             self._news = trio.Event()
-            if self.is_over:
+            if self.is_over():
                 yield sse("bye", {})
                 return
             waiting, self._waiting, missed, self._missed = self._waiting, {}, self._missed, 0
@@ -148,11 +161,12 @@ class Watcher(Visitor):
             out = []
             for turn, gone in waiting.items():
                 await trio.lowlevel.checkpoint()
-                out.append(sse("gone", {"id": turn.id}) if gone else sse("turn", turns.row(turn)))
+                out.append(sse("gone", {"id": turn.id}) if gone else sse("turn", await turns.row(turn)))
             if missed:
                 out.append(sse("missed", {"count": missed}))
-            yield b"".join(out) or COMMENT
-            await trio.sleep(max(PAUSE, SHARE * (trio.current_time() - began)))
+            if not self.is_over():
+                yield b"".join(out) or COMMENT
+            await self.pause(max(PAUSE, SHARE * (trio.current_time() - began)))
 
 
 class LiveText:
@@ -238,9 +252,9 @@ async def follow(turn: HeldTurn, turns: Turns, visitor: Visitor) -> AsyncGenerat
     """The events of one turn: everything so far, then what comes, until it or the watcher's session has ended."""
     maker = RecordMaker(turn, turns.keys)
     text: LiveText | None = None
-    yield sse("start", turns.row(turn))
+    yield sse("start", await turns.row(turn))
     silent_since = trio.current_time()
-    while not visitor.is_over:
+    while not visitor.is_over():
         began = trio.current_time()
         news = maker.visit()
         ended = news.end is not None
@@ -249,17 +263,19 @@ async def follow(turn: HeldTurn, turns: Turns, visitor: Visitor) -> AsyncGenerat
         make = partial(_new_events, maker, news, text, visitor.label)
         size = sum(part.size for part in news.parts)
         out = make() if size <= AT_ONCE else await in_thread(make, abandon_on_cancel=True)
+        if visitor.is_over():
+            break
         if maker.missed:
             out.append(sse("missed", {"count": maker.missed}))
             maker.missed = 0
         if ended:
-            yield b"".join([*out, sse("end", turns.row(turn))])
+            yield b"".join([*out, sse("end", await turns.row(turn))])
             return
         now = trio.current_time()
         if out or now - silent_since >= KEEPALIVE:
             yield b"".join(out) or COMMENT
             silent_since = now
-        await trio.sleep(max(PAUSE, SHARE * (trio.current_time() - began)))
+        await visitor.pause(max(PAUSE, SHARE * (trio.current_time() - began)))
     yield sse("bye", {})
 
 

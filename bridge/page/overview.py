@@ -128,7 +128,7 @@ def _models(app: App) -> Iterator[dict[str, Any]]:
         backend = entry["backend"]
         route = f"alias of {entry['model']}" if "model" in entry else "pattern"
         yield {
-            "name": entry["pattern"],
+            "name": _shown(entry["pattern"]),
             "backend": backend,
             "route": route,
             "available": backend is not None,
@@ -136,3 +136,8 @@ def _models(app: App) -> Iterator[dict[str, Any]]:
         }
     for name, why in known["off"].items():
         yield {"name": name, "backend": name, "route": "backend", "available": False, "why": why}
+
+
+def _shown(pattern: str) -> str:
+    """A pattern as people read it: one without wildcards is the beginning of a name."""
+    return pattern if any(character in pattern for character in "*?[") else f"{pattern}*"

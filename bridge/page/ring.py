@@ -11,6 +11,7 @@ the turns that ended first go first, then the beginnings of the answers of those
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -232,9 +233,10 @@ class Ring(_WholeReads, Observer):
     def arrived(self, facts: TurnFacts, request: dict[str, Any]) -> None:
         if facts.id in self.turns:
             return
-        size = size_of(request)
+        largest = self.max_bytes // LARGEST_REQUEST
+        size = size_of(request, largest)
         turn = HeldTurn(facts.id, facts.key, time.monotonic(), time.time(), request, facts, PER_TURN + size)
-        if size > self.max_bytes // LARGEST_REQUEST:
+        if size > largest:
             turn.request = {"path": request.get("path"), "not_kept": size}
             turn.size, turn.left_out = PER_TURN, size
         self.turns[turn.id] = turn
@@ -376,19 +378,23 @@ class Ring(_WholeReads, Observer):
         return True
 
 
-def size_of(value: Any) -> int:
-    """About how many bytes a value takes that was made from JSON. Without recursion: it may be nested deeply."""
+def size_of(value: Any, enough: float = math.inf) -> int:
+    """About how many bytes a value takes that was made from JSON; beyond `enough` it stops counting.
+
+    Without recursion: it may be nested deeply. A body of a few megabytes may have millions of members, and everyone
+    would wait until they are counted.
+    """
     total, stack = 0, [value]
-    while stack:
+    while stack and total <= enough:
         node = stack.pop()
         if isinstance(node, str | bytes):
             total += len(node) + 56
         elif isinstance(node, dict):
             total += 64 + 104 * len(node)
-            stack += node.values()
+            stack += node.values() if total <= enough else ()
         elif isinstance(node, list | tuple):
             total += 56 + 8 * len(node)
-            stack += node
+            stack += node if total <= enough else ()
         else:
             total += 32
     return total

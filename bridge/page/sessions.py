@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from bridge.app.keys import Keyring
@@ -31,12 +32,14 @@ OPERATOR = ClientKey(name="page", sha256="0" * 64, created=datetime.fromtimestam
 """The session of a printed address, where the operator has no key of their own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Session:
     """`label` is its key's; empty for OPERATOR."""
 
     label: str
     expires: float
+    on_end: list[Callable[[], None]] = field(default_factory=list)
+    """What is to be done when it ends before it expires."""
 
 
 class Sessions:
@@ -75,29 +78,45 @@ class Sessions:
             label = (await self._keyring.find((key or "").encode())).label
         cookie = secrets.token_urlsafe(32)
         now = self._now()
-        self._sessions = {each: session for each, session in self._sessions.items() if session.expires > now}
+        self._end_those(lambda session: session.expires <= now)
         self._sessions[_digest(cookie)] = Session(label, now + SESSION_SECONDS)
-        while len(self._sessions) > MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+        if len(self._sessions) > MAX_SESSIONS:
+            # The oldest of the key that has most of them: no key can end the sessions of the others.
+            (most, _), *_ = Counter(session.label for session in self._sessions.values()).most_common(1)
+            self._end(next(each for each, session in self._sessions.items() if session.label == most))
         return self._header(cookie, SESSION_SECONDS)
 
     def end(self, request: Request) -> str:
         """End the session of a request; returns the Set-Cookie header."""
         for cookie in self._cookies(request):
-            self._sessions.pop(_digest(cookie), None)
+            self._end(_digest(cookie))
         return self._header("", 0)
+
+    def of(self, request: Request) -> Session | None:
+        """The session of a request; None if it has none that is valid.
+
+        A browser has one cookie of this name, unless another program on this host has set one, too. With two sessions
+        it is not known whose the request is.
+        """
+        now = self._now()
+        sent = (self._sessions.get(_digest(cookie)) for cookie in self._cookies(request))
+        valid = {session for session in sent if session is not None and session.expires > now}
+        return valid.pop() if len(valid) == 1 else None
+
+    def named_by(self, request: Request) -> bool:
+        """Whether a request has the cookie of a session, valid or not."""
+        return bool(self._cookies(request))
+
+    def seconds_left(self, session: Session) -> float:
+        return session.expires - self._now()
 
     async def key_of(self, request: Request) -> ClientKey | None:
         """The key whose session a request belongs to; None if it has none that is valid."""
-        for cookie in self._cookies(request):
-            session = self._sessions.get(_digest(cookie))
-            if session is None or session.expires <= self._now():
-                continue
-            if not session.label:
-                return OPERATOR
-            await self._keyring.refresh()
-            return self._keyring.get(session.label)
-        return None
+        session = self.of(request)
+        if session is None or not session.label:
+            return None if session is None else OPERATOR
+        await self._keyring.refresh()
+        return self._keyring.get(session.label)
 
     def is_operator(self, label: str) -> bool:
         """Whether a key sees every turn."""
@@ -113,7 +132,16 @@ class Sessions:
         return [value for name, _, value in pairs if name == self._cookie and 0 < len(value) <= MAX_COOKIE]
 
     def _end_of_key(self, label: str) -> None:
-        self._sessions = {each: session for each, session in self._sessions.items() if session.label != label}
+        self._end_those(lambda session: session.label == label)
+
+    def _end_those(self, which: Callable[[Session], bool]) -> None:
+        for digest in [each for each, session in self._sessions.items() if which(session)]:
+            self._end(digest)
+
+    def _end(self, digest: bytes) -> None:
+        session = self._sessions.pop(digest, None)
+        for act in session.on_end if session is not None else ():
+            act()
 
 
 def is_of_page(path: str) -> bool:

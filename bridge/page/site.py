@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from bridge import __version__
-from bridge.errors import ConfigError, Forbidden, InvalidRequest, UsageError
+from bridge.errors import ConfigError, Forbidden, InvalidRequest, Unauthorized, UsageError
 from bridge.exact_json import safe_dumps
 from bridge.http.pages import Page, PageRequest, json_page, query_number
 from bridge.http.request import Handler, Request, Route
@@ -27,6 +29,7 @@ from bridge.page.sessions import OPERATOR, Sessions
 from bridge.page.turns import MAX_LISTED, Turns
 from bridge.threads import in_thread
 
+V = TypeVar("V", bound=Visitor)
 Overview = Callable[[int, str | None], Awaitable[dict[str, Any]]]
 Send = Callable[[str, dict[str, Any], str, str | None], str]
 Cancel = Callable[[str], bool]
@@ -70,7 +73,9 @@ class Site:
         token, key = body.get("token"), body.get("key")
         if not isinstance(token, str | None) or not isinstance(key, str | None) or (token is None) == (key is None):
             raise InvalidRequest('Send the token of the printed address, or a key: {"token": …} or {"key": …}.')
-        await _send_cookie(request, await self.sessions.begin(token=token, key=key))
+        cookie = await self.sessions.begin(token=token, key=key)
+        self.sessions.end(request)  # what the browser had before, or what another program on this host gave it
+        await _send_cookie(request, cookie)
 
     async def end(self, request: Request) -> None:
         """DELETE /page/session."""
@@ -101,41 +106,62 @@ class Site:
     async def one(self, request: PageRequest) -> Page:
         """GET /page/api/turns/{id}?cut=CHARACTERS."""
         longest = query_number(request.query, "cut", default=MAX_CUT, largest=MAX_CUT)
-        row, recording = await self.turns.find(request.path["id"], self.label(request))
-        held = self.turns.held(request.path["id"], self.label(request))
-        block = await in_thread(_conversation, recording, longest)
-        block |= {"previous": None, "next": None, "thread": None, "left_out": 0}
-        if held is not None and self.turns.ring is not None:
-            block |= neighbours(self.turns.ring, held) | {"left_out": held.left_out}
-        return _page(block | {"row": row})
+        name, label = request.path["id"], self.label(request)
+        opened = await self.turns.find(name, label)
+        about: dict[str, Any] = {"row": opened.row, "previous": None, "next": None, "thread": None, "left_out": 0}
+        if (held := self.turns.held(name, label)) is not None and self.turns.ring is not None:
+            about |= neighbours(self.turns.ring, held) | {"left_out": held.left_out}
+        return await in_thread(lambda: _page(_conversation(opened.exported, longest) | about))
 
     async def wire(self, request: PageRequest) -> Page:
-        """GET /page/api/turns/{id}/wire?cut=CHARACTERS."""
+        """GET /page/api/turns/{id}/wire?cut=CHARACTERS&only=request."""
         longest = query_number(request.query, "cut", default=MAX_CUT, largest=MAX_CUT)
-        _, recording = await self.turns.find(request.path["id"], self.label(request))
-        return _page(await in_thread(_wire, recording, longest))
+        opened = await self.turns.find(request.path["id"], self.label(request))
+        if request.query.get("only") == "request":
+            return await in_thread(lambda: _page({"request": opened.exported.recording.request}))
+        return await in_thread(lambda: _page(cut_texts(wire_block(opened.exported.recording), longest)))
+
+    async def beside(self, request: PageRequest) -> Page:
+        """GET /page/api/turns/{id}/neighbours."""
+        return _page(await self.turns.neighbours(request.path["id"], self.label(request)))
 
     # What happens now
 
-    async def events(self, request: PageRequest) -> AsyncGenerator[bytes, None]:
+    async def events(self, request: Request, asked: PageRequest) -> AsyncGenerator[bytes, None]:
         """GET /page/api/events."""
-        watcher = Watcher(request.key, self.label(request))
-        with self.watchers.having(watcher):
+        with self._watching(request, asked, Watcher) as watcher:
             async for batch in watcher.batches(self.turns):
                 yield batch
 
-    async def turn_events(self, request: PageRequest) -> AsyncGenerator[bytes, None]:
+    async def turn_events(self, request: Request, asked: PageRequest) -> AsyncGenerator[bytes, None]:
         """GET /page/api/turns/{id}/events."""
-        turn = self.turns.held(request.path["id"], self.label(request))
+        turn = self.turns.held(asked.path["id"], self.label(asked))
         if turn is None:
             # In the log, or unknown.
-            row, _ = await self.turns.find(request.path["id"], self.label(request))
+            row = (await self.turns.find(asked.path["id"], self.label(asked))).row
             yield sse("start", row) + sse("end", row)
             return
-        visitor = Visitor(request.key, self.label(request))
-        with self.watchers.having(visitor):
+        with self._watching(request, asked, Visitor) as visitor:
             async for batch in follow(turn, self.turns, visitor):
                 yield batch
+
+    @contextmanager
+    def _watching(self, request: Request, asked: PageRequest, kind: type[V]) -> Iterator[V]:
+        """Someone who watches, until their session ends. A request with a key needs none."""
+        session = self.sessions.of(request)
+        if session is None and self.sessions.named_by(request):
+            raise Unauthorized("This session has ended. Enter an API key.", code="invalid_session")
+        seconds = math.inf if session is None else self.sessions.seconds_left(session)
+        watcher = kind(asked.key, self.label(asked), seconds)
+        with self.watchers.having(watcher):
+            if session is None:
+                yield watcher
+                return
+            session.on_end.append(watcher.end)
+            try:
+                yield watcher
+            finally:
+                session.on_end.remove(watcher.end)
 
     # What can be done
 
@@ -145,17 +171,17 @@ class Site:
         if form not in _EXPORTS:
             raise InvalidRequest("'format' must be html, har or jsonl.", param="format")
         name = request.path["id"]
-        _, recording = await self.turns.find(name, self.label(request))
+        opened = await self.turns.find(name, self.label(request))
         make, kind = _EXPORTS[form]
         attachment = f'attachment; filename="{re.sub("[^A-Za-z0-9_.-]", "_", name)[:80]}.{form}"'
         headers = [(b"content-disposition", attachment.encode()), *NOT_STORED]
-        return Page(await in_thread(make, recording), 200, headers, kind)
+        return Page(await in_thread(make, opened.recording), 200, headers, kind)
 
     async def case(self, request: PageRequest) -> Page:
         """POST /page/api/turns/{id}/case."""
-        _, recording = await self.turns.find(request.path["id"], self.label(request))
+        opened = await self.turns.find(request.path["id"], self.label(request))
         try:
-            return _page({"yaml": await in_thread(case_yaml, recording)})
+            return _page({"yaml": await in_thread(case_yaml, opened.recording)})
         except UsageError as error:
             raise InvalidRequest(f"This request cannot become a case: {error.message}", http_status=422) from None
 
@@ -177,11 +203,9 @@ class Site:
             raise InvalidRequest("A recording sends nothing. Open the page of a running bridge.", http_status=409)
         if request.key == OPERATOR.label:
             raise Forbidden("Sign in with an API key to send requests: they run as this key, with its limits.")
-        row, recording = await self.turns.find(name, label)
-        held = self.turns.held(name, label)
-        return _page(
-            {"id": self.send(row["path"], new_body(asked, held, recording), request.key, asked.get("tool_mode"))}
-        )
+        opened = await self.turns.find(name, label)
+        body = new_body(asked, self.turns.held(name, label), opened.recording)
+        return _page({"id": self.send(opened.row["path"], body, request.key, asked.get("tool_mode"))})
 
     async def show_overview(self, request: PageRequest) -> Page:
         """GET /page/api/overview."""
@@ -224,6 +248,7 @@ def routes_of(site: Site, max_body: int) -> list[Route]:
         get("/page/api/turns", _shows(site.listed), "listTurns", "The turns"),
         get("/page/api/turns/{id}", _shows(site.one), "getTurn", "A turn"),
         get("/page/api/turns/{id}/wire", _shows(site.wire), "getTurnWire", "The messages of a turn"),
+        get("/page/api/turns/{id}/neighbours", _shows(site.beside), "getNeighbours", "The turns before and after"),
         get("/page/api/turns/{id}/export", _shows(site.export), "exportTurn", "A turn as a file"),
         post("/page/api/turns/{id}/case", _shows(site.case), "makeCase", "A turn as a case of the laboratory"),
         post("/page/api/turns/{id}/cancel", _shows(site.stop_turn), "cancelTurn", "Cancel a turn"),
@@ -256,8 +281,7 @@ async def _send_cookie(request: Request, cookie: str) -> None:
     await request.send(b"", last=True)
 
 
-def _conversation(recording: Recording, longest: int) -> dict[str, Any]:
-    turn = ExportedTurn(recording)
+def _conversation(turn: ExportedTurn, longest: int) -> dict[str, Any]:
     block = conversation_block(turn) | {
         "headers": {"request": None, "answer": turn.recording.headers},
         "instructions": injected_text(turn.recording),
@@ -299,7 +323,3 @@ _EXPORTS: dict[str, tuple[Callable[[Recording], bytes], bytes]] = {
     "jsonl": (jsonl_row, b"application/x-ndjson"),
 }
 """How a turn is exported, and the type of the file: as `turnbridge log export` does."""
-
-
-def _wire(recording: Recording, longest: int) -> dict[str, Any]:
-    return cut_texts(wire_block(ExportedTurn(recording).recording), longest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,31 @@ from bridge.log.filters import Filters
 from bridge.log.log import Log
 from bridge.log.recording import Recording
 from bridge.log.summary import Summary
+from bridge.page.conversation import logged_neighbours, neighbours
+from bridge.page.history import cost_text
 from bridge.page.records import RecordMaker, brief_recording, iso_time, read_back
 from bridge.page.ring import HeldTurn, Ring
 from bridge.playback.recorded import spoken_at
 from bridge.threads import in_thread
 
 MAX_LISTED = 1000
-MAX_RECORDS = 64 * 1024 * 1024
-"""Bytes of a turn in the log that the page opens."""
+AT_ONCE = 128 * 1024
+"""Bytes that are read in the event loop; more is read in a thread."""
 
 Row = dict[str, Any]
+
+
+@dataclass
+class Opened:
+    """A turn as it is shown: its row, and all of it."""
+
+    row: Row
+    recording: Recording
+
+    @cached_property
+    def exported(self) -> ExportedTurn:
+        """Takes long for a large turn: to be called in a thread."""
+        return ExportedTurn(self.recording)
 
 
 @dataclass(slots=True)
@@ -40,19 +56,19 @@ class Turns:
     keys: tuple[str, ...] = field(default=(), repr=False)
     faults: Sequence[str] = ()
     """What is wrong with the log, as far as it has been listed."""
+    _last: tuple[tuple[object, ...], Opened] | None = field(default=None, repr=False)
+    """The turn in the ring that was opened last, and in which state it was."""
 
     # Rows
 
-    def row(self, turn: HeldTurn) -> Row:
+    async def row(self, turn: HeldTurn) -> Row:
         """The row of a turn in the ring."""
         if turn.row is None:
             if turn.base is None:
-                brief = ExportedTurn(brief_recording(turn, self.keys, request=True))
-                first = list_row(brief)
-                asked = brief.summary.requested_model
-                turn.base = {"path": first["path"], "ts": first["ts"], "preview": first["preview"], "model": asked}
+                small = turn.size <= AT_ONCE
+                turn.base = self._base(turn) if small else await in_thread(self._base, turn)
             row = list_row(ExportedTurn(brief_recording(turn, self.keys, request=False)))
-            start, facts = turn.start or {}, turn.facts
+            start, end, facts = turn.start or {}, turn.end or {}, turn.facts
             if facts is not None and facts.first is not None:
                 row["first_event_s"] = round(facts.first - facts.arrived, 6)
             if facts is not None and not row["calls"]:
@@ -66,10 +82,16 @@ class Turns:
                     "key": turn.key,
                     "protocol": turn.protocol,
                     "backend": start.get("backend") or "",
-                    "cost": _cost((turn.end or {}).get("cost"), (turn.end or {}).get("currency")),
+                    "cost": cost_text(end.get("cost"), end.get("currency") or ""),
                 }
             )
         return turn.row
+
+    def _base(self, turn: HeldTurn) -> Row:
+        """What a row has from the request."""
+        brief = ExportedTurn(brief_recording(turn, self.keys, request=True))
+        row = list_row(brief)
+        return {name: row[name] for name in ("path", "ts", "preview")} | {"model": brief.summary.requested_model}
 
     async def listed(
         self, label: str | None, filters: Filters, before: str | None, limit: int
@@ -85,13 +107,13 @@ class Turns:
         if self.ring is not None:
             mine = [turn for turn in self.ring.turns.values() if label is None or turn.key == label]
             held = {turn.id for turn in mine}
-            for turn in sorted(mine, key=_order):
+            for turn in sorted(mine, key=lambda turn: (turn.running, turn.time, turn.id), reverse=True):
                 if len(rows) > limit:
                     break
                 await trio.lowlevel.checkpoint()  # a row takes a third of a millisecond
                 position = (not turn.running, iso_time(turn.time), turn.id)
                 if (bound is None or _is_after(position, bound)) and await self._accepts(filters, turn):
-                    rows.append(self.row(turn))
+                    rows.append(await self.row(turn))
         if self.log is not None and label is None and len(rows) <= limit:
             since = bound if bound is not None and bound[0] else None
             wanted = limit + 1 - len(rows)
@@ -102,13 +124,17 @@ class Turns:
     async def _accepts(self, filters: Filters, turn: HeldTurn) -> bool:
         if filters.are_none:
             return True
-        row = self.row(turn)
+        row = await self.row(turn)
         summary = summary_of(brief_recording(turn, self.keys, request=False))
         summary.path, summary.time = row["path"], row["ts"]
         summary.model, summary.requested_model = row["model"], summary.requested_model or row["model"]
         summary.calls = row["calls"]
-        recording = await self._recording(turn) if filters.grep is not None else None
-        return filters.accepts(summary, lambda _: () if recording is None else records_of(recording))
+        if filters.grep is None:
+            return filters.accepts(summary, lambda _: ())
+        maker = RecordMaker(turn, self.keys)
+        news = maker.visit()
+        found = partial(filters.accepts, summary, lambda _: records_of(_whole(maker, news)))
+        return found() if turn.size <= AT_ONCE else await in_thread(found, abandon_on_cancel=True)
 
     def _logged(self, filters: Filters, since: tuple[bool, str, str] | None, held: set[str], limit: int) -> list[Row]:
         """Rows from the event log, the newest first."""
@@ -141,11 +167,10 @@ class Turns:
         turn = self.ring.turns.get(name) if self.ring is not None else None
         return turn if turn is not None and (label is None or turn.key == label) else None
 
-    async def find(self, name: str, label: str | None) -> tuple[Row, Recording]:
-        """The row of a turn, and all of it. Raises InvalidRequest if there is none that the key may see."""
+    async def find(self, name: str, label: str | None) -> Opened:
+        """A turn with its row. Raises InvalidRequest if there is none that the key may see."""
         if (turn := self.held(name, label)) is not None:
-            recording = await self._recording(turn)
-            return self.row(turn), recording if label is None else clients_side(recording)
+            return await self._open_held(turn, label)
         found = None
         if self.log is not None and label is None:
             found = await in_thread(self._find_logged, name, abandon_on_cancel=True)
@@ -158,12 +183,28 @@ class Turns:
             )
         return found
 
-    async def _recording(self, turn: HeldTurn) -> Recording:
-        maker = RecordMaker(turn, self.keys)
-        news = maker.visit()
-        return await in_thread(_whole, maker, news)
+    async def _open_held(self, turn: HeldTurn, label: str | None) -> Opened:
+        """A turn in the ring. The one that was opened last is kept: its messages are asked for next."""
+        row = await self.row(turn)
+        state = (turn, label is None, turn.end is None, turn.exit is None, turn.dropped + len(turn.entries))
+        if self._last is None or self._last[0] != state:
+            maker = RecordMaker(turn, self.keys)
+            recording = await in_thread(_whole, maker, maker.visit())
+            opened = Opened(row, recording if label is None else clients_side(recording))
+            if turn.running:
+                return opened
+            self._last = state, opened
+        self._last[1].row = row
+        return self._last[1]
 
-    def _find_logged(self, name: str) -> tuple[Row, Recording] | None:
+    async def neighbours(self, name: str, label: str | None) -> dict[str, Any]:
+        """The turns before and after this one in its conversation. For one in the log that may take a while."""
+        if (turn := self.held(name, label)) is not None and self.ring is not None:
+            return neighbours(self.ring, turn)
+        opened = await self.find(name, label)
+        return await in_thread(lambda: logged_neighbours(self._open(), opened.exported), abandon_on_cancel=True)
+
+    def _find_logged(self, name: str) -> Opened | None:
         try:
             log = self._open()
         except ConfigError:
@@ -172,7 +213,7 @@ class Turns:
         if not found:
             return None
         summary = found[-1]
-        return _logged_row(log, summary), read_back(name, chain([log.header(summary)], log.records(summary)))
+        return Opened(_logged_row(log, summary), read_back(name, chain([log.header(summary)], log.records(summary))))
 
 
 def clients_side(recording: Recording) -> Recording:
@@ -194,17 +235,8 @@ def _logged_row(log: Log, summary: Summary) -> Row:
         "key": "",
         "protocol": spoken_at(summary.path) or "",
         "backend": summary.backend,
-        "cost": _cost(summary.cost, summary.currency),
+        "cost": cost_text(summary.cost, summary.currency or ""),
     }
-
-
-def _cost(cost: float | None, currency: str | None) -> str | None:
-    return None if cost is None else f"{cost:.6f} {currency or ''}".rstrip()
-
-
-def _order(turn: HeldTurn) -> tuple[bool, float, tuple[int, ...]]:
-    """Running turns first, then the newest; the same order as that of the log's rows."""
-    return not turn.running, -turn.time, tuple(-ord(character) for character in turn.id)
 
 
 def _position(cursor: str | None) -> tuple[bool, str, str] | None:

@@ -91,6 +91,7 @@ def play(service: Service, recording: Recording, speed: float = 0, *, copies: bo
         recorded_state=next((known for known in get_args(ConversationState) if known == state), None),
         # The bridge never sends packets without text, but `log redact` leaves them.
         keeps_empty=b'"op":"delta","p":""' in recording.sent or b'"data":{"thought":"",' in recording.sent,
+        answered_by=recording.client_header("x-bridge-answered-by"),
         forgiving=recording.start is not None,
     )
 

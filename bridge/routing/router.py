@@ -221,21 +221,17 @@ class Router:
 
     def stray_aliases(self) -> list[tuple[str, str, str]]:
         """(alias, its model, what is wrong) for each of the user's aliases whose model no backend offers."""
+        aliases = self._table.aliases.items()
+        return [(alias, target, why) for alias, target in aliases if (why := self.why_stray(target)) is not None]
+
+    def why_stray(self, name: str) -> str | None:
+        """What is wrong with a model that the operator names; None if a backend offers it, or may."""
+        why = self._table.reason(name)
         default = self.default
         can_tell = bool(default.models()) and default.status()[0] and not default.takes.any_model
-        found = []
-        for alias, target in self._table.aliases.items():
-            why = self._table.reason(target)
-            if (
-                why is None
-                and can_tell
-                and self._table.known_at_once(target, keyed=False) is None
-                and not self._is_model(target)
-            ):
-                why = "No backend offers this model."
-            if why is not None:
-                found.append((alias, target, why))
-        return found
+        if why is not None or not can_tell or self._table.known_at_once(name, keyed=False) is not None:
+            return why
+        return None if self._is_model(name) else "No backend offers this model."
 
     def _is_model(self, name: str) -> bool:
         """Whether some backend offers a model of this name, with or without an effort."""

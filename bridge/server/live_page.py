@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import trio
 
 from bridge import exact_json
 from bridge.app.app import App
@@ -17,6 +20,7 @@ from bridge.page.sessions import Sessions
 from bridge.protocols.registry import protocol_at
 from bridge.server.turns import Delivery
 from bridge.settings import Settings
+from bridge.threads import in_thread
 from bridge.urls import is_loopback
 
 if TYPE_CHECKING:
@@ -59,15 +63,24 @@ class LivePage:
         self._app = app
         self._ring = ring
         self._history = history
+        history.prices = app.service.prices
         self._keys = keys
         self._routes: Routes | None = None
+        self._loading = trio.Lock()
         self._watchers: Watchers | None = None
         app.keyring.on_gone.append(self.stop)
 
     def __call__(self, request: Request) -> Awaitable[object]:
-        if self._routes is None:
-            self._routes = self._load()
-        return self._routes(request)
+        return self._first(request) if self._routes is None else self._routes(request)
+
+    async def _first(self, request: Request) -> None:
+        # Loading takes a tenth of a second, in which no client may wait.
+        async with self._loading:
+            if self._routes is None:
+                await in_thread(import_module, "bridge.page.site")
+                await in_thread(import_module, "bridge.page.overview")
+                self._routes = self._load()
+        await self._routes(request)
 
     def stop(self, label: str | None = None) -> None:
         """Send off everyone who watches, or those with this key."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bridge import APP, __version__
 from bridge.app.admission import resolve_visible, visible_models
-from bridge.app.rate_limits import limits_object
+from bridge.app.rate_limits import codex_usage, limits_object
 from bridge.app.service import Service
 from bridge.core.events import Usage
 from bridge.core.prices import Prices, amount
@@ -115,6 +115,10 @@ class Pages:
     async def rate_limits(self, request: PageRequest) -> Page:
         """GET /v1/rate-limits: how much of the account's quota is left."""
         return json_page(limits_object(await self._router.read_rate_limits(), self._now()))
+
+    async def codex_usage(self, request: PageRequest) -> Page:
+        """GET /api/codex/usage and /backend-api/wham/usage: the same for the Codex programs behind the bridge."""
+        return json_page(codex_usage(await self._router.read_rate_limits(), self._now()))
 
     async def health(self, request: PageRequest) -> Page:
         """GET /healthz: the state. Always 200 while the program runs; see `ready`."""

@@ -205,6 +205,18 @@ def _table(service: Service, pages: Pages, cap: Callable[[], AssistEndpoint], op
             answer="RateLimits",
             tag="Usage",
         ),
+        *(
+            get(
+                path,
+                page(pages.codex_usage),
+                name,
+                "Get the account's quota in the form of Codex",
+                "What the Codex CLI requests to show its limits.",
+                answer="CodexUsage",
+                tag="Usage",
+            )
+            for path, name in (("/api/codex/usage", "getCodexUsage"), ("/backend-api/wham/usage", "getWhamUsage"))
+        ),
         get(
             "/metrics",
             page(service.metrics.page),

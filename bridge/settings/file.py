@@ -129,6 +129,7 @@ class RoutingConfig(_Table):
     default: str | None = None
     patterns: dict[str, list[str]] = {}
     aliases: dict[str, str] = {}
+    fallback: dict[str, Annotated[list[str], Field(max_length=8)]] = {}
 
 
 class ToolModesConfig(_Table):
@@ -263,6 +264,22 @@ def _routing_faults(data: Mapping[str, Any]) -> Iterator[Fault]:
             yield ("routing", *loc), f"unknown backend {name[:40]!r}; choose one of {', '.join(sorted(known))}"
     if any("" in each for each in patterns.values() if isinstance(each, list)):
         yield ("routing", "patterns"), "an empty pattern matches everything; write * instead"
+    for pattern, names in _table(routing.get("fallback")).items():
+        if reason := _fault_of_chain(pattern, names):
+            yield ("routing", "fallback", pattern), reason
+
+
+def _fault_of_chain(pattern: str, names: Any) -> str | None:
+    if not pattern:
+        return "an empty pattern matches everything; write * instead"
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return None  # the model reports it
+    if not names or "" in names:
+        return "name at least one model, and no empty name"
+    lowered = [name.lower() for name in names]
+    if pattern.lower() in lowered:
+        return "a cycle: the model falls back to itself; remove it from its own list"
+    return "names a model twice" if len(set(lowered)) < len(lowered) else None
 
 
 def _setting_faults(data: Mapping[str, Any]) -> Iterator[Fault]:

@@ -47,7 +47,7 @@ class ValkeyLimits:
         self._held: Counter[str] = Counter()
         """Turns of this bridge, by key."""
         self._changed: set[str] = set()
-        """Keys with fewer turns than the server knows of."""
+        """Keys with another number of turns than the server knows of."""
         self._wake = trio.Event()
         self._settled = 0.0
         """When all other bridges have reported again after a fault."""
@@ -80,6 +80,10 @@ class ValkeyLimits:
         if not taken:
             self._held[label] -= turns
         return taken
+
+    def hold_turns(self, label: str, turns: int) -> None:
+        """Count turns of a key in any case: they take the place of others. The server hears of it a moment later."""
+        self.free_turns(label, -turns)
 
     def free_turns(self, label: str, turns: int) -> None:
         """Turns of a key have ended. The server hears of it a moment later."""

@@ -74,6 +74,8 @@ class Counts:
     """Fields of requests that had no effect."""
     costs: Tally = field(default_factory=Tally)
     """What models have cost, as `Prices.cost` counts it."""
+    fallbacks: Tally = field(default_factory=_rows)
+    """By the model that failed, the one asked instead, and the code of the failure."""
     repairs: Tally = field(default_factory=Tally)
     """Repairs of tool calls, by name."""
     rejections: Tally = field(default_factory=Tally)

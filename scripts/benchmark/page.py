@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from bridge_process import Bridge, bridge, message
@@ -93,10 +94,39 @@ def measure(run: Run) -> list[Values]:
             with watching(running):  # the first one loads the page's code
                 latency(running, 8, 20, 60)
         columns: list[Values] = [{} for _ in pairs]
-        for measure_pair in (one_stream, many_streams, watched):
-            found = run.medians(pairs, measure_pair, rounds=2 * run.rounds - 1)
+        for measure_pair, rounds in ((one_stream, 4), (many_streams, 4), (watched, 2)):
+            spread = Spread(measure_pair)
+            found = run.medians(pairs, spread, rounds=rounds * run.rounds + 1)
+            run.notes += spread.notes()
             columns = [column | more for column, more in zip(columns, found, strict=True)]
         return columns
+
+
+class Spread:
+    """Measures, and remembers each round: a median within 2 % of another one means nothing if they are far apart."""
+
+    def __init__(self, measure_pair: Callable[[Pair], Values]) -> None:
+        self._measure = measure_pair
+        self._first: Pair | None = None
+        """Of this version, if two are compared."""
+        self._seen: dict[str, list[float]] = {}
+
+    def __call__(self, pair: Pair) -> Values:
+        values = self._measure(pair)
+        self._first = self._first or pair
+        for name, value in values.items() if pair is self._first else ():
+            self._seen.setdefault(name, []).append(value)
+        return values
+
+    def notes(self) -> list[str]:
+        """What is to be said about each row: the middle half of its rounds, and how far its median may be off."""
+        found = []
+        for name, values in self._seen.items():
+            low, _, high = statistics.quantiles(values, n=4)
+            # Of a normal distribution: the quartiles are 1.35 deviations apart, the median's is 1.25 of the mean's.
+            error = 1.25 * (high - low) / 1.35 / len(values) ** 0.5
+            found.append(f"{name}: half of {len(values)} rounds in {low:.3f}-{high:.3f}, median ± {error:.3f}.")
+        return found
 
 
 PAGE = Part("live page", {ONE: at_most(1.02), MANY: at_most(1.02), WATCHED: at_most(1.2)}, measure)

@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import trio
 
-from bridge.appserver.standin import Prompt, server
+from bridge.appserver.standin import Prompt
+from bridge.appserver.standin.server import Standin
 
 
 def steps(mode: str, prompt: Prompt) -> list[dict[str, Any]]:
@@ -17,6 +18,5 @@ def steps(mode: str, prompt: Prompt) -> list[dict[str, Any]]:
     return found
 
 
-vars(server)["steps_for_mode"] = steps  # where the stand-in looks it up
 dialect: Any = sys.argv[1]  # `running.py` passes a valid one
-trio.run(server.Standin(dialect=dialect).run)
+trio.run(Standin(dialect=dialect, steps=steps).run)

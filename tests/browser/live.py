@@ -49,7 +49,8 @@ def live_page(
     assert answer.status_code == 204, answer.text
     name, value = answer.headers["set-cookie"].partition(";")[0].split("=", 1)
     page = browser.open("about:blank", **options)
-    page.call("Network.setCookie", name=name, value=value, url=bridge.root, httpOnly=True, sameSite="Strict")
+    cookie = {"name": name, "value": value, "url": bridge.root, "path": "/page"}
+    page.call("Network.setCookie", **cookie, httpOnly=True, sameSite="Strict")
     page.call("Page.navigate", url=f"{bridge.root}/{view}")
     try:
         page.until("document.querySelector('#link').textContent === 'Live'")

@@ -22,6 +22,7 @@ from browser.live import (
     write,
 )  # fmt: skip
 from harness import KEY, OTHER_KEY, TWO_KEYS, RunningBridge
+from page.visiting import JSON
 
 HELLO = {"model": "mock-text", "input": "hello there"}
 TOLD = "document.querySelector('#turn').innerText"
@@ -83,7 +84,7 @@ def test_the_printed_address_opens_the_page_once(browser: Browser, tmp_path: Pat
 
 def test_a_key_signs_in_and_a_wrong_one_does_not(browser: Browser, bridge: RunningBridge) -> None:
     page = browser.open(bridge.root)
-    page.until("document.querySelector('#leave').hidden")
+    page.until("document.querySelector('.signin input') || document.querySelector('#link').textContent === 'Live'")
     if page.run("document.querySelector('.signin input') === null"):
         page.click("#leave")
     page.click(".signin input")
@@ -226,6 +227,38 @@ def test_a_turn_is_sent_again_with_an_edited_prompt_and_compared(page: Page) -> 
     page.click("[data-action=origin]")
     page.until("document.querySelector('#compare ins')")
     assert "you" in page.text("#compare ins")
+
+
+def test_numbers_keep_all_their_digits_when_a_prompt_is_edited(page: Page, bridge: RunningBridge) -> None:
+    """JavaScript's own numbers end at 2^53, and lose a trailing zero."""
+    tool = '{"type":"function","name":"f","parameters":{"type":"object","n":12345678901234567890,"__proto__":1.0}}'
+    body = f'{{"model":"mock-text","input":"exact digits","tools":[{tool}]}}'
+    with bridge.client() as client:
+        assert client.post("/responses", content=body, headers=JSON).status_code == 200
+    page.until("[...document.querySelectorAll('#list .row')].some((row) => row.innerText.includes('exact digits'))")
+    open_turn(page, "exact digits")
+    page.press("s")
+    page.until("document.querySelector('dialog textarea[name=prompt]')")
+    write(page, "dialog textarea[name=prompt]", "exact digits again")
+    edited = page.run("document.querySelector('dialog [name=body]').value")
+    sent = json.loads(edited, parse_float=str)
+    assert sent["input"] == "exact digits again"
+    assert sent["tools"][0]["parameters"] == {"type": "object", "n": 12345678901234567890, "__proto__": "1.0"}
+    page.press("Escape")
+    page.until("!document.querySelector('dialog')")
+
+
+def test_a_turn_shows_what_it_has_cost(browser: Browser, tmp_path: Path) -> None:
+    config = tmp_path / "bridge.toml"
+    config.write_text('[prices]\ncurrency = "EUR"\n[prices.models]\n"mock-t*" = { input = 1000000, output = 1000000 }')
+    with live_bridge(tmp_path, [{"text": "x"}], PROXY_CONFIG=str(config)) as bridge, live_page(browser, bridge) as page:
+        used = bridge.post("/responses", HELLO).json()["usage"]
+        cost = f"{used['total_tokens']} EUR"
+        page.until(f"document.querySelector('#list').innerText.includes({json.dumps(cost)})")
+        open_turn(page, "hello there")
+        assert cost in page.text("#turn")
+        page.click("[data-view=overview]")
+        page.until(f"document.querySelector('#charts').innerText.includes({json.dumps(cost)})")
 
 
 def test_a_body_that_is_not_json_is_not_sent(page: Page) -> None:

@@ -242,6 +242,15 @@ def test_the_help_of_every_command_fits_80_columns() -> None:
             assert line.startswith("Usage:") or not line.endswith("..."), (name, line)
 
 
+def test_help_names_values_and_not_types_of_python() -> None:
+    """An argument stands in the usage line as it is typed; an option is named once."""
+    for name, command in every_command().items():
+        text = help_of(command, name)
+        assert re.findall(r"<[^>]*\b(?:str|int|float|path|list)\b[^>]*>", text) == [], name
+        assert "{" not in text.partition("\n\n")[0], name
+        assert re.findall(r"(--[\w-]+), \1\b", text) == [], name
+
+
 def test_a_command_in_the_list_takes_one_line() -> None:
     width = max(map(len, COMMANDS))
     assert all(2 + width + 2 + len(text) <= 80 and text.endswith(".") for text in COMMANDS.values())

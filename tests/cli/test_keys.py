@@ -18,12 +18,12 @@ from typing import Any
 import httpx2
 import pytest
 from cli.running import run_command
-from harness import running_bridge
+from harness import KEY, running_bridge
 from warm import WarmProcess
 
 from bridge.cli.clients import parse_end
 from bridge.errors import UsageError
-from bridge.store.key_store import KeyFile
+from bridge.store.key_store import KeyFile, label_of
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -204,6 +204,21 @@ def test_usage_shows_names(tmp_path: Path) -> None:
     assert "laptop" in shown
     assert kept.label not in shown
     assert {(row["name"], row["key"] == kept.label) for row in rows} == {("laptop", True), (None, False)}
+
+
+def test_usage_names_the_keys_of_the_operator(tmp_path: Path) -> None:
+    with running_bridge(tmp_path, "--mock-only") as bridge:
+        assert bridge.post("/responses", {"model": "mock-echo", "input": "x"}).status_code == 200
+        bridge.stop()
+    state = {"XDG_STATE_HOME": str(bridge.state)}
+
+    def shown(**environment: str) -> str:
+        return run_command("usage", **state, **environment).stdout.splitlines()[1].split()[1]
+
+    assert shown() == "PROXY_API_KEY"
+    assert shown(PROXY_API_KEY="") == label_of(hashlib.sha256(KEY.encode()).digest())
+    (bridge.state / "turnbridge" / "api-key").write_text(f"{KEY}\n")
+    assert shown(PROXY_API_KEY="") == "(generated)"
 
 
 def test_a_limit_is_a_number_that_can_be_kept(keys: Run) -> None:

@@ -304,7 +304,7 @@ def test_a_run_of_the_mock_is_never_played(tmp_path: Path) -> None:
         assert "the mock of exec has no backend to play" in ran.stdout + ran.stderr
         assert "completed" not in ran.stdout
         assert ran.returncode == (1 if ways else 0)
-    refused = run_command("serve", "--replay", log)
+    refused = run_command("serve", "--replay", log, PORT="0")
     assert refused.returncode == 2
     assert "contains no request that can be replayed" in refused.stderr
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,19 @@ class Rig:
         self, method: str, path: str, body: Any = None, *, key: str = KEY, headers: dict[str, str] | None = None
     ) -> Outcome:
         """One request on a connection of its own, to its end."""
+        outcome = self.send_raw(method, path, body, key=key, headers=headers)
+        streamed = "event-stream" in outcome.headers.get("content-type", "")
+        said = list(read_sse(iter(outcome.raw.split("\n")))) if streamed else json.loads(outcome.raw or "{}")
+        return replace(outcome, body=said)
+
+    def send_text(self, path: str) -> str:
+        """The body of a GET, whatever it is."""
+        return self.send_raw("GET", path).raw
+
+    def send_raw(
+        self, method: str, path: str, body: Any = None, *, key: str = KEY, headers: dict[str, str] | None = None
+    ) -> Outcome:
+        """The same, with a body that is not parsed."""
         started = time.monotonic()
         connection = HTTPConnection("127.0.0.1", self.bridge.port, timeout=30)
         wanted = {"authorization": f"Bearer {key}", "content-type": "application/json", **(headers or {})}
@@ -118,9 +131,7 @@ class Rig:
         finally:
             connection.close()
         found = {name.lower(): value for name, value in response.getheaders()}
-        streamed = "event-stream" in found.get("content-type", "")
-        said = list(read_sse(iter(raw.split("\n")))) if streamed else json.loads(raw or "{}")
-        return Outcome(response.status, found, said, raw, time.monotonic() - started)
+        return Outcome(response.status, found, None, raw, time.monotonic() - started)
 
     def kept_waiting(self, kind: str, label: str) -> Gate:
         """The gate of a label, once a request has come to it."""

@@ -54,8 +54,7 @@ class Child(server.Standin):
         await self._pipes.send([dict(method="rawResponseItem/completed", params=dict(voice._base, item=item))])
 
 
-server.steps_for_mode = next_steps
-trio.run(Child().run)
+trio.run(Child(steps=next_steps).run)
 """
 
 Json = dict[str, Any]

@@ -11,9 +11,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import httpx2
+import pytest
 from harness import ROOT
+from log.export.making import LogMaker
 from page.visiting import browser, following, rows
 
 from bridge.log.export import ExportedTurn
@@ -88,3 +92,46 @@ def test_a_log_without_records_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bridge", "log", "serve", str(tmp_path / "none.ndjson")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, "does not exist" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("name", ["req/with/slashes", "req%2fcoded", "req_ends/wire", "req_\u00e9 ?&="])
+def test_any_id_of_a_log_can_be_opened(tmp_path: Path, name: str) -> None:
+    """An id is whatever the log says; the page encodes it twice."""
+    maker = LogMaker(tmp_path / "events.ndjson")
+    maker.turn(body={"model": "mock-text", "input": "hi"}, req_id=name)
+    with shown(maker.close(), tmp_path) as client:
+        assert [row["id"] for row in rows(client)] == [name]
+        path = f"/page/api/turns/{quote(quote(name, safe=''), safe='')}"
+        assert client.get(path).json()["row"]["id"] == name
+        assert client.get(f"{path}/wire").json()["request"]["path"] == "/v1/responses"
+
+
+def test_turns_of_a_conversation_are_linked_in_a_log(tmp_path: Path) -> None:
+    """By the answer that a request continues, or by the conversation that it names."""
+    maker = LogMaker(tmp_path / "events.ndjson")
+
+    def turn(name: str, **body: Any) -> None:
+        answer = {"id": f"resp_{name}", "object": "response", "output": []}
+        maker.turn(body={"model": "mock-text", "input": name} | body, req_id=f"req_{name}", answer=answer)
+        maker.wait(1)
+
+    turn("a")
+    turn("x", conversation="conv_1")
+    turn("b", previous_response_id="resp_a")
+    turn("y", conversation={"id": "conv_1"})
+    turn("c", previous_response_id="resp_b")
+    turn("alone", previous_response_id="resp_of_another_log")
+    with shown(maker.close(), tmp_path) as client:
+        links = {
+            name: client.get(f"/page/api/turns/req_{name}/neighbours").json()
+            for name in ("a", "b", "c", "x", "y", "alone")
+        }
+        assert client.get("/page/api/turns/req_none/neighbours").status_code == 404
+    assert {name: (each["previous"], each["next"]) for name, each in links.items()} == {
+        "a": (None, "req_b"),
+        "b": ("req_a", "req_c"),
+        "c": ("req_b", None),
+        "x": (None, "req_y"),
+        "y": ("req_x", None),
+        "alone": (None, None),
+    }

@@ -153,3 +153,12 @@ def test_what_was_read_before_the_oldest_turn_is_dropped_with_the_one_before() -
     for _ in range(2):
         life.arrive(15_000)
     assert [read.data for read in feed.reads] == [b"of the second\n"]
+
+
+def test_a_request_of_millions_of_members_is_not_counted_to_the_end() -> None:
+    """The event loop would stand still: what is beyond the limit is not kept anyway."""
+    numbers = [[0] * 1000] * 1000
+    assert size_of(numbers, 1 << 20) < 2 << 20 < size_of(numbers)
+    life = Life()
+    life.ring.arrived(TurnFacts("req_1", "key-a", 0.0, turn=TURN), {"path": "/v1/responses", "body": numbers})
+    assert "not_kept" in life.ring.turns["req_1"].request

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import httpx2
 import pytest
-from harness import KEY, RunningBridge
-from page.visiting import JSON, browser, client_key, following, printed_token, prompted_bridge, rows, visitor
-from server.prompted import wait_for
+import trio
+from harness import KEY, OTHER_KEY, RunningBridge
+from page.visiting import (
+    JSON,
+    browser,
+    client_key,
+    following,
+    printed_token,
+    prompted_bridge,
+    row_with,
+    rows,
+    until,
+    visitor,
+)
+from server.prompted import ask, wait_for
 
 from bridge.app.keys import Keyring
 from bridge.errors import Unauthorized
 from bridge.http.head import parse_head
 from bridge.http.request import Request
+from bridge.page.live import KEEPALIVE, MAX_OF_CLIENT, Watcher
+from bridge.page.ring import Ring
 from bridge.page.sessions import MAX_SESSIONS, MAX_TOKENS, SESSION_SECONDS, TOKEN_SECONDS, Sessions
 from bridge.page.site import Site, routes_of
+from bridge.page.turns import Turns
 from bridge.store.key_store import KeyFile
 
 CHANNEL = SimpleNamespace()
@@ -39,6 +57,12 @@ def with_cookie(header: str) -> Request:
     cookie = header.partition(";")[0].encode()
     head = parse_head(b"GET /page/api/about HTTP/1.1\r\nhost: 127.0.0.1\r\ncookie: a=b; %b; c=d\r\n\r\n" % cookie)
     return Request(head, CHANNEL)
+
+
+def with_cookies(*cookies: str) -> Request:
+    """A request with several cookies in one header."""
+    sent = "; ".join(cookies).encode()
+    return Request(parse_head(b"GET /page/api/about HTTP/1.1\r\nhost: 127.0.0.1\r\ncookie: %b\r\n\r\n" % sent), CHANNEL)
 
 
 @pytest.fixture
@@ -114,6 +138,15 @@ def test_the_printed_address_opens_the_page(tmp_path: Path) -> None:
         assert (reused.status_code, reused.json()["error"]["code"]) == (401, "invalid_token")
         assert client.delete("/page/session").status_code == 204
         assert client.get("/page/api/about").status_code == 401
+
+
+def test_signing_in_again_ends_the_session_before(bridge: RunningBridge) -> None:
+    with visitor(bridge) as client:
+        before = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+        assert client.post("/page/session", json={"key": KEY}).status_code == 204
+        assert client.get("/page/api/about").status_code == 200
+        with browser(bridge.root) as other:
+            assert other.get("/page/api/about", headers={"cookie": before}).status_code == 401
 
 
 def test_a_wrong_key_begins_no_session(bridge: RunningBridge) -> None:
@@ -233,3 +266,59 @@ def test_a_key_of_a_client_expires_with_its_session(bridge: RunningBridge) -> No
     with visitor(bridge, key) as client:
         assert client.get("/page/api/about").json()["operator"] is False
         wait_for(lambda: client.get("/page/api/about").status_code == 401, "the key has expired")
+
+
+async def test_no_key_ends_the_sessions_of_another(clock: Clock) -> None:
+    """Of too many, the oldest of the key that has most of them ends."""
+    sessions = Sessions(Keyring((KEY, OTHER_KEY)), 11435, secure=False, now=clock)
+    first = await sessions.begin(token=None, key=KEY)
+    many = [await sessions.begin(token=None, key=OTHER_KEY) for _ in range(2 * MAX_SESSIONS)]
+    assert await sessions.key_of(with_cookie(first)) is not None
+    assert await sessions.key_of(with_cookie(many[0])) is None
+    assert await sessions.key_of(with_cookie(many[-1])) is not None
+
+
+async def test_two_sessions_at_once_open_nothing(sessions: Sessions) -> None:
+    """Another program on this host may have set a cookie of the same name: it must not choose whose session it is."""
+    one, two = [(await sessions.begin(token=None, key=KEY)).partition(";")[0] for _ in range(2)]
+    assert await sessions.key_of(with_cookies(one, two)) is None
+    assert await sessions.key_of(with_cookies("turnbridge-11435=unknown", two)) is not None
+
+
+def test_signing_out_ends_what_the_session_watches(bridge: RunningBridge) -> None:
+    """At once, the list and a turn that runs; another session of the same key goes on."""
+    body = ask({"text": "a while "}, {"hang": True}, instructions="signing-out", stream=True)
+    asking = threading.Thread(target=bridge.post, args=("/responses", body))
+    asking.start()
+    with visitor(bridge) as client, visitor(bridge) as other, following(other, "events") as going_on:
+        name = row_with(client, "signing-out", running=True)["id"]
+        with following(client, "events") as events, following(client, f"turns/{name}/events") as turn:
+            until(turn, "text")
+            began = time.monotonic()
+            assert client.delete("/page/session").status_code == 204
+            assert until(events, "bye")
+            assert until(turn, "bye")
+            assert time.monotonic() - began < KEEPALIVE / 2, "and not only when it next has something to say"
+        assert other.post(f"/page/api/turns/{name}/cancel", json={}).status_code == 204
+        assert until(going_on, "turn")
+    asking.join(30)
+
+
+async def test_an_expired_session_watches_nothing(autojump_clock: object) -> None:
+    """The stream ends when the session does, also while nothing happens."""
+    watcher = Watcher("key-a", None, seconds=40)
+    began = trio.current_time()
+    events = [batch async for batch in watcher.batches(Turns(Ring(1 << 20), None))]
+    assert events[-1].startswith(b"event: bye")
+    assert trio.current_time() - began == pytest.approx(40, abs=0.01)
+
+
+def test_a_client_cannot_take_all_windows(bridge: RunningBridge) -> None:
+    key = client_key(bridge, "greedy")
+    with ExitStack() as stack:
+        client = stack.enter_context(visitor(bridge, key))
+        for _ in range(MAX_OF_CLIENT):
+            stack.enter_context(following(client, "events"))
+        assert client.get("/page/api/events").status_code == 503
+        operator = stack.enter_context(visitor(bridge))
+        stack.enter_context(following(operator, "events"))

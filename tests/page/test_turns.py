@@ -14,11 +14,15 @@ from harness import RunningBridge
 from page.visiting import client_key, opened, prompted_bridge, row_with, rows, visitor
 from server.prompted import LOOK, EventLog, ask, ask_chat, wait_for
 
+from bridge.core.events import Finished
+from bridge.core.observer import TurnFacts
 from bridge.lab.suite import load_suite
 from bridge.log.export import ExportedTurn
 from bridge.log.export.html import conversation_block, list_row, wire_block
 from bridge.log.read import RecordReader
 from bridge.log.recording import read_recordings
+from bridge.page.ring import Ring
+from bridge.page.turns import Turns
 
 CALL = '<tool_call>{"name":"look","arguments":{"q":"%s"}}</tool_call>'
 
@@ -208,7 +212,7 @@ def test_a_client_sees_its_own_turns_only(bridge: RunningBridge, client: httpx2.
         assert rows(stranger) == []
         assert opened(owner, own)["answers"][0]["parts"][0][2] == "mine"
         for name in (own, theirs):
-            for path in ("", "/wire", "/events", "/export"):
+            for path in ("", "/wire", "/neighbours", "/events", "/export"):
                 assert stranger.get(f"/page/api/turns/{name}{path}").status_code == 404, path
             for path in ("case", "send"):
                 assert stranger.post(f"/page/api/turns/{name}/{path}", json={}).status_code == 404, path
@@ -265,3 +269,40 @@ def texts_of(client: httpx2.Client, name: str) -> list[str]:
     """The texts of an answer, once it has ended."""
     wait_for(lambda: ended_row(client, name), "it ends")
     return [part[2] for part in opened(client, name)["answers"][0]["parts"]]
+
+
+async def test_the_turn_that_was_opened_last_is_not_read_again() -> None:
+    """Its messages are asked for next. A key sees its own side of it, and news are never missed."""
+    ring = Ring(1 << 20)
+    facts = TurnFacts("req_1", "key-a", 0.0)
+    ring.arrived(facts, {"path": "/v1/responses", "body": {"model": "m", "input": "hi"}})
+    turns = Turns(ring, None)
+    assert await turns.find("req_1", None) is not await turns.find("req_1", None), "it runs"
+    ring.ended(facts, Finished("completed"), None, 1.0)
+    opened = await turns.find("req_1", None)
+    assert opened.recording.complete
+    assert await turns.find("req_1", None) is opened
+    assert (await turns.find("req_1", "key-a")).recording.attempts == {}
+    ring.client_json("req_1", b'{"id":"late"}')
+    assert [piece.payload for piece in (await turns.find("req_1", None)).recording.client] == [{"id": "late"}]
+
+
+def test_patterns_are_shown_as_people_write_them(client: httpx2.Client) -> None:
+    models = client.get("/page/api/overview").json()["models"]
+    assert {"gpt-*", "codex-*"} <= {each["name"] for each in models if each["route"] == "pattern"}, models
+
+
+def test_costs_are_in_the_list_in_the_turn_and_in_the_overview(tmp_path: Path) -> None:
+    config = tmp_path / "bridge.toml"
+    config.write_text('[prices]\ncurrency = "EUR"\n[prices.models]\n"mock-e*" = { input = 1000000, output = 1000000 }')
+    with prompted_bridge(tmp_path, "--config", str(config)) as bridge, visitor(bridge) as client:
+        for model in ("mock-echo", "mock-text"):
+            assert bridge.post("/responses", {"model": model, "input": "one two three"}).status_code == 200
+        by_model = {row["model"]: row for row in rows(client)}
+        echo = by_model["mock-echo"]
+        cost = f"{echo['input_tokens'] + echo['output_tokens']} EUR"
+        assert (echo["cost"], by_model["mock-text"]["cost"]) == (cost, None)
+        assert opened(client, echo["id"])["row"]["cost"] == cost
+        overview = client.get("/page/api/overview").json()
+        assert {row["name"]: row["cost"] for row in overview["by"]["model"]} == {"mock-echo": cost, "mock-text": None}
+        assert [bucket["cost"] for bucket in overview["series"]][-1] == cost

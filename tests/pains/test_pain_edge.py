@@ -79,6 +79,7 @@ def test_pain_18_usage_survives(tmp_path: Path) -> None:
         "output_tokens": 6,
         "reasoning_tokens": 2,
         "total_tokens": 20,
+        "cost": None,
     }
     with running_bridge(tmp_path, **settings) as bridge:
         bridge.post("/responses", ask({"text": "hi"}, used))

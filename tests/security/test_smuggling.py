@@ -173,7 +173,7 @@ TARGETS = {
     "http://127.0.0.1:1/v1/models": 200,
     "http://localhost/v1/models?x=y": 200,
     "http://[::1]:9/v1/models": 200,
-    "http://127.0.0.1": 404,
+    "http://127.0.0.1": 200,  # the live page, which holds no data
     "file:///v1/models": 404,
     "//evil.example/v1/models": 404,
     "*": 404,

@@ -39,8 +39,7 @@ def steps(mode, prompt):
     return wanted["steps"] * wanted["repeat"] if isinstance(wanted, dict) else wanted
 
 
-server.steps_for_mode = steps
-trio.run(server.Standin(dialect={dialect!r}).run)
+trio.run(server.Standin(dialect={dialect!r}, steps=steps).run)
 """
 
 T = TypeVar("T")

@@ -300,6 +300,25 @@ def test_rate_limits_that_the_provider_tells(tmp_path: Path) -> None:
         assert 42 <= page["primary"]["used_percent"] <= 43
         answer = rig.ask(RESPONSES, {"do": "text"})
         assert answer.headers["x-codex-primary-window-minutes"] == "300"
+        for path in CODEX_PATHS:
+            usage = ok(rig.client.get(f"{rig.bridge.root}{path}"))
+            limit = usage["rate_limit"]
+            assert (limit["allowed"], limit["limit_reached"], limit["secondary_window"]) == (True, False, None)
+            window = limit["primary_window"]
+            assert (window["limit_window_seconds"], window["reset_at"]) == (18000, 2**31 - 1)
+            assert window["used_percent"] in (42, 43)
+            assert 0 < window["reset_after_seconds"] < 2**31
+
+
+CODEX_PATHS = ("/api/codex/usage", "/backend-api/wham/usage")
+
+
+@pytest.mark.parametrize("path", CODEX_PATHS)
+def test_the_limits_in_the_form_of_codex_need_a_key(mock_bridge: RunningBridge, path: str) -> None:
+    with mock_bridge.client() as client:
+        page = ok(client.get(f"{mock_bridge.root}{path}"))
+    assert page == {"plan_type": "guest", "rate_limit": None, "credits": None}
+    assert httpx2.get(f"{mock_bridge.root}{path}", trust_env=False).status_code == 401
 
 
 # Health

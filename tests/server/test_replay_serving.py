@@ -384,7 +384,7 @@ def test_a_log_that_is_too_large_is_rejected_before_it_is_read(tmp_path: Path) -
     with log.open("wb") as file:
         file.truncate(MAX_PLAYED + 1)
     for command in ("serve", "app-server"):
-        ran = run_command(command, "--replay", log)
+        ran = run_command(command, "--replay", log, PORT="0")
         assert ran.returncode == 2
         assert "268,435,457 bytes, more than the 268,435,456 that can be played" in ran.stderr
         assert "log redact --since" in ran.stderr

@@ -159,7 +159,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     # Unknown keys
     "unknown_key_at_the_top": ("x = 1\n", "1: x: unknown key"),
     "unknown_key_of_a_backend": (f'{URL}keyenv = "A"\n', "4: backends.a.keyenv: unknown key"),
-    "unknown_key_of_routing": ("[routing]\n# so\nfallback = 1\n", "3: routing.fallback: unknown key"),
+    "unknown_key_of_routing": ("[routing]\n# so\nbackup = 1\n", "3: routing.backup: unknown key"),
     "unknown_setting": ("[settings]\nprot = 1\n", "2: settings.prot: unknown setting"),
     "variable_as_setting": ("[settings]\nPORT = 1\n", "2: settings.PORT: unknown setting"),
     "the_file_itself": ('[settings]\nconfig = "x"\n', "2: settings.config: unknown setting"),

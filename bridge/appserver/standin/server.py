@@ -42,7 +42,10 @@ from bridge.appserver.standin.recorded import key_in
 
 
 class Pipes:
-    """Stdin and stdout: whole lines in, whole lines out. `split` cuts every write into pieces of that many bytes."""
+    """The stand-in's process: whole lines from stdin, whole lines to stdout, and its end.
+
+    `split` cuts every write into pieces of that many bytes.
+    """
 
     def __init__(self, *, split: int = 0) -> None:
         self._split = split
@@ -84,6 +87,18 @@ class Pipes:
         await self._out.aclose()
         os.close(1)
 
+    async def write_stderr(self, data: bytes) -> None:
+        os.write(2, data)
+
+    async def exit(self, code: int) -> None:
+        """End at once, without cleaning up."""
+        os._exit(code)
+
+    async def kill(self, number: int) -> None:
+        """End by a signal."""
+        os.kill(os.getpid(), number)
+        await trio.sleep_forever()
+
 
 def _encode(message: Message) -> bytes:
     try:
@@ -123,15 +138,24 @@ class Methods(dict[str, Callable[..., Result]]):
 
 
 class Standin:
-    """One connection. `run` serves stdin and stdout until stdin ends."""
+    """One connection. `run` serves `pipes` until stdin ends. `steps` chooses the steps of a turn without a script."""
 
-    def __init__(self, *, mode: str = "echo", dialect: StandinDialect = "both", script: Script | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        mode: str = "echo",
+        dialect: StandinDialect = "both",
+        script: Script | None = None,
+        pipes: Pipes | None = None,
+        steps: Callable[[str, Prompt], list[dict[str, Any]]] = steps_for_mode,
+    ) -> None:
         self._mode = mode
         self._script = script = script or Script(())
         self._threads: dict[str, Thread] = {}
         self._ids = itertools.count(1)
         self._turns = itertools.count()
-        self._pipes = Pipes(split=script.split)
+        self._pipes = pipes or Pipes(split=script.split)
+        self._choose_steps = steps
         self._nursery: trio.Nursery | None = None
         self._later: list[Callable[[], None]] = []
         methods = methods_of(
@@ -220,7 +244,7 @@ class Standin:
         else:
             texts = [part.get("text", part.get("data", {}).get("text")) for part in sent]
             prompt = read_prompt(thread, "\n".join(text for text in texts if text))
-            steps = steps_for_mode(mode_of(thread.model, self._mode), prompt)
+            steps = self._choose_steps(mode_of(thread.model, self._mode), prompt)
         thread.scope = trio.CancelScope()
         made = CurrentNotifications if thread.dialect == "current" else LegacyNotifications
         notifications = made(thread.id, turn, thread.used)
@@ -293,14 +317,15 @@ class Standin:
             text = step["garbage"] + "\n" if "garbage" in step else step["unended"] * step.get("times", 1)
             await self._pipes.write(text.encode("utf-8", "surrogateescape"))
         elif "exit" in step:
-            os._exit(step["exit"])
+            await self._pipes.exit(step["exit"])
         elif "signal" in step:
-            os.kill(os.getpid(), step["signal"])
-            await trio.sleep_forever()
+            await self._pipes.kill(step["signal"])
         elif "hang" in step:
             await trio.sleep_forever()
         elif "stderr" in step:
-            os.write(2, b"x" * 1023 + b"\n" if step["stderr"] is True else step["stderr"].encode() + b"\n")
+            await self._pipes.write_stderr(
+                b"x" * 1023 + b"\n" if step["stderr"] is True else step["stderr"].encode() + b"\n"
+            )
         elif "close_stdout" in step:
             await self._pipes.close_stdout()
 

@@ -55,7 +55,9 @@ def run(flags: Flags) -> None:
 
 @app.command("validate")
 def validate(
-    model: Annotated[str, typer.Option(help="Name of the model, for example StreamPacket; `cap schema` lists all.")],
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the model, for example StreamPacket; `cap schema` lists all.")
+    ],
 ) -> None:
     """Validate the JSON on stdin. Faults are printed on stderr with their location.
 
@@ -78,7 +80,8 @@ def validate(
 @app.command("schema")
 def schema(
     model: Annotated[
-        str | None, typer.Argument(help="Name of the model. Without it, all models.", show_default=False)
+        str | None,
+        typer.Argument(metavar="MODEL", help="Name of the model. Without it, all models.", show_default=False),
     ] = None,
 ) -> None:
     """Print the JSON Schema of a model, or one object with the schemas of all models by name."""

@@ -1,6 +1,6 @@
 // What can be done with a turn: copy it as a command, send it again, compare, keep as a case, export, cancel.
 
-import { act, get, turnPath } from "./api.js";
+import { act, exactJson, requestOfTurn, turnPath } from "./api.js";
 import { asCurl, asExec, asPython } from "./commands.js";
 import { field, openDialog, textToCopy, toast } from "./dialog.js";
 import { button, make } from "./dom.js";
@@ -41,10 +41,8 @@ export function actionBar(turn, { about, list, go, origin }) {
   return bar;
 }
 
-// The request as it was recorded, with all of its texts.
 async function requestOf(turn) {
-  const wire = turn.wire && turn.wire.request && !turn.wire.cut ? turn.wire : await get(`${turnPath(turn.row.id)}/wire`);
-  const request = wire.request || {};
+  const request = (await requestOfTurn(turn.row.id)) || {};
   if (request.body === undefined || request.body === null) throw new Error("The body of this request is not on record.");
   return request;
 }
@@ -103,7 +101,7 @@ function resend({ row, said }, request, about, go) {
 
   prompt.addEventListener("input", () => {
     try {
-      const now = promptOf(JSON.parse(whole.value));
+      const now = promptOf(exactJson(whole.value));
       whole.value = JSON.stringify(now[1](prompt.value), null, 2);
     } catch {
       // The body below is not JSON at the moment; its own field says so.
@@ -111,7 +109,7 @@ function resend({ row, said }, request, about, go) {
   });
   const check = () => {
     try {
-      const value = JSON.parse(whole.value);
+      const value = exactJson(whole.value);
       const now = promptOf(value);
       if (now && document.activeElement !== prompt) prompt.value = now[0];
       told.textContent = value === null || typeof value !== "object" ? "The body must be a JSON object." : "";

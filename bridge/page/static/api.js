@@ -14,7 +14,13 @@ export function whenSignedOut(act) {
   onSignedOut = act;
 }
 
-async function request(path, options) {
+// JSON whose numbers keep all their digits, in browsers that know `JSON.rawJSON`: others round what is beyond 2^53.
+export function exactJson(text) {
+  if (!JSON.rawJSON) return JSON.parse(text);
+  return JSON.parse(text, (_, value, { source }) => (typeof value === "number" && String(value) !== source ? JSON.rawJSON(source) : value));
+}
+
+async function request(path, { parse = JSON.parse, ...options }) {
   let answer;
   try {
     answer = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options });
@@ -25,7 +31,7 @@ async function request(path, options) {
   const text = await answer.text();
   let value = null;
   try {
-    value = text ? JSON.parse(text) : null;
+    value = text ? parse(text) : null;
   } catch {
     // An answer of something else, such as a proxy: only its status is known.
   }
@@ -50,7 +56,11 @@ export const signIn = (secret) => post("/page/session", secret);
 
 export const signOut = () => request("/page/session", { method: "DELETE", headers: { "content-type": "application/json" } });
 
-export const turnPath = (id) => `turns/${encodeURIComponent(id)}`;
+// The request of a turn, as it was recorded, with all of its texts and digits.
+export const requestOfTurn = async (id) => (await request(`/page/api/${turnPath(id)}/wire?only=request`, { parse: exactJson })).request;
+
+// Encoded twice: the server's paths are decoded once before they are taken apart, and an id from a log may have slashes.
+export const turnPath = (id) => `turns/${encodeURIComponent(encodeURIComponent(id))}`;
 
 const FIRST_WAIT = 1000;
 const LONGEST_WAIT = 15000;

@@ -56,6 +56,8 @@ class App {
     addEventListener("hashchange", () => this.route());
     byId("help").addEventListener("click", showShortcuts);
     byId("leave").addEventListener("click", async () => {
+      this.end(); // what this session watches would end with it, and ask why
+      this.viewer.close();
       await signOut().catch(() => {});
       this.leave("");
     });

@@ -2,7 +2,6 @@
 
 import { get, turnPath } from "./api.js";
 import { addressOf } from "./address.js";
-import { costOf } from "./context.js";
 import { lineRows, wordStretches } from "./diff.js";
 import { button, byId, make } from "./dom.js";
 import { prettyJson } from "./pretty.js";
@@ -48,7 +47,7 @@ function headTable(a, b) {
     ["Total", ({ row }) => seconds(row.total_s)],
     ["Tokens in", ({ row }) => number(row.input_tokens)],
     ["Tokens out", ({ row }) => number(row.output_tokens)],
-    ["Cost", ({ row }) => costOf(row) || "–"],
+    ["Cost", ({ row }) => row.cost || "–"],
     ["Calls", ({ row }) => row.calls.join(", ") || "–"],
     ["Repairs", ({ row }) => row.repairs.join(", ") || "–"],
   ];

@@ -8,7 +8,7 @@ export function contextView(said, row) {
   const group = (title, ...content) => view.append(make("section", "", make("h3", "", title), ...content));
   const thread = said.thread && Object.entries(said.thread);
   if (said.left_out) view.append(make("p", "notice", `${number(said.left_out)} bytes of this turn did not fit into the page's memory. Record an event log (--log-events), or raise PROXY_PAGE_MEMORY.`));
-  group("Turn", pairs([["key", row.key], ["protocol", row.protocol], ["backend", said.backend || row.backend], ["cost", costOf(row)], ["reason", row.reason]]));
+  group("Turn", pairs([["key", row.key], ["protocol", row.protocol], ["backend", said.backend || row.backend], ["cost", row.cost], ["reason", row.reason]]));
   group("Thread", thread && thread.length ? pairs(thread) : make("p", "empty", "No thread is on record."));
   group("Left out of the request", Array.isArray(said.dropped) && said.dropped.length
     ? pairs(said.dropped.map((option) => (Array.isArray(option) ? option : [option, "not supported by the backend"])))
@@ -19,12 +19,6 @@ export function contextView(said, row) {
   group("Answer headers", answer && answer.length ? pairs(answer) : make("p", "empty", "Not on record."));
   if (said.stderr && said.stderr.length) group("stderr of the child", putText(make("pre", "raw"), said.stderr.join("\n")));
   return view;
-}
-
-// "0.0123 USD"; null where the model has no price.
-export function costOf({ cost, currency }) {
-  if (cost === null || cost === undefined) return null;
-  return typeof cost === "number" ? `${number(Number(cost.toPrecision(3)))}${currency ? ` ${currency}` : ""}` : String(cost);
 }
 
 // Names and values. A value may be anything; what is unknown is left out.

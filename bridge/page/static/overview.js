@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { open } from "./address.js";
 import { button, byId, make } from "./dom.js";
 import { plot } from "./plots.js";
-import { moment, number, oneLine, seconds, shorten } from "./text.js";
+import { compact, moment, number, oneLine, seconds, shorten } from "./text.js";
 
 const SPANS = [["1", "hour"], ["24", "day"], ["168", "week"]];
 const AGAIN = 10000; // ms between two readings
@@ -94,11 +94,6 @@ function plots(data, hours) {
     plot("Latency", times, [{ name: "p50", className: "received", values: values("p50") }, { name: "p99", className: "late", values: values("p99") }], seconds),
     plot("Tokens in", times, [{ name: "input", className: "sent", bars: true, values: values("input") }], compact),
     plot("Tokens out", times, [{ name: "output", className: "given", bars: true, values: values("output") }], compact));
-}
-
-function compact(value) {
-  for (const [factor, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (value >= factor) return `${(value / factor).toFixed(value >= factor * 100 ? 0 : 1)} ${unit}`;
-  return number(Math.round(value * 100) / 100);
 }
 
 function tile(title, ...content) {

@@ -46,6 +46,6 @@ export function showSignIn(message, onSignedIn) {
   const title = make("h2", "", "Sign in");
   title.id = "signin-title";
   byId("signin").replaceChildren(make("div", "card signin", title,
-    make("p", "note", "Open the address that ", make("code", "", "turnbridge serve"), " prints, or enter a key of this bridge. A key sees its own turns; the operator's key sees all."), form));
+    make("p", "note", "Open the address that ", make("code", "", "turnbridge serve"), " prints, or enter an API key; it also prints where its own key is stored. A key sees its own turns; the operator's key sees all."), form));
   key.focus();
 }

@@ -1,7 +1,7 @@
 // One turn of the live page: loaded, followed while it runs, and loaded again when it has ended.
 
-import { follow, get, turnPath } from "./api.js";
-import { contextView, costOf } from "./context.js";
+import { follow, get, requestOfTurn, turnPath } from "./api.js";
+import { contextView } from "./context.js";
 import { askedSection, conversation, heard, section } from "./conversation.js";
 import { button, byId, make } from "./dom.js";
 import { Streamed } from "./stream.js";
@@ -47,7 +47,7 @@ export class Viewer {
       if (error.name === "AbortError") return undefined;
       this.turn = null;
       const again = button("Try again", () => this.open(id, this.wanted));
-      const gone = error.status === 404 ? "This turn is not on record (any more), or belongs to another key." : error.message;
+      const gone = error.status === 404 ? "No such turn: it was dropped to make room, or it belongs to another key." : error.message;
       this.place.replaceChildren(make("div", "start", make("p", "error", oneLine(gone)), button("Back to the list", this.go.back), " ", again));
     } finally {
       if (!stop.signal.aborted) this.place.removeAttribute("aria-busy");
@@ -88,12 +88,24 @@ export class Viewer {
       },
       go: this.go,
       times: { items: [], marks: [] },
-      facts: [row.key && `key ${row.key}`, costOf(row)].filter(Boolean).map((fact) => oneLine(shorten(String(fact), 100))),
+      facts: [row.key && `key ${row.key}`, row.cost].filter(Boolean).map((fact) => oneLine(shorten(String(fact), 100))),
       below: [this.actions(turn), this.neighbours(said), this.cut(said), crash(said)].filter(Boolean),
     });
     this.place.scrollTop = scrollTop;
     if (row.running) this.follow(turn);
-    else this.loadWire(turn);
+    else {
+      this.loadWire(turn);
+      if (!said.thread) this.findNeighbours(turn);
+    }
+  }
+
+  // Of a turn that is only in a log they have to be searched.
+  async findNeighbours(turn) {
+    const found = await get(`${turnPath(turn.row.id)}/neighbours`).catch(() => null);
+    if (found === null || turn !== this.turn) return;
+    Object.assign(turn.said, { previous: found.previous, next: found.next });
+    const links = this.neighbours(turn.said);
+    if (links) this.place.querySelector(".actions").after(links);
   }
 
   growing(said) {
@@ -142,7 +154,7 @@ export class Viewer {
       start: () => {
         wire = { request: null, end: null, frames: [], client: [] };
         this.streamed.clear();
-        get(`${turnPath(turn.row.id)}/wire`).then((found) => (wire.request = found.request), () => {});
+        requestOfTurn(turn.row.id).then((found) => (wire.request = found), () => {});
       },
       text: (piece) => this.streamed.take(piece),
       wire: ({ frames = [], client = [] }) => {

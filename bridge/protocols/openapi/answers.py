@@ -36,6 +36,9 @@ _COST = {**_NUMBER, "description": "At today's prices; null if the model has non
 _WINDOW = or_null(
     closed(used_percent=_NUMBER, window_minutes=_NUMBER, resets_at=_NUMBER, resets_in_seconds=or_null(COUNT))
 )
+_CODEX_WINDOW = or_null(
+    closed(used_percent=COUNT, limit_window_seconds=COUNT, reset_after_seconds=COUNT, reset_at=COUNT)
+)
 
 _PAGES: dict[str, Json] = {
     "Error": closed(
@@ -81,6 +84,14 @@ _PAGES: dict[str, Json] = {
         primary=_WINDOW,
         secondary=_WINDOW,
         credits=or_null(OBJECT),
+    ),
+    "CodexUsage": closed(
+        "The account's quota in the form of Codex's own backend. `plan_type` is `guest` if the plan is not known.",
+        plan_type=STRING,
+        rate_limit=or_null(
+            closed(allowed=BOOLEAN, limit_reached=BOOLEAN, primary_window=_CODEX_WINDOW, secondary_window=_CODEX_WINDOW)
+        ),
+        credits=or_null(closed(has_credits=BOOLEAN, unlimited=BOOLEAN, balance=or_null(STRING))),
     ),
     "Health": closed("The program runs.", status=enum("ok", "degraded"), reason=STRING),
     "Alive": closed("The program runs.", status="ok", service="turnbridge"),

@@ -1,7 +1,7 @@
 // A turn in a few words: its row in a list, and the badge with its outcome.
 
 import { make } from "./dom.js";
-import { moment, number, oneLine, plural, seconds, shorten } from "./text.js";
+import { compact, moment, number, oneLine, plural, seconds, shorten } from "./text.js";
 
 export const TURN = 54; // the height of a row
 
@@ -18,6 +18,9 @@ export function badge(row) {
   return make("span", `badge ${known}`, oneLine(shorten(name, 40)));
 }
 
+// As many digits as two numbers have room for in their column.
+const fitted = (value) => (value < 10000 ? number(value) : compact(value));
+
 export function turnRow(row) {
   const element = make("div", "row");
   const [name, known] = state(row);
@@ -26,15 +29,19 @@ export function turnRow(row) {
     row.calls.length ? plural(row.calls.length, "call") : null,
     row.invalid_arguments.length ? `${number(row.invalid_arguments.length)} not JSON` : null,
     row.repairs.length ? plural(row.repairs.length, "repair") : null,
+    row.cost ? oneLine(shorten(row.cost, 40)) : null,
   ].filter(Boolean).join(", ");
   const preview = make("span", "preview");
   if (row.error) preview.append(make("span", "code", oneLine(shorten(row.error, 60))), " ");
   preview.append(oneLine(row.preview));
+  const counts = [row.input_tokens, row.output_tokens];
+  const tokens = make("span", "number tokens", row.input_tokens === null ? "–" : counts.map(fitted).join(" → "));
+  if (row.input_tokens !== null) tokens.title = counts.map(number).join(" → ");
   element.append(
     make("span", "time", time),
     make("span", "model", oneLine(shorten(row.model, 80))),
     make("span", "number", make("span", "first", `${seconds(row.first_event_s)} / `), seconds(row.total_s)),
-    make("span", "number tokens", row.input_tokens === null ? "–" : `${number(row.input_tokens)} → ${number(row.output_tokens)}`),
+    tokens,
     make("span", `outcome ${known}`, oneLine(shorten(name, 16))),
     make("span", "second", preview, extras ? make("span", "extras", extras) : null),
   );

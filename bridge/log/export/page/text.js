@@ -49,6 +49,12 @@ export const since = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toF
 
 export const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en-US"));
 
+// In a few digits, for a narrow column or an axis: 1.5 k, 128 k, 2.0 M.
+export function compact(value) {
+  for (const [factor, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (value >= factor) return `${(value / factor).toFixed(value >= factor * 10 ? 0 : 1)} ${unit}`;
+  return number(value && Math.round(value * 100) / 100);
+}
+
 export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 // "2026-11-16T17:17:57.269024Z" → ["2026-11-16", "17:17:57"]; the log's times are UTC and stay so.
