@@ -383,11 +383,11 @@ def open_log(settings: Settings, keys: tuple[str, ...]) -> EventLog | None:
 
 def open_shared(settings: Settings) -> ValkeyLimits | None:
     """The limits that several bridges share, if configured. Raises ConfigError without their client."""
-    if (server := settings.shared_server) is None:
-        return None
-    from bridge.shared.limits import ValkeyLimits  # with its client
+    if (server := settings.shared_server) is not None:
+        from bridge.shared.limits import ValkeyLimits  # with its client
 
-    return ValkeyLimits(server)
+        return ValkeyLimits(server)
+    return None
 
 
 def make_store(settings: Settings) -> Store:

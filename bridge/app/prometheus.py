@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from bridge import __version__
-from bridge.app.admission import SharedLimits
 from bridge.app.metrics import Sources
+from bridge.app.shared_limits import SharedLimits
 from bridge.appserver.supervisor import Pool, Supervisor
 from bridge.counts import Histogram
 
