@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 _NAME = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]"
@@ -46,6 +47,39 @@ def check_database_url(url: str) -> str:
     if not database or not all(_SERVER.fullmatch(each) for each in server.rpartition("@")[2].split(",")):
         raise ValueError("write it as postgresql://USER:PASSWORD@HOST/DATABASE")
     return url
+
+
+@dataclass(frozen=True, slots=True)
+class SharedServer:
+    """A Valkey or Redis server."""
+
+    host: str
+    port: int
+    is_encrypted: bool
+    user: str | None
+    password: str | None = field(repr=False)
+    database: int
+
+
+_SHARED = re.compile(
+    r"(?P<scheme>valkeys?|rediss?)://(?:(?P<user>[^:@/?#]*)(?::(?P<password>[^:@/?#]*))?@)?"
+    r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?(?:/(?P<database>[0-9]{0,4}))?"
+)
+
+
+def parse_shared_server(url: str) -> SharedServer:
+    """The server of a URL. Raises ValueError, without the URL: it may contain a password."""
+    found = _SHARED.fullmatch(url)
+    if found is None or not url.isprintable() or " " in url or not 0 < int(found["port"] or 6379) < 65536:
+        raise ValueError(
+            "write it as valkey://USER:PASSWORD@HOST:PORT/DATABASE (or redis://; with TLS valkeys:// or rediss://), "
+            "with special characters of the password as %XX, such as %40 for @"
+        )
+    user, password = (unquote(found[each]) if found[each] else None for each in ("user", "password"))
+    host, port = found["host"].strip("[]"), int(found["port"] or 6379)
+    return SharedServer(
+        host, port, found["scheme"] in ("valkeys", "rediss"), user, password, int(found["database"] or 0)
+    )
 
 
 def password_in(url: str) -> str | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import trio
 
 from bridge.app.keys import Keyring
+from bridge.app.shared_limits import SharedLimits
 from bridge.core.models import ModelChoice
 from bridge.errors import (
     BridgeError,
@@ -65,6 +66,9 @@ def _own_names(choice: ModelChoice) -> list[str]:
 RETRY_AFTER = 2.0
 """The Retry-After of a request that found no free slot, in seconds."""
 
+RETRY_TURNS = 0.2
+"""Seconds between two attempts to get a turn that may have ended at another bridge."""
+
 Cut = Callable[[BridgeError], None]
 
 
@@ -79,6 +83,8 @@ class Slot:
     turns: int
     cut: Cut
     """Ends the request, for the reason given."""
+    shares: bool = False
+    """Whether the turns are counted for all bridges."""
     decided: trio.Event | None = None
     """Set when a waiting claim has been granted or refused."""
     refusal: BridgeError | None = None
@@ -86,6 +92,7 @@ class Slot:
     def free(self) -> None:
         """Give the slot up. May be called more than once."""
         self.admission._free(self)
+        self.admission._free_shared(self)
 
     def decide(self) -> None:
         """Wake the request that waits for this slot."""
@@ -103,7 +110,9 @@ class Admission:
         max_turns: float = math.inf,
         max_queue: int = 0,
         patience: float = 0,
+        shared: SharedLimits | None = None,
     ) -> None:
+        self.shared = shared
         self._keyring = keyring
         self._max_turns = max_turns
         self._max_queue = max_queue
@@ -113,6 +122,8 @@ class Admission:
         self._of_backends: Counter[str] = Counter()
         """Turns that run, by key and by backend."""
         self._waiting: dict[Slot, None] = {}
+        self._waiting_elsewhere: Counter[str] = Counter()
+        """Requests that wait until turns of their key end at other bridges, by key."""
         self._buckets: dict[str, tuple[float, float]] = {}
         """Token bucket of each key with a rate limit: requests left, and the time of that count."""
         self._closed = False
@@ -127,7 +138,7 @@ class Admission:
     @property
     def waiting(self) -> int:
         """Requests in the queue."""
-        return len(self._waiting)
+        return len(self._waiting) + self._waiting_elsewhere.total()
 
     def key(self, label: str) -> ClientKey | None:
         """The stored key of this label; None for a key without limits, and for one that is no longer valid."""
@@ -141,11 +152,41 @@ class Admission:
         """
         await self.count(label, turns)
         slot = Slot(self, label, backend, turns, cut)
-        if (obstacle := self._obstacle(slot)) is None:
-            self._grant(slot)
-        else:
-            await self._wait(slot, obstacle)
+        if self.shared is not None:
+            await self._share(slot, self.shared)
+        try:
+            if (obstacle := self._obstacle(slot)) is None:
+                self._grant(slot)
+            else:
+                await self._wait(slot, obstacle)
+        except BaseException:
+            self._free_shared(slot)
+            raise
         return slot
+
+    async def _share(self, slot: Slot, shared: SharedLimits) -> None:
+        """Count the turns of a key with a limit for all bridges. It waits here without holding up other keys."""
+        label, until = slot.label, trio.current_time() + self._patience
+        while (key := self.key(label)) is not None and key.max_turns is not None:
+            if await shared.take_turns(label, slot.turns, key.max_turns):
+                slot.shares = True
+                break
+            if trio.current_time() >= until or self._is_full(label):
+                raise _too_many_turns(key.max_turns)
+            self._waiting_elsewhere[label] += 1
+            try:
+                await trio.sleep(RETRY_TURNS)
+            finally:
+                self._waiting_elsewhere[label] -= 1
+            await self.check_key(label)
+        if self._closed:
+            self._free_shared(slot)
+            raise _stopping()
+
+    def _free_shared(self, slot: Slot) -> None:
+        if slot.shares and self.shared is not None:
+            slot.shares = False
+            self.shared.free_turns(slot.label, slot.turns)
 
     def move(self, slot: Slot | None, label: str, backend: str, turns: int, cut: Cut) -> Slot:
         """A slot of another backend for a request that was admitted, in place of `slot`. It does not wait for one.
@@ -164,8 +205,12 @@ class Admission:
         if obstacle is not None:
             raise obstacle
         self._grant(wanted)
+        key = self.key(label)
+        if self.shared is not None and key is not None and key.max_turns is not None:
+            self.shared.hold_turns(label, turns)
+            wanted.shares = True
         if held is not None:
-            self._free(held)
+            held.free()
         return wanted
 
     def close(self) -> None:
@@ -199,30 +244,40 @@ class Admission:
                 f"'n' asks for {turns} answers at once, but this key allows {key.max_turns}. Request fewer.", param="n"
             )
         if key.max_requests is not None:
-            self._take_token(label, key.max_requests)
+            await self._take_token(label, key.max_requests)
 
-    def _take_token(self, label: str, per_minute: int) -> None:
+    async def _take_token(self, label: str, per_minute: int) -> None:
         """Count a request against the key's rate. After an idle minute, a minute's worth may come at once."""
-        now = trio.current_time()
-        left, counted_at = self._buckets.get(label, (per_minute, now))
-        left = min(per_minute, left + (now - counted_at) * per_minute / 60)
-        self._buckets[label] = (left - 1 if left >= 1 else left), now
-        if left < 1:
-            wait = (1 - left) * 60 / per_minute
+        shared, left, cost = self.shared, self._left(label, per_minute), 1
+        answer = await shared.take_request(label, per_minute, left) if shared is not None else None
+        if answer is not None:
+            taken, left = answer
+        else:
+            if shared is not None:
+                left = self._left(label, per_minute)  # other requests may have come while this one asked
+                cost = min(shared.alone, per_minute)  # the other bridges take as much
+            taken = left >= cost
+            left -= cost if taken else 0
+        self._buckets[label] = left, trio.current_time()
+        if not taken:
+            wait = (cost - left) * 60 / per_minute
             raise KeyLimitReached(
                 f"Rate limit reached: this key allows {per_minute} request(s) per minute. "
                 f"Retry after {math.ceil(wait)} s.",
                 retry_after=wait,
             )
 
+    def _left(self, label: str, per_minute: int) -> float:
+        """How many requests this key has left now, as this bridge knows."""
+        now = trio.current_time()
+        left, counted_at = self._buckets.get(label, (per_minute, now))
+        return min(per_minute, left + (now - counted_at) * per_minute / 60)
+
     def _obstacle(self, slot: Slot) -> BridgeError | None:
         """Why the slot cannot be granted now; None if it can."""
         limit = self._exceeded_key_limit(slot)
         if limit is not None:
-            return KeyLimitReached(
-                f"Concurrency limit reached: this key allows {limit} turn(s) at once. Wait for one to end.",
-                retry_after=RETRY_AFTER,
-            )
+            return _too_many_turns(limit)
         running = self._of_backends[slot.backend]
         if running + slot.turns > self._max_turns or self._is_behind(slot):
             return Overloaded(
@@ -235,6 +290,9 @@ class Admission:
         """The key's limit of concurrent turns, if this slot would exceed it."""
         key = self.key(slot.label)
         limit = key.max_turns if key is not None else None
+        if limit is not None and self.shared is not None and self.shared.alone > 1:
+            # At least one request, so that a key is never locked out.
+            limit = max(limit // self.shared.alone, slot.turns)
         return limit if limit is not None and self._of_keys[slot.label] + slot.turns > limit else None
 
     def _is_behind(self, slot: Slot) -> bool:
@@ -246,10 +304,13 @@ class Admission:
                 return True
         return False
 
+    def _is_full(self, label: str) -> bool:
+        """Whether the queue has no room for a request of this key. One key fills at most half of it."""
+        of_same_key = sum(each.label == label for each in self._waiting) + self._waiting_elsewhere[label]
+        return self.waiting >= self._max_queue or of_same_key >= math.ceil(self._max_queue / 2)
+
     async def _wait(self, slot: Slot, obstacle: BridgeError) -> None:
-        of_same_key = sum(each.label == slot.label for each in self._waiting)
-        # One key fills at most half of the queue, so that others find room.
-        if not self._patience or len(self._waiting) >= self._max_queue or of_same_key >= math.ceil(self._max_queue / 2):
+        if not self._patience or self._is_full(slot.label):
             raise obstacle
         self._waiting[slot] = None
         slot.decided = trio.Event()
@@ -308,6 +369,13 @@ class Admission:
 def _revoked() -> Unauthorized:
     return Unauthorized(
         "This API key has been revoked or has expired. Create a new one with `turnbridge keys add NAME`."
+    )
+
+
+def _too_many_turns(limit: int) -> KeyLimitReached:
+    return KeyLimitReached(
+        f"Concurrency limit reached: this key allows {limit} turn(s) at once. Wait for one to end.",
+        retry_after=RETRY_AFTER,
     )
 
 

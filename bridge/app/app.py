@@ -59,6 +59,7 @@ from bridge.telemetry import MEMORY_PRESSURE, Counts, MemoryLimit, ReadBytes, Wa
 
 if TYPE_CHECKING:
     from bridge.log.event_log import EventLog
+    from bridge.shared.limits import ValkeyLimits
     from bridge.telemetry.tracing import Tracing
 
 log = logging.getLogger("bridge")
@@ -120,11 +121,13 @@ class App:
         self._recorder = joined([sink for sink in sinks if sink is not None])
         self._fallbacks = Fallbacks(config.routing.fallback)
         self._memory = MemoryLimit(settings.max_rss, memory)
+        self.shared = open_shared(settings) if key_store is not None else None
         admission = Admission(
             self.keyring if keys or key_store is not None else None,
             max_turns=settings.max_turns,
             max_queue=settings.max_queue,
             patience=settings.queue_timeout,
+            shared=self.shared,
         )
         self.router = self._make_router(config)
         self.store = make_store(settings)
@@ -168,6 +171,8 @@ class App:
             if self.log is not None:
                 await outer.start(self.log.run, log_failed or outer.cancel_scope.cancel)
             await outer.start(self.store.run)
+            if self.shared is not None:
+                await outer.start(self.shared.run)
             async with trio.open_nursery() as children:
                 for runner in self.runners:
                     children.start_soon(runner.run)
@@ -252,6 +257,8 @@ class App:
             return "store_failing"
         if self.keyring.fault is not None:
             return "key_store_failing"
+        if self.shared is not None and self.shared.fault is not None:
+            return "shared_limits_failing"
         if any(isinstance(runner, Pool) and runner.config_fault is not None for runner in self.runners):
             return "codex_config_invalid"
         return None
@@ -378,6 +385,15 @@ def open_log(settings: Settings, keys: tuple[str, ...]) -> EventLog | None:
         keep=settings.log_keep,
         on_error=settings.log_on_error,
     )
+
+
+def open_shared(settings: Settings) -> ValkeyLimits | None:
+    """The limits that several bridges share, if configured. Raises ConfigError without their client."""
+    if (server := settings.shared_server) is not None:
+        from bridge.shared.limits import ValkeyLimits  # with its client
+
+        return ValkeyLimits(server)
+    return None
 
 
 def make_store(settings: Settings) -> Store:

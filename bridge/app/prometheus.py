@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from bridge import __version__
 from bridge.app.metrics import Sources
+from bridge.app.shared_limits import SharedLimits
 from bridge.appserver.supervisor import Pool, Supervisor
 from bridge.budgets import PARTS, Standing
 from bridge.counts import Histogram
@@ -49,6 +50,7 @@ class Exposition:
         yield from _children(self._sources)
         yield from _budgets(self.budgets)
         yield from _bridge(self._sources)
+        yield from _shared(self._sources.admission.shared)
 
 
 def _edge(sources: Sources) -> Iterator[Metric]:
@@ -158,6 +160,13 @@ def _bridge(sources: Sources) -> Iterator[Metric]:
     yield _counter("log_records_dropped", "Records of the event log that were lost.", dropped)
     removed = sum(redactor.removed for redactor in sources.redactors)
     yield _counter("redactions", "Secrets that were kept out of the event log and of stderr.", removed)
+
+
+def _shared(shared: SharedLimits | None) -> Iterator[Metric]:
+    if shared is not None:
+        yield _gauge("shared_up", "1 while the server of PROXY_SHARED counts the limits.", int(shared.fault is None))
+        yield _gauge("shared_bridges", "Bridges that share the limits.", shared.known)
+        yield _counter("shared_failures", "Calls that the server did not answer.", shared.failures)
 
 
 # Families of samples

@@ -178,6 +178,8 @@ async def serve(
         stderr_redactor.learn(keys)
         if settings.database_url is not None and (password := password_in(settings.database_url)) is not None:
             stderr_redactor.learn((password,))
+        if settings.shared_server is not None and settings.shared_server.password is not None:
+            stderr_redactor.learn((settings.shared_server.password,))
     tls = load_tls(settings.tls_cert, settings.tls_key)
     sockets = open_sockets(settings.host, settings.port)
     if settings.sandbox_mode == "danger-full-access":

@@ -14,7 +14,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bridge.settings import values
-from bridge.urls import check_url, parse_host, parse_origin
+from bridge.urls import SharedServer, check_url, parse_host, parse_origin, parse_shared_server
 
 SAME = "--"
 """The flag has the setting's name: `--log-format` for `log_format`."""
@@ -269,6 +269,14 @@ class Settings(BaseModel):
         "of clients, and several bridges can share it; see [several machines](operations.md#several-machines).",
         repr=False,
     )
+    shared: str | None = _store(
+        None,
+        "Valkey or Redis server where several bridges count the limits of keys.",
+        metavar="URL",
+        more="`valkey://USER:PASSWORD@HOST:PORT/DATABASE`, or `redis://`; with TLS `valkeys://` or `rediss://`; see "
+        "[several machines](operations.md#several-machines).",
+        repr=False,
+    )
     store_ttl: float = _store(
         30 * 24 * 3600,
         "How long responses are stored.",
@@ -384,6 +392,7 @@ class Settings(BaseModel):
     # A name without a slash is looked up on PATH.
     _program = field_validator("codex_bin")(lambda name: str(values.absolute(name)) if name and "/" in name else name)
     _stores = field_validator("store")(values.check_store)
+    _shared_urls = field_validator("shared")(values.check_shared)
     _safe_urls = field_validator("codex_base_url", "codex_api_base_url", "codex_token_url")(check_url)
     # An empty variable counts as unset, so `none` stands for an empty list.
     _no_origins = field_validator("allowed_origins", mode="before")(
@@ -396,6 +405,11 @@ class Settings(BaseModel):
     def database_url(self) -> str | None:
         """The URL of the PostgreSQL database that bridges share; None without one. It may contain a password."""
         return self.store if self.store_kind == "postgresql" else None
+
+    @property
+    def shared_server(self) -> SharedServer | None:
+        """The server where bridges share limits."""
+        return None if self.shared is None else parse_shared_server(self.shared)
 
     @property
     def store_kind(self) -> str:

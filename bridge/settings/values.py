@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationInfo
 
-from bridge.urls import check_database_url
+from bridge.urls import check_database_url, parse_shared_server
 
 
 def split(value: Any) -> Any:
@@ -47,3 +47,10 @@ def check_store(store: str) -> str:
     if store not in ("sqlite", "memory", "off"):
         raise ValueError("choose sqlite, memory or off, or write postgresql://USER:PASSWORD@HOST/DATABASE")
     return store
+
+
+def check_shared(url: str | None) -> str | None:
+    """The URL of a Valkey or Redis server. Raises ValueError, without the value."""
+    if url is not None:
+        parse_shared_server(url)
+    return url
