@@ -32,9 +32,9 @@ from bridge.store.queued import UNAVAILABLE
 
 ANSWERED_BY = b"x-bridge-answered-by"
 PATIENCE = 30.0
-"""Seconds for a model that stands in to accept a turn."""
+"""Seconds within which a fallback model must accept a turn."""
 FAILURES, COOL_DOWN, LONGEST = 3, 30.0, 3600.0
-"""After so many failures in a row a backend rests for so many seconds; at most so many, if it says when to retry."""
+"""The failures in a row after which a backend rests; for how many seconds; and the most, if it says when to retry."""
 
 _THE_CLIENTS = (InvalidRequest, BudgetExceeded, KeyLimitReached, Unauthorized, Forbidden, SlowClient)
 _NOT_ELSEWHERE = ("shutdown_initiated", "backend_error", UNAVAILABLE)

@@ -95,7 +95,7 @@ class Watchers:
 class Visitor:
     """One of them, who sees one turn. `key` is its own, `label` the key whose turns it may see, None for all.
 
-    Its session lasts for so many `seconds`.
+    Its session lasts for `seconds`.
     """
 
     def __init__(self, key: str, label: str | None, seconds: float = math.inf) -> None:

@@ -1,4 +1,4 @@
-"""Who looks at the page: one-time tokens, and the sessions that they and keys are exchanged for.
+"""Access to the page: one-time tokens, and the sessions that they and keys are exchanged for.
 
 Tokens and cookies are random and are kept as hashes, in memory: a restart ends all sessions. A session belongs to a
 key. It ends with that key, and sees what that key may see.

@@ -119,7 +119,7 @@ class Spread:
         return values
 
     def notes(self) -> list[str]:
-        """What is to be said about each row: the middle half of its rounds, and how far its median may be off."""
+        """The spread of each row: the middle half of its rounds, and the error of its median."""
         found = []
         for name, values in self._seen.items():
             low, _, high = statistics.quantiles(values, n=4)

@@ -1,6 +1,6 @@
 """A child in memory: the stand-in's own code between two pipes, and what the bridge has read of each of its turns.
 
-The oracle trusts nothing that the bridge says of itself: it knows what the bridge was told, and when it read that.
+The oracle trusts nothing that the bridge says of itself: it knows what the child has sent, and when the bridge read it.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def _judge_end(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[st
     end = max(fitting, key=lambda each: each.last)
     if seen.ended > max(end.last, seen.stalled) + SLACK:
         yield f"heard of {seen.outcome} at {seen.ended:.3f}, {seen.ended - end.last:.3f} s after it was decided"
-    # Who cancels hears of an end only then; the call may meet another obstacle.
+    # A client that cancels learns of the end only then; the call may meet another obstacle.
     is_direct = seen.outcome != "cut" and (seen.cancelled is None or seen.outcome == "cancelled")
     for other in ends if is_direct else ():
         if other.is_certain and all(max(other.last, seen.stalled) + SLACK < each.first for each in fitting):
@@ -238,7 +238,7 @@ def _ends(world: World, seen: Seen, attempt: Attempt | None) -> Iterator[End]:
         yield End(BUSY, seen.began, sent + QUEUE + RPC)
     if not any(_is_settled(child, sent, now) for child in world.children):
         yield End(UNREADY, seen.began, sent + QUEUE + 4 * RPC, is_certain=False)
-        # It died, or fell silent, with the calls that would have begun the turn.
+        # It died, or stopped answering, with the calls that would have begun the turn.
         yield End(CRASHED | TIMEOUT, seen.began, sent + QUEUE + 5 * RPC, is_certain=False)
 
 

@@ -33,7 +33,7 @@ Function = Callable[..., Any]
 
 
 def sometimes(one_in: int) -> bool:
-    """Once in so many times."""
+    """True once in `one_in` times, on average."""
     now = machine.current
     assert now is not None
     return now.planted(one_in)
@@ -248,7 +248,7 @@ MUTANTS = (
     Mutant("patience is twice as long", stream.TurnStream, "_patience", _patient(2.0)),
     Mutant("a drain does not wait", supervisor.Pool, "drain", skips_async()),
     Mutant("a stop does not fail what still runs", supervisor.Pool, "shut_down", skips()),
-    Mutant("a stopping listener goes on accepting", listener.Listener, "stop_accepting", skips()),
+    Mutant("a stopping listener continues to accept", listener.Listener, "stop_accepting", skips()),
 )
 
 

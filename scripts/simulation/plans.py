@@ -29,7 +29,7 @@ class Ask:
     """Seconds until the client leaves, stalls or cancels."""
     stall: float
     cuts: int
-    """The request is sent in so many pieces."""
+    """The number of pieces in which the request is sent."""
     text: str
     steps: list[Step]
     fate: str

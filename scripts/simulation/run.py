@@ -26,7 +26,7 @@ def main() -> int:
     what.add_argument("--seed", type=int, help="run this history; the output is the same each time")
     what.add_argument("--replay", type=int, metavar="SEED", help="the same, readably, and shrunk if it fails")
     what.add_argument("--minutes", type=float, help="run histories for so long, in all processes")
-    what.add_argument("--count", type=int, help="run so many histories")
+    what.add_argument("--count", type=int, help="number of histories to run")
     what.add_argument("--mutants", action="store_true", help="plant faults in the bridge; are they found?")
     parser.add_argument("--plant", metavar="FAULT", help="run with this fault of --mutants planted in the bridge")
     parser.add_argument("--start", type=int, default=0, help="the first seed of several")
