@@ -1,7 +1,7 @@
 """Requests, failures, times and tokens over the last hours and days, for the page's overview.
 
-The sums are kept by an observer, in buckets of a minute, an hour and a day, each of a bounded number. They start at zero
-with the bridge; `GET /v1/usage` and the store's usage have what was used before.
+The sums are kept by an observer, in buckets of a minute, an hour and a day, each of a bounded number. They start
+at zero with the bridge; `GET /v1/usage` and the store's usage have what was used before.
 """
 
 from __future__ import annotations
