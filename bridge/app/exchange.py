@@ -30,8 +30,7 @@ from bridge.core.turn import Turn
 from bridge.counts import OTHER
 from bridge.errors import BridgeError, ModelNotFound, NotReady
 from bridge.http.request import Headers
-from bridge.log.read import TURNS_PER_MODEL
-from bridge.log.record import calls_in, rerouted_in
+from bridge.log.record import TURNS_PER_MODEL, calls_in, rerouted_in
 from bridge.logs import RequestNames, current_request
 from bridge.protocols.client import Encoder
 from bridge.protocols.dropped import HEADER, apply_policy
@@ -210,7 +209,8 @@ class Exchange:
             # Another model has another price, or none, which a budget in money must not cover.
             service.budgets.settle(self._claim)
             self._claim, left = await service.budgets.claim(self._key, turn)
-            self.headers += budget_headers(left, self._settings.now())
+            # Not the time of the answer, which a recording determines.
+            self.headers += budget_headers(left, service.now())
         facts = self._facts
         if failure is not None:
             facts.fallbacks += 1

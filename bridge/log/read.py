@@ -230,10 +230,6 @@ def continues(record: Any) -> bool:
     return isinstance(record, dict) and record.get("kind") == "header" and "continues" in record
 
 
-TURNS_PER_MODEL = 1000
-"""The numbers of attempts that belong to one model: those of the first fallback begin at 1000."""
-
-
 def request_of(req_id: str) -> tuple[str, int]:
     """(the request, the number of its attempt) of a record's `req_id`."""
     request, _, attempt = req_id.partition("#")

@@ -17,6 +17,8 @@ from bridge.redact import POLICY, Redactor
 
 FORMAT = 2
 """2 has the run in every record, attempts of one request (`req_id#n`), and the head of each answer."""
+TURNS_PER_MODEL = 1000
+"""The numbers of attempts that belong to one model: those of the first fallback begin at 1000."""
 GARBAGE_KEPT = 4096
 TOKENS = {
     "input_tokens": "input",

@@ -15,7 +15,8 @@ from bridge import exact_json
 from bridge.appserver.dialect import COUNTS, PARTS, PROMPTS, STOPS
 from bridge.core.events import Usage
 from bridge.exact_json import member, text_of
-from bridge.log.read import TURNS_PER_MODEL, request_of
+from bridge.log.read import request_of
+from bridge.log.record import TURNS_PER_MODEL
 from bridge.log.transcript import body_from_calls, total_used
 
 EXIT = "backend_exit"

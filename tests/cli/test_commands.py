@@ -285,7 +285,7 @@ def test_the_short_flag_of_help_works(arguments: str) -> None:
     ("words", "offered"),
     [
         ("turnbridge se", ["serve"]),
-        ("turnbridge keys ", ["add", "list", "revoke"]),
+        ("turnbridge keys ", ["add", "list", "show", "revoke"]),
         ("turnbridge serve --dial", ["--dialect"]),
         ("turnbridge serve --dialect ", ["auto", "current", "legacy"]),
         ("turnbridge serve --dialect l", ["legacy"]),

@@ -163,7 +163,9 @@ def test_the_example_of_the_documentation(tmp_path: Path, config: Path) -> None:
         key = new_key(bridge, "ci", "25USD/day", "2000000tokens/month")
         ok(turn(bridge, key, max_output_tokens=3))
         header = ok_headers(turn(bridge, key, max_output_tokens=3))
-        shown = keys(bridge, "show", "ci", "--config", str(config))
+        show = ("show", "ci", "--config", str(config))
+        wait_for(lambda: "16 spent" in keys(bridge, *show), "both turns are written")
+        shown = keys(bridge, *show)
         refused = [turn(bridge, key), turn(bridge, key), turn(bridge, key)][-1].json()["error"]["message"]
     printed = (shown, f"x-bridge-budget: {header}\n", f"{refused}\n")
     assert list(map(timeless, blocks)) == list(map(timeless, printed))

@@ -35,6 +35,7 @@ FAULTS = (
     "event_log_failing",
     "store_failing",
     "key_store_failing",
+    "shared_limits_failing",
     "codex_config_invalid",
 )
 
@@ -109,5 +110,6 @@ def test_the_docs_have_them_all() -> None:
         "event_log_failing",
         "store_failing",
         "key_store_failing",
+        "shared_limits_failing",
         "codex_config_invalid",
     }

@@ -66,6 +66,7 @@ OTHERS: dict[str, Any] = {
     "OTEL_EXPORTER_OTLP_ENDPOINT": None,
     "PROXY_MAX_RSS": 0,
     "PROXY_STORE": "sqlite",
+    "PROXY_SHARED": None,
     "PROXY_STORE_TTL": 30 * 24 * 3600,
     "PROXY_STORE_MAX_BYTES": 1024**3,
     "PROXY_LOG_MAX_BYTES": None,

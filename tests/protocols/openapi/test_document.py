@@ -109,7 +109,8 @@ def test_attaching_to_an_answer_returns_the_errors_of_its_turn(described: dict[s
     assert set(joined) >= {"402", "404", "409", "429", "500", "502", "503", "504"}
     assert "429" not in paths["/v1/assist/{request_id}"]["delete"]["responses"]
     for told in (begun, joined):
-        names = {"x-request-id", "x-bridge-request-id", "x-conversation-id", "x-conversation", "x-bridge-dropped"}
+        names = {"x-request-id", "x-bridge-request-id", "x-conversation-id", "x-conversation"}
+        names |= {"x-bridge-dropped", "x-bridge-budget"}
         assert set(told["200"]["headers"]) == names
 
 
