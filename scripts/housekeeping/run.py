@@ -189,7 +189,7 @@ def naming(found: list[Module], name: str) -> list[Module]:
 
 
 def touching(found: list[Module], name: str) -> list[Module]:
-    """The files that name something that a change has brought: so many would touch the next change of this kind."""
+    """The files that name what a change has added: about as many as the next change of its kind would touch."""
     return [module for module in found if re.search(rf"\b{name}\b", module.text)]
 
 
